@@ -1,18 +1,33 @@
 # gpuwatch for linux/amd64 and linux/arm64: `docker buildx build --platform linux/amd64,linux/arm64 .`
 # glibc on purpose: the driver's libraries that NVIDIA's runtime puts into a container need it, so there is no Alpine.
+# A tag may point to another image tomorrow. What is released is built with a digest (docs/machines.md):
+# --build-arg BASE=python:3.13-slim-bookworm@sha256:...
 ARG BASE=python:3.13-slim-bookworm
 
 FROM ${BASE} AS build
 WORKDIR /src
-RUN python3 -m venv /opt/gpuwatch
-COPY pyproject.toml README.md LICENSE NOTICE ./
+RUN python3 -m venv /opt/gpuwatch && python3 -m venv /builder
+ARG PINNED="--no-cache-dir --no-compile --require-hashes --no-deps --only-binary :all:"
+COPY requirements.lock requirements-build.lock ./
+RUN /opt/gpuwatch/bin/python -m pip install ${PINNED} -r requirements.lock \
+ && /builder/bin/python -m pip install ${PINNED} -r requirements-build.lock
+COPY pyproject.toml README.md LICENSE NOTICE scripts/sbom ./
 COPY gpuwatch gpuwatch
-RUN /opt/gpuwatch/bin/python -m pip install --no-cache-dir . \
- && /opt/gpuwatch/bin/python -m pip uninstall --quiet --yes pip setuptools \
- # a second Kubernetes client, for asyncio, which nobody here uses: 68 MB
- && rm -rf /opt/gpuwatch/lib/python3*/site-packages/kubernetes/aio \
+COPY docs/runbooks docs/runbooks
+RUN /builder/bin/hatchling build --target wheel --directory /wheel \
+ && /opt/gpuwatch/bin/python -m pip install --no-cache-dir --no-compile --no-deps --no-index /wheel/*.whl \
+ && /opt/gpuwatch/bin/python -m pip check \
+ # of the Kubernetes client gpuwatch loads configuration and connections: not the models and methods of each API, and not a
+ # second client, for asyncio, with what only that one needs; 140 MB
+ && /opt/gpuwatch/bin/python -m pip uninstall --quiet --yes aiohttp aiohttp-retry aiohappyeyeballs aiosignal attrs frozenlist \
+    multidict propcache yarl pip setuptools \
+ && rm -rf /opt/gpuwatch/lib/python3*/site-packages/kubernetes/aio /opt/gpuwatch/lib/python3*/site-packages/kubernetes/client/api \
+ && find /opt/gpuwatch/lib/python3*/site-packages/kubernetes/client/models -type f ! -name '__init__*' -delete \
+ # by contents and not by time, so that two builds give the same image; nobody changes a file in it
+ && python3 -m compileall -q -j0 --invalidation-mode unchecked-hash /opt/gpuwatch/lib/python3*/site-packages \
+ && python3 sbom /opt/gpuwatch/lib/python3*/site-packages > /opt/gpuwatch/sbom.cdx.json \
  # for nobody, and for a root without capabilities, which is no more than its group: a new volume takes these over
- && install --directory --owner=65532 --group=0 --mode=0775 /rootfs/var/lib/gpuwatch /rootfs/run/gpuwatch
+ && install --directory --owner=65532 --group=0 --mode=0770 /rootfs/var/lib/gpuwatch /rootfs/run/gpuwatch
 
 FROM ${BASE}
 LABEL org.opencontainers.image.title="gpuwatch" \

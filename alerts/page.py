@@ -18,8 +18,9 @@ INTRODUCTION = """\
 
 The rules are one file for Prometheus 2.42 and newer, [alerts/gpuwatch.rules.yaml](../alerts/gpuwatch.rules.yaml):
 `rule_files:` on a machine, a PrometheusRule for the Prometheus Operator (`kubectl apply -k alerts`, or the component
-`monitoring`). They expect the jobs `gpuwatch`, `gpuwatch-remediator` and `gpuwatch-tuner` and the label `node` on every
-target.
+`monitoring`). They go by the names of gpuwatch's metrics, whatever the scrape jobs are called. The label `node` joins
+what agent, remediator and tuner say of a node; without it, `instance` tells nodes apart. `gpuwatch metrics check` tells
+what your Prometheus has, and what alerts and dashboards would miss.
 
 - **critical** pages somebody now, **warning** is for working hours, **info** is context for other alerts.
 - Alerts about GPUs are levels over gpuwatch's own findings ([checks](checks.md)), which have their hysteresis and end
@@ -27,6 +28,17 @@ target.
 - **Stays** (`keep_firing_for`) bridges a restart of the agent, and faults that come and go.
 - Each alert has a [runbook](runbooks/README.md), names the GPU and the pods that have it, and says what to do first.
 - How quickly each of them arrives, and which ones a fault brings along: [benchmarks](benchmarks.md#alerts).
+
+## Silence one
+
+| what | how | to see that it is so |
+| --- | --- | --- |
+| an alert, on one node, for some hours | `amtool --alertmanager.url=URL silence add \
+alertname=NAME node=NODE --duration=4h --comment=WHY` | `amtool --alertmanager.url=URL silence query` |
+| a check on all nodes: its finding, alert and condition | `checks: {ignore: [NAME]}`, then restart the agents \
+| `gpuwatch status`: ignored by checks.ignore |
+| what is done about it, not the alert | `remediation: {checks: {NAME: observe}}` | `gpuwatch policy check` |
+| whatever is done to one node | `kubectl annotate node NODE gpuwatch.io/opt-out=true` | `gpuwatch node status` |
 """
 
 GROUPS = {
@@ -37,6 +49,28 @@ GROUPS = {
     "gpuwatch.tuning": "What is set on GPUs",
 }
 """Titles; a group without one has its name."""
+
+PAGES = {
+    "GpuwatchAbsent": "as long as nothing of gpuwatch is scraped, none of the others can page",
+    "GpuwatchNvmlDown": "the driver of a whole node does not answer: its work fails, and its GPUs cannot be judged",
+    "GpuRecoveryActionRequired": "the driver itself calls the GPU unusable until a reset or a reboot",
+    "GpuFellOffBus": "the GPU is gone, and the work on it is lost",
+    "GpuMissing": "the node has fewer GPUs than it should: jobs fail to start or run short of GPUs",
+    "GpuUnresponsive": "processes hang in the driver, and cannot even be killed",
+    "GpuXidCritical": "restarting the work does not help: it fails again on the same GPU",
+    "GpuNvswitchFatal": "all GPUs behind the switch lose their traffic at once",
+    "GpuMemoryUnrepairable": "no reset repairs the memory: results may be wrong, and the GPU has to leave",
+    "GpuFaultWidespread": "a rollout or the data centre breaks many nodes: to stop it cannot wait for the morning",
+}
+"""Every alert that pages, and why it cannot wait. What an application caused, what the GPU contained or repairs at its
+next reset, and what only slows work down does not page."""
+
+PAGING = """
+## What pages
+
+Only this, and nothing that a GPU contained, corrected, or repairs at its next reset:
+
+"""
 
 ROUTES = """
 ## Who hears of it
@@ -75,6 +109,7 @@ def page() -> str:
         alerts = [rule for rule in group["rules"] if "alert" in rule]
         if alerts:
             parts.append(f"\n## {GROUPS.get(group['name'], group['name'])}\n\n" + _table(alerts))
+    parts.append(PAGING + "".join(f"- [{name}](runbooks/{name}.md): {reason}.\n" for name, reason in PAGES.items()))
     parts.append(ROUTES + _inhibition(inhibition))
     records = dict.fromkeys(rule["record"] for group in groups for rule in group["rules"] if "record" in rule)
     parts.append(RECORDS + "".join(f"- `{record}`\n" for record in records))

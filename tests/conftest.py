@@ -8,13 +8,15 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.seeds import examples
+
 # A deadline or a health check fails on a busy machine, not on a wrong program.
 steady = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("fixed", derandomize=True, database=None, **steady)
+settings.register_profile("fixed", derandomize=True, database=None, max_examples=examples(100), **steady)
 settings.register_profile("random", **steady)  # make test-slow: what it finds becomes an @example
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
-pytest_plugins = ["tests.leftovers", "tests.memory", "tests.timings"]
+pytest_plugins = ["tests.leftovers", "tests.memory", "tests.order", "tests.timings"]
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as background jobs inherit it, and hand it on
     signal.signal(signal.SIGINT, signal.default_int_handler)

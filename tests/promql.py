@@ -12,15 +12,15 @@ from typing import Any, NamedTuple, get_args
 import promql_parser
 import yaml
 
-from gpuwatch.config import SourceName, TuningMode
+from gpuwatch.config import Mode, SourceName
 from gpuwatch.metrics.metric import PREFIX
 from gpuwatch.metrics.native import METRICS
 from gpuwatch.metrics.process import SELF_METRICS
 from gpuwatch.model.finding import CHECK_NAMES, Health, Severity
-from gpuwatch.model.setting import Trigger
 from gpuwatch.remediation.model import BlockReason, NodeStage
 from gpuwatch.remediation.service.pages import REMEDIATOR_METRICS
 from gpuwatch.rightsizing.service.metrics import RIGHTSIZING_METRICS
+from gpuwatch.tuning.model.setting import Trigger
 from gpuwatch.tuning.model.status import ObstacleReason as Refused
 from gpuwatch.tuning.model.status import TuningState
 from gpuwatch.tuning.service.metrics import TUNER_METRICS
@@ -159,10 +159,10 @@ def label_values(name: str) -> dict[str, frozenset[str]]:
         ("gpuwatch_remediator_stage", "stage"): tuple(NodeStage),
         ("gpuwatch_tuner_state", "state"): tuple(TuningState),
         ("gpuwatch_tuner_state", "reason"): tuple(Refused),
-        ("gpuwatch_tuner_mode", "mode"): get_args(TuningMode),
+        ("gpuwatch_tuner_mode", "mode"): get_args(Mode),
         ("gpuwatch_tuner_restores_total", "trigger"): tuple(Trigger),
         ("gpuwatch_tuner_estimated_slowdown_ratio", "bound"): ("estimate", "upper"),
-        ("gpuwatch_source_up", "source"): ("nvml", "store", *get_args(SourceName)),
+        ("gpuwatch_source_up", "source"): ("configuration", "nvml", "store", *get_args(SourceName)),
     }
     labels = families().get(name, frozenset())
     found = {label: frozenset(values) for (family, label), values in fixed.items() if family == name}

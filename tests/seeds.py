@@ -17,3 +17,17 @@ def seeded(values: Iterable[Any]) -> list[Any]:
 def examples(count: int) -> int:
     """How many of `count` examples hypothesis tries: `@settings(max_examples=examples(300))`."""
     return count if os.environ.get("HYPOTHESIS_PROFILE") == "random" else max(1, count // 3)
+
+
+def a_third(cases: Iterable[Any], arguments: int = 1) -> list[Any]:
+    """Of a table whose cases go the same way through the code: every third, and the last; the others are slow.
+
+    `arguments`: how many each case is for.
+    """
+    every = list(cases)
+    quick = {*range(0, len(every), 3), len(every) - 1}
+    return [case if place in quick else _slow(case, arguments) for place, case in enumerate(every)]
+
+
+def _slow(case: Any, arguments: int) -> Any:
+    return pytest.param(*(case if arguments > 1 else (case,)), marks=pytest.mark.slow)

@@ -15,6 +15,7 @@ ARROW = re.compile(r"^ +(\w+) --> (\w+)$", re.MULTILINE)
 MOST_FILES = 27
 
 Edges = set[tuple[str, str]]
+Trees = dict[str, ast.Module]
 
 
 @pytest.fixture(scope="module")
@@ -28,9 +29,15 @@ def matrix() -> ModuleType:
 
 
 @pytest.fixture(scope="module")
-def modules(matrix: ModuleType) -> Edges:
+def trees(matrix: ModuleType) -> Trees:
+    """Every module, parsed once."""
+    return matrix.modules(ROOT)
+
+
+@pytest.fixture(scope="module")
+def modules(matrix: ModuleType, trees: Trees) -> Edges:
     """Pairs of modules, who imports whom."""
-    return matrix.imports(matrix.modules(ROOT))
+    return matrix.imports(trees)
 
 
 def drawn() -> Edges:
@@ -67,7 +74,7 @@ def test_every_folder_is_small_and_says_what_it_is_for() -> None:
         assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text())), folder
 
 
-def test_few_class_names_mean_two_things_and_none_three(matrix: ModuleType) -> None:
-    shared = matrix.shared_classes(matrix.modules(ROOT))
+def test_few_class_names_mean_two_things_and_none_three(matrix: ModuleType, trees: Trees) -> None:
+    shared = matrix.shared_classes(trees)
     assert len(shared) <= 20, shared
     assert {name: where for name, where in shared.items() if len(where) > 2} == {}

@@ -9,9 +9,9 @@ from gpuwatch.model.errors import UsageError
 
 
 def test_what_is_set_is_taken() -> None:
-    config = parse({"checks": {"xids": {94: "fatal", 31: "ignore"}, "disabled": ["mig_pending"], "boot_grace": 5}}, "f")
+    config = parse({"checks": {"xids": {94: "fatal", 31: "ignore"}, "ignore": ["mig_pending"], "boot_grace": 5}}, "f")
     assert config.checks.xids == {94: "fatal", 31: "ignore"}
-    assert config.checks.disabled == ("mig_pending",)
+    assert config.checks.ignore == ("mig_pending",)
     assert config.checks.boot_grace == 5
     assert parse({}, "f").checks == ChecksConfig()
 
@@ -21,7 +21,7 @@ def test_what_is_set_is_taken() -> None:
     [
         ({"xids": {31: "fatal", 94: "bad"}}, "checks.xids.94", "use fatal, contained, warning, application, ignore"),
         ({"xids": {"a": "fatal"}}, "checks.xids", None),
-        ({"disabled": ["gpu_los"]}, "checks.disabled", "did you mean gpu_lost?"),
+        ({"ignore": ["gpu_los"]}, "checks.ignore", "did you mean gpu_lost?"),
         ({"xid_exire": 5}, "checks.xid_exire", "did you mean checks.xid_expire?"),
         ({"repeat_pods": 1}, "checks.repeat_pods", "use 2 to 64"),
         ({"xid_clear_after": 0}, "checks.xid_clear_after", None),

@@ -19,7 +19,6 @@ from gpuwatch.metrics.exposition import Encoder
 from gpuwatch.metrics.metric import Family, Sample, label_text
 from gpuwatch.metrics.native import collect
 from gpuwatch.model.event import Result
-from gpuwatch.model.setting import Actuation
 from gpuwatch.model.view import View
 from gpuwatch.remediation.model import RemediatorState
 from gpuwatch.remediation.planning.policy import Policy
@@ -29,6 +28,7 @@ from gpuwatch.rightsizing.service.learner import UsageLearner
 from gpuwatch.rightsizing.service.metrics import rightsizing_families
 from gpuwatch.sim.playback import AFAR, views
 from gpuwatch.sim.rehearsal import Rehearsal
+from gpuwatch.tuning.model.setting import Actuation
 from gpuwatch.tuning.model.status import TunerState
 from gpuwatch.tuning.service.metrics import TUNER_METRICS
 

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from dashboards.history.fleet import BEGIN, MINUTE, NODES, Node
 from gpuwatch.model.event import Result
-from gpuwatch.model.setting import Actuation, Setting, Trigger
 from gpuwatch.model.snapshot import Gpu
 from gpuwatch.model.view import View
 from gpuwatch.sim.node import noise
 from gpuwatch.tuning.gates.eligibility import GateHistory, judge
+from gpuwatch.tuning.model.setting import Actuation, Setting, Trigger
 from gpuwatch.tuning.model.status import BudgetState, GpuTuning, Obstacle, ObstacleReason, TunerState, TuningState
 
 BOUND = 0.05

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from grafana_foundation_sdk.models.dashboard import DataSourceRef
 
-from dashboards.source.selectors import expand
+from dashboards.source.selectors import OF_AGENTS, expand, of_gpuwatch
 from gpuwatch.model.xid_catalogue import all_xids
 
 APPLICATION = "|".join(str(xid.code) for xid in all_xids() if xid.category == "application")
@@ -53,14 +53,14 @@ ANNOTATIONS: tuple[Annotation, ...] = (
         name="Actions of gpuwatch",
         expr="""sum by (cluster, node, action, result) (
             increase(gpuwatch_remediator_actions_total{
-                @remediator, action=~"taint|untaint|evict|handover", result=~"done|failed"}[$__rate_interval])) > 0""",
+                @node, action=~"taint|untaint|evict|handover", result=~"done|failed"}[$__rate_interval])) > 0""",
         title="{{action}} of {{node}}: {{result}}",
         text="gpuwatch node status",
         color="purple",
     ),
     Annotation(
         name="Agent restarts",
-        expr="max by (cluster, node) (process_start_time_seconds{@node}) * 1000",
+        expr=f"max by (cluster, node) {of_gpuwatch('process_start_time_seconds{@node}', OF_AGENTS)} * 1000",
         title="The agent of {{node}} started",
         text="Gauges have a gap here; gpuwatch's own counters began anew.",
         color="blue",

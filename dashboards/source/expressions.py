@@ -4,10 +4,11 @@ A GPU instance belongs to its GPU: a GPU counts as allocated, or busy, when any 
 """
 
 from dashboards.source.held import BY_GPU, BY_PLACE, IDLE_BELOW, SHARE, activity
+from dashboards.source.selectors import OF_AGENTS, of_gpuwatch
 
 BY_NODE = "cluster, node"
 
-NODES = f"count by ({BY_NODE}) (up{{@node}})"
+NODES = f"count by ({BY_NODE}) {of_gpuwatch('up{@node}', OF_AGENTS)}"
 """Every node whose agent should answer."""
 
 GPUS = f"""max by ({BY_NODE}) (
@@ -25,7 +26,7 @@ ACTIVITY = f"""(max by ({BY_GPU}) (gpuwatch_gpu_sm_active_ratio{{@node}})
 IDLE = f"({ALLOCATED} == 1 and {ACTIVITY} < {IDLE_BELOW})"
 """Held by a container and not used."""
 
-QUARANTINED = f"(max by ({BY_NODE}) (gpuwatch_remediator_quarantined{{@remediator}}) == 1)"
+QUARANTINED = f"(max by ({BY_NODE}) (gpuwatch_remediator_quarantined{{@node}}) == 1)"
 
 LOST = f"""group by ({BY_GPU}) (max by ({BY_GPU}) (gpuwatch_gpu_health{{@node, state="failed"}}) == 1
     or ({ALLOCATED} == 0 and on ({BY_NODE}) {QUARANTINED}))"""

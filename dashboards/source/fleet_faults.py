@@ -2,20 +2,18 @@
 
 from dashboards.source.expressions import BY_NODE, GPUS, LOST, hours
 from dashboards.source.held import BY_GPU
-from dashboards.source.links import REPOSITORY, SERIES_NODE, TO_GPU, TO_NODE, TO_POD
-from dashboards.source.panel import Column, Link, Panel, Query, State
+from dashboards.source.links import RUNBOOK, SERIES_NODE, TO_GPU, TO_NODE, TO_POD
+from dashboards.source.panel import Column, Panel, Query, State
 from dashboards.source.runbooks import alert_of_check
 from dashboards.source.stages import STAGES
-from dashboards.source.states import FINDINGS, HEALTH, health_code, xid_events
-from gpuwatch.health.checks import CHECKS
-from gpuwatch.model.finding import Remedy
+from dashboards.source.states import FINDINGS, HEALTH, REMEDIES, health_code, xid_events
 
 _FINDING = 'gpuwatch_finding{@node, severity!="info"}'
 _LATER = "1e10"
 """More seconds than there have been: added to the time of what is less bad, to have the worst first."""
 
-_GRAVE = "|".join(check.name for check in CHECKS if check.remedy is Remedy.REBOOT_NODE)
-"""Checks that explain others: the XID of a GPU that is gone asks for less than the GPU."""
+_ROOT = f'and on ({BY_GPU}, check) gpuwatch_finding_info{{@node, caused_by=""}}'
+"""Of findings that stand for themselves: the XID of a GPU that is gone asks for less than the GPU."""
 
 
 def _since(which: str) -> str:
@@ -26,15 +24,16 @@ def _since(which: str) -> str:
 
 
 _WORST = f"""(bottomk by ({BY_GPU}) (1,
-    {_since(f'check=~"{_GRAVE}"')}
+    ({_since('severity="critical"')} {_ROOT})
     or {_since('severity="critical"')} + {_LATER}
     or {_since('severity="warning"')} + 2 * {_LATER}) % {_LATER})"""
 _HOLDER = f"topk by ({BY_GPU}) (1, max by ({BY_GPU}, namespace, pod) (gpuwatch_gpu_workload_info{{@node}}))"
 _FOUND = f"""(({_WORST} * on ({BY_GPU}) group_left (namespace, pod) {_HOLDER})
     or ({_WORST} unless on ({BY_GPU}) gpuwatch_gpu_workload_info{{@node}}))"""
-_ADVICE = f"""label_replace(
-    label_replace({_FOUND}, "action", "$1", "check", "(.+)"), "runbook", "$1", "check", "(.+)") * 1000"""
-_STAGE = f"""max by ({BY_NODE}, stage) (gpuwatch_remediator_stage{{@remediator}} == 1) and on ({BY_NODE}) {_FINDING}"""
+_REMEDY = f"topk by ({BY_GPU}, check) (1, max by ({BY_GPU}, check, remedy) (gpuwatch_finding_info{{@node}}))"
+_ADVICE = f"""label_replace({_FOUND} * on ({BY_GPU}, check) group_left (remedy) {_REMEDY},
+    "runbook", "$1", "check", "(.+)") * 1000"""
+_STAGE = f"""max by ({BY_NODE}, stage) (gpuwatch_remediator_stage{{@node}} == 1) and on ({BY_NODE}) {_FINDING}"""
 
 ATTENTION = (
     Panel(
@@ -54,19 +53,14 @@ ATTENTION = (
             Column(field="Value #A", title="Since", unit="dateTimeFromNow", width=130),
             Column(field="namespace", title="Namespace", width=130),
             Column(field="pod", title="Workload", links=(TO_POD,)),
-            Column(
-                field="action",
-                title="What helps",
-                width=110,
-                states=tuple(State(check.name, check.remedy.replace("_", " ")) for check in CHECKS),
-            ),
+            Column(field="remedy", title="What helps", width=110, states=REMEDIES),
             Column(field="stage", title="Remediation", states=STAGES, color="text", width=170),
             Column(
                 field="runbook",
                 title="Runbook",
                 width=230,
                 states=tuple(State(check, alert) for check, alert in sorted(alert_of_check().items())),
-                links=(Link("Open runbook", f"{REPOSITORY}/docs/runbooks/${{__value.text}}.md"),),
+                links=(RUNBOOK,),
             ),
         ),
         sort="Node",

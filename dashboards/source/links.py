@@ -1,8 +1,8 @@
 """Where values lead: other dashboards with the variables kept, runbooks, logs."""
 
 from dashboards.source.panel import Link
+from gpuwatch import RUNBOOKS
 
-REPOSITORY = "https://github.com/gpuwatch/gpuwatch/blob/main"
 _KEPT = "${__url_time_range}&${datasource:queryparam}&${cluster:queryparam}"
 
 
@@ -18,3 +18,5 @@ TO_GPU = board("node", "Open GPU", node="${__data.fields.node}", gpu="${__data.f
 TO_POD = board("workload", "Open workload", namespace="${__data.fields.namespace}", pod="${__data.fields.pod}")
 SERIES_NODE = board("node", "Open node", node="${__field.labels.node}")
 """Of a series on a graph that has the label `node`."""
+RUNBOOK = Link("Open runbook", f"{RUNBOOKS}/${{__value.text}}.md")
+"""Of a cell that holds an alert's name."""

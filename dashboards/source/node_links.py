@@ -31,7 +31,7 @@ LINKS = Section(
             description="Bytes each GPU sends (out) and receives (in, dashed) over all its NVLinks. Ranks of one job "
             "should have the same; one that falls behind holds all the others up.",
             unit="Bps",
-            queries=_rates("nvlink"),
+            queries=_rates("nvlinks"),
             styles=RECEIVED,
             no_value="No NVLink, or the driver does not count its bytes",
             min=0,
@@ -56,7 +56,7 @@ LINKS = Section(
             "bad contact, a bad bridge or switch. `gpuwatch get nvlinks` says which link and where it leads.",
             queries=(
                 Query(
-                    "sum by (gpu, error) (increase(gpuwatch_gpu_nvlink_errors_total{@gpu}[$__rate_interval])) > 0",
+                    "sum by (gpu, error) (increase(gpuwatch_gpu_nvlinks_errors_total{@gpu}[$__rate_interval])) > 0",
                     "GPU {{gpu}}: NVLink {{error}}",
                 ),
                 Query(
@@ -83,9 +83,9 @@ LINKS = Section(
                 _pcie("width", "max"),
                 _pcie("generation", "current"),
                 _pcie("generation", "max"),
-                Query("sum by (node, gpu) (gpuwatch_gpu_nvlink_active{@gpu})"),
+                Query('max by (node, gpu) (gpuwatch_gpu_nvlinks{@gpu, state="up"})'),
                 Query(
-                    """sum by (node, gpu) (gpuwatch_gpu_nvlink_active{@gpu} == bool 0)
+                    """max by (node, gpu) (gpuwatch_gpu_nvlinks{@gpu, state="down"})
                         unless on (node, gpu) gpuwatch_gpu_mig_mode_enabled{@gpu} == 1"""
                 ),
                 Query("max by (node, gpu) (gpuwatch_gpu_fabric_state{@gpu})"),

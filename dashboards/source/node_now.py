@@ -1,10 +1,9 @@
 """The first screen of the node's dashboard: the verdict, a row for each GPU, all findings."""
 
 from dashboards.source.columns import share
-from dashboards.source.links import REPOSITORY, board
-from dashboards.source.panel import Column, Link, Panel, Query, Section, State
+from dashboards.source.links import RUNBOOK, board
+from dashboards.source.panel import Column, Panel, Query, Section, State
 from dashboards.source.states import (
-    ADVICE,
     CLOCK_STATES,
     FINDINGS,
     HEALTH,
@@ -29,11 +28,12 @@ MEMORY = (
 )
 
 WORST_FINDING = """topk by (node, gpu) (1, max by (node, gpu, check) (
-    gpuwatch_finding{@gpu, severity="critical"} * 3
+    gpuwatch_finding_info{@gpu, caused_by="", severity="critical"} * 4
+    or gpuwatch_finding{@gpu, severity="critical"} * 3
     or gpuwatch_finding{@gpu, severity="warning"} * 2
     or gpuwatch_finding{@gpu, severity="info"}))"""
 
-FOUND = "max by (node, gpu, check) (gpuwatch_finding{@gpu})"
+FOUND = "max by (node, gpu, check, action, caused_by) (gpuwatch_finding_info{@gpu})"
 LAST_XID = """topk by (node, gpu) (1, max by (node, gpu, xid) (
     gpuwatch_gpu_xid_last_timestamp_seconds{@gpu, xid!="154"}))"""
 """154 only says what an earlier one asks for."""
@@ -42,8 +42,6 @@ QUARANTINE = (State("0", "no", "green"), State("1", "quarantined", "orange"))
 HEADROOM_BOUNDS = ((None, "red"), (0, "orange"), (5, "green"))
 THIS_GPU = board("node", "This GPU alone", node="${node}", gpu="${__data.fields.gpu}")
 THIS_POD = board("workload", "Open workload", namespace="${__data.fields.namespace}", pod="${__data.fields.pod}")
-RUNBOOK = Link("Open runbook", f"{REPOSITORY}/docs/runbooks/${{__value.text}}.md")
-"""Of a check that is shown as RUNBOOKS."""
 
 NOW = Section(
     "Now",
@@ -111,7 +109,7 @@ NOW = Section(
             kind="stat",
             description="Whether gpuwatch keeps new work away from the node. `gpuwatch node status` says why, and "
             "what ends it. Empty where no remediator runs.",
-            queries=(Query("max by (node) (gpuwatch_remediator_quarantined{@remediator})"),),
+            queries=(Query("max by (node) (gpuwatch_remediator_quarantined{@node})"),),
             states=QUARANTINE,
             no_value="No remediator",
             width=4,
@@ -168,13 +166,14 @@ NOW = Section(
             title="Findings",
             kind="table",
             description="All that gpuwatch holds against the node and its GPUs, with the pod that has the GPU now. "
-            "The runbook says what to do; `gpuwatch get findings` on the node has the evidence. Empty is good.",
+            "What stands for itself comes first, then what follows from it. The runbook says what to do; `gpuwatch get "
+            "findings` on the node has the evidence. Empty is good.",
             queries=(
                 Query(
-                    f"""label_replace(label_replace(
+                    f"""label_replace(
                         {FOUND} * on (node, gpu) group_left (namespace, pod) {HOLDER}
                         or on (node, gpu, check) {FOUND},
-                        "runbook", "$1", "check", "(.+)"), "help", "$1", "check", "(.+)")"""
+                        "runbook", "$1", "check", "(.+)")"""
                 ),
             ),
             columns=(
@@ -182,9 +181,11 @@ NOW = Section(
                 Column(field="gpu", title="GPU", links=(THIS_GPU,), width=60),
                 Column(field="namespace", title="Namespace", width=180),
                 Column(field="pod", title="Pod", links=(THIS_POD,), width=260),
-                Column(field="help", title="What to do", states=ADVICE),
+                Column(field="action", title="What to do"),
+                Column(field="caused_by", title="Follows from", width=220),
                 Column(field="runbook", title="Runbook", states=RUNBOOKS, links=(RUNBOOK,), width=220),
             ),
+            sort="Follows from",
             no_value="No findings",
             width=24,
             height=7,

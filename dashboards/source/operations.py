@@ -4,6 +4,7 @@ from dashboards.source.operations_agent import AGENTS, COST, STORE
 from dashboards.source.operations_remediator import REMEDIATION
 from dashboards.source.operations_tuner import TUNING
 from dashboards.source.panel import Board, Panel, Query, Section, Style
+from dashboards.source.selectors import OF_AGENTS, of_gpuwatch
 from dashboards.source.variables import CLUSTER, DATASOURCE, NODE
 
 HEADLINES = (
@@ -12,7 +13,7 @@ HEADLINES = (
         kind="stat",
         description="Share of agents that answer. Below 100 %: a node is not watched; see the table of agents.",
         unit="percentunit",
-        queries=(Query("avg(up{@node})"),),
+        queries=(Query(f"avg{of_gpuwatch('up{@node}', OF_AGENTS)}"),),
         thresholds=((None, "red"), (1, "green")),
         width=4,
         height=4,
@@ -54,8 +55,8 @@ HEADLINES = (
         ),
         queries=(
             Query(
-                "count(max by (cluster, node) (gpuwatch_remediator_blocked{@remediator}) == 1)"
-                " or sum(0 * gpuwatch_remediator_quarantined{@remediator})"
+                "count(max by (cluster, node) (gpuwatch_remediator_blocked{@node}) == 1)"
+                " or sum(0 * gpuwatch_remediator_quarantined{@node})"
             ),
         ),
         thresholds=((None, "green"), (1, "orange")),
@@ -70,8 +71,8 @@ HEADLINES = (
         queries=(
             Query(
                 "count(gpuwatch_config_last_reload_successful{@node} == 0"
-                " or gpuwatch_remediator_config_last_reload_successful{@remediator} == 0"
-                " or gpuwatch_tuner_config_last_reload_successful{@tuner} == 0) or vector(0)"
+                " or gpuwatch_remediator_config_last_reload_successful{@node} == 0"
+                " or gpuwatch_tuner_config_last_reload_successful{@node} == 0) or vector(0)"
             ),
         ),
         thresholds=((None, "green"), (1, "orange")),

@@ -3,6 +3,7 @@
 from dashboards.source.expressions import BY_NODE
 from dashboards.source.links import SERIES_NODE, TO_NODE
 from dashboards.source.panel import Column, Panel, Query, State, Style
+from dashboards.source.selectors import OF_AGENTS, of_gpuwatch
 
 UP = (State("0", "down", "red"), State("1", "up", "green"))
 
@@ -15,11 +16,11 @@ AGENTS = (
             " its reader of the driver was started again. More than one version: an update is under way, or stuck."
         ),
         queries=(
-            Query(f"max by ({BY_NODE}) (up{{@node}})"),
+            Query(f"max by ({BY_NODE}) {of_gpuwatch('up{@node}', OF_AGENTS)}"),
             Query(f"time() - max by ({BY_NODE}) (gpuwatch_snapshot_timestamp_seconds{{@node}})"),
             Query(f"max by ({BY_NODE}, version) (gpuwatch_build_info{{@node}})"),
             Query(f"max by ({BY_NODE}, driver) (gpuwatch_driver_info{{@node}})"),
-            Query(f"time() - max by ({BY_NODE}) (process_start_time_seconds{{@node}})"),
+            Query(f"time() - max by ({BY_NODE}) {of_gpuwatch('process_start_time_seconds{@node}', OF_AGENTS)}"),
             Query(f"sum by ({BY_NODE}) (increase(gpuwatch_reader_restarts_total{{@node}}[$__range]))"),
         ),
         columns=(
@@ -114,8 +115,14 @@ COST = (
         description="What each process of gpuwatch uses. The agent of eight GPUs should stay near 1 %.",
         unit="percentunit",
         queries=(
-            Query("max by (job) (rate(process_cpu_seconds_total{@any}[$__rate_interval]))", "{{job}}: most"),
-            Query("avg by (job) (rate(process_cpu_seconds_total{@any}[$__rate_interval]))", "{{job}}: mean"),
+            Query(
+                f"max by (job) {of_gpuwatch('rate(process_cpu_seconds_total{@node}[$__rate_interval])')}",
+                "{{job}}: most",
+            ),
+            Query(
+                f"avg by (job) {of_gpuwatch('rate(process_cpu_seconds_total{@node}[$__rate_interval])')}",
+                "{{job}}: mean",
+            ),
         ),
         decimals=2,
         width=6,
@@ -127,8 +134,8 @@ COST = (
         description="Resident memory of each process of gpuwatch. It should be flat; the pod's limit is 256 MiB.",
         unit="bytes",
         queries=(
-            Query("max by (job) (process_resident_memory_bytes{@any})", "{{job}}: most"),
-            Query("avg by (job) (process_resident_memory_bytes{@any})", "{{job}}: mean"),
+            Query(f"max by (job) {of_gpuwatch('process_resident_memory_bytes{@node}')}", "{{job}}: most"),
+            Query(f"avg by (job) {of_gpuwatch('process_resident_memory_bytes{@node}')}", "{{job}}: mean"),
         ),
         min=0,
         width=6,
@@ -142,8 +149,8 @@ COST = (
             "Too many: metrics.max_series, or metrics.processes: false."
         ),
         queries=(
-            Query("max by (job) (scrape_samples_scraped{@any})", "{{job}}: most"),
-            Query("sum(scrape_samples_scraped{@any})", "all"),
+            Query(f"max by (job) {of_gpuwatch('scrape_samples_scraped{@node}')}", "{{job}}: most"),
+            Query(f"sum{of_gpuwatch('scrape_samples_scraped{@node}')}", "all"),
         ),
         styles=(Style(match="^all$", dashed=True, right_axis=True),),
         min=0,
@@ -155,7 +162,7 @@ COST = (
         kind="timeseries",
         description="The slowest scrape. Pages are made beforehand: this is the network, or a node under load.",
         unit="s",
-        queries=(Query("max by (job) (scrape_duration_seconds{@any})", "{{job}}"),),
+        queries=(Query(f"max by (job) {of_gpuwatch('scrape_duration_seconds{@node}')}", "{{job}}"),),
         min=0,
         width=6,
         height=8,

@@ -18,7 +18,7 @@ REMEDIATION = (
         queries=(
             Query(
                 f"""{stage_code(BY_NODE)} and on ({BY_NODE})
-                  (max_over_time(gpuwatch_remediator_stage{{@remediator, stage!="healthy"}}[$__range] @ end()) > 0)""",
+                  (max_over_time(gpuwatch_remediator_stage{{@node, stage!="healthy"}}[$__range] @ end()) > 0)""",
                 "{{node}}",
             ),
         ),
@@ -38,7 +38,7 @@ REMEDIATION = (
         queries=(
             Query(f"max by ({BY_NODE}) ({_TIME_IN}) and on ({BY_NODE}) {QUARANTINED}"),
             Query(
-                f"""max by ({BY_NODE}, stage) (gpuwatch_remediator_stage{{@remediator}} == 1)
+                f"""max by ({BY_NODE}, stage) (gpuwatch_remediator_stage{{@node}} == 1)
                     and on ({BY_NODE}) {QUARANTINED}"""
             ),
         ),
@@ -69,9 +69,9 @@ REMEDIATION = (
         queries=(
             Query(
                 """sum by (action, result) (
-                    increase(gpuwatch_remediator_actions_total{@remediator, action!="condition"}[$__rate_interval])
+                    increase(gpuwatch_remediator_actions_total{@node, action!="condition"}[$__rate_interval])
                     or increase(gpuwatch_remediator_actions_total{
-                        @remediator, action="condition", result!="done"}[$__rate_interval])) > 0""",
+                        @node, action="condition", result!="done"}[$__rate_interval])) > 0""",
                 "{{action}}: {{result}}",
             ),
         ),
@@ -90,7 +90,7 @@ REMEDIATION = (
             "What keeps the remediator from what it wants now. Observe, hold, maintenance, overruled: by design. "
             "Budget: other nodes need repair first. Permission, api, identity: gpuwatch is set up wrongly."
         ),
-        queries=(Query("max by (cluster, node, reason) (gpuwatch_remediator_blocked{@remediator}) == 1"),),
+        queries=(Query("max by (cluster, node, reason) (gpuwatch_remediator_blocked{@node}) == 1"),),
         columns=(
             Column(field="node", title="Node", links=(TO_NODE,)),
             Column(field="reason", title="Reason", states=REASONS),
@@ -108,10 +108,8 @@ REMEDIATION = (
             "quarantined until one is repaired."
         ),
         queries=(
-            Query('max by (cluster) (gpuwatch_remediator_budget_slots{@remediator, state="used"})', "used {{cluster}}"),
-            Query(
-                'max by (cluster) (gpuwatch_remediator_budget_slots{@remediator, state="total"})', "limit {{cluster}}"
-            ),
+            Query('max by (cluster) (gpuwatch_remediator_budget_slots{@node, state="used"})', "used {{cluster}}"),
+            Query('max by (cluster) (gpuwatch_remediator_budget_slots{@node, state="total"})', "limit {{cluster}}"),
         ),
         styles=(Style(match="^limit", color="red", dashed=True), Style(match="^used", color="orange", fill=30)),
         min=0,
@@ -128,9 +126,9 @@ REMEDIATION = (
             "Above five minutes: it does nothing any more; look at its log."
         ),
         queries=(
-            Query(f"time() - max by ({BY_NODE}) (gpuwatch_remediator_plan_timestamp_seconds{{@remediator}})"),
-            Query(f"time() - max by ({BY_NODE}) (gpuwatch_remediator_view_timestamp_seconds{{@remediator}})"),
-            Query(f"max by ({BY_NODE}, mode) (gpuwatch_remediator_mode{{@remediator}})"),
+            Query(f"time() - max by ({BY_NODE}) (gpuwatch_remediator_plan_timestamp_seconds{{@node}})"),
+            Query(f"time() - max by ({BY_NODE}) (gpuwatch_remediator_view_timestamp_seconds{{@node}})"),
+            Query(f"max by ({BY_NODE}, mode) (gpuwatch_remediator_mode{{@node}})"),
         ),
         columns=(
             Column(field="node", title="Node", links=(TO_NODE,)),
@@ -161,7 +159,7 @@ REMEDIATION = (
         ),
         queries=(
             Query(
-                "sum by (error) (increase(gpuwatch_remediator_api_errors_total{@remediator}[$__rate_interval]))",
+                "sum by (error) (increase(gpuwatch_remediator_api_errors_total{@node}[$__rate_interval]))",
                 "{{error}}",
             ),
         ),

@@ -6,17 +6,17 @@ from dashboards.source.tuning import ENFORCING, TUNING_CODES, TUNING_STYLES, tun
 
 _NONE = "no tuner"
 _BY_GPU = "cluster, node, gpu, uuid"
-_CODE = tuning_code("@tuner", _BY_GPU)
+_CODE = tuning_code("@node", _BY_GPU)
 _ROWS = f"topk(50, {_CODE} > 0)"
 """GPUs of which there is something to tell; those that are tuned come first."""
 
-_JOULES = "increase(gpuwatch_tuner_energy_saved_joules_total{@tuner}[$__range])"
+_JOULES = "increase(gpuwatch_tuner_energy_saved_joules_total{@node}[$__range])"
 _USED = "increase(gpuwatch_gpu_energy_joules_total{@node}[$__range])"
 _AT_WORK = f"and on (cluster, node) {ENFORCING}"
 
 
 def _of_rows(family: str, labels: str = "") -> Query:
-    series = f"max by ({_BY_GPU}) (gpuwatch_tuner_{family}{{@tuner{labels}}})"
+    series = f"max by ({_BY_GPU}) (gpuwatch_tuner_{family}{{@node{labels}}})"
     return Query(f"{series} and on ({_BY_GPU}) {_ROWS}")
 
 
@@ -39,8 +39,8 @@ _NOW = (
     _stat(
         "GPUs tuned",
         "GPUs that are held at a cap now, or rest at their lowest clock. 0 with a tuner that enforces: see Refused.",
-        'count(gpuwatch_tuner_state{@tuner, state=~"holding|verifying|resting"})'
-        " or 0 * count(gpuwatch_tuner_mode{@tuner})",
+        'count(gpuwatch_tuner_state{@node, state=~"holding|verifying|resting"})'
+        " or 0 * count(gpuwatch_tuner_mode{@node})",
     ),
     _stat(
         "Energy saved",
@@ -58,21 +58,21 @@ _NOW = (
     _stat(
         "Nodes without a guard",
         "Nodes that are to enforce and whose tuner does not hear its guard. Nothing is set there: start the guard.",
-        f"count((gpuwatch_tuner_guard_up{{@tuner}} == 0) {_AT_WORK}) or 0 * count(gpuwatch_tuner_mode{{@tuner}})",
+        f"count((gpuwatch_tuner_guard_up{{@node}} == 0) {_AT_WORK}) or 0 * count(gpuwatch_tuner_mode{{@node}})",
         alarm="orange",
     ),
     _stat(
         "Nodes stopped",
         "Nodes on which a person has stopped tuning. `gpuwatch tune status` says who and why, `tune resume` goes on.",
-        "sum(gpuwatch_tuner_stopped{@tuner})",
+        "sum(gpuwatch_tuner_stopped{@node})",
         alarm="blue",
     ),
     _stat(
         "GPUs in conflict",
         "GPUs on which somebody else has set a limit, a clock, or both. gpuwatch leaves them alone. Find who it is.",
-        f"count(count by ({_BY_GPU}) (gpuwatch_tuner_conflict{{@tuner}} == 1"
-        ' or gpuwatch_tuner_state{@tuner, reason="conflict"}))'
-        " or 0 * count(gpuwatch_tuner_mode{@tuner})",
+        f"count(count by ({_BY_GPU}) (gpuwatch_tuner_conflict{{@node}} == 1"
+        ' or gpuwatch_tuner_state{@node, reason="conflict"}))'
+        " or 0 * count(gpuwatch_tuner_mode{@node})",
         alarm="orange",
     ),
 )
@@ -85,7 +85,7 @@ _STATES = (
             "Holding: at a cap that was tried. Searching, verifying: caps take turns with full speed. Eligible: would "
             "be tuned, the mode is observe. All refused: the pods did not opt in, or something is wrong; see beside."
         ),
-        queries=(Query("count by (state) (gpuwatch_tuner_state{@tuner})", "{{state}}"),),
+        queries=(Query("count by (state) (gpuwatch_tuner_state{@node})", "{{state}}"),),
         styles=TUNING_STYLES,
         stacked=True,
         min=0,
@@ -98,7 +98,7 @@ _STATES = (
         title="Refused, by reason",
         kind="bargauge",
         description="GPUs the tuner leaves alone now, by the first reason. docs/tuning.md has what to do about each.",
-        queries=(Query('sort_desc(count by (reason) (gpuwatch_tuner_state{@tuner, state="refused"}))', "{{reason}}"),),
+        queries=(Query('sort_desc(count by (reason) (gpuwatch_tuner_state{@node, state="refused"}))', "{{reason}}"),),
         min=0,
         no_value="none",
         width=8,
@@ -112,8 +112,8 @@ _STATES = (
             "default nor gpuwatch's. It never touches those: find who set them, or reset them."
         ),
         queries=(
-            Query("sum by (knob) (gpuwatch_tuner_settings{@tuner})", "{{knob}}: gpuwatch"),
-            Query("sum by (knob) (gpuwatch_tuner_conflict{@tuner})", "{{knob}}: somebody else"),
+            Query("sum by (knob) (gpuwatch_tuner_settings{@node})", "{{knob}}: gpuwatch"),
+            Query("sum by (knob) (gpuwatch_tuner_conflict{@node})", "{{knob}}: somebody else"),
         ),
         styles=(Style(match=": somebody else$", dashed=True),),
         min=0,
@@ -165,9 +165,9 @@ _COURSE = (
         ),
         unit="hertz",
         queries=(
-            Query("max(gpuwatch_tuner_clock_cap_hertz{@tuner})", "highest"),
-            Query("avg(gpuwatch_tuner_clock_cap_hertz{@tuner})", "mean"),
-            Query("min(gpuwatch_tuner_clock_cap_hertz{@tuner})", "lowest"),
+            Query("max(gpuwatch_tuner_clock_cap_hertz{@node})", "highest"),
+            Query("avg(gpuwatch_tuner_clock_cap_hertz{@node})", "mean"),
+            Query("min(gpuwatch_tuner_clock_cap_hertz{@node})", "lowest"),
         ),
         no_value="no cap in force",
         width=8,
@@ -182,9 +182,9 @@ _COURSE = (
         ),
         unit="percentunit",
         queries=(
-            Query('avg(gpuwatch_tuner_estimated_slowdown_ratio{@tuner, bound="estimate"})', "mean"),
-            Query('max(gpuwatch_tuner_estimated_slowdown_ratio{@tuner, bound="upper"})', "worst, upper end"),
-            Query("min(gpuwatch_tuner_promised_slowdown_ratio{@tuner})", "least promised"),
+            Query('avg(gpuwatch_tuner_estimated_slowdown_ratio{@node, bound="estimate"})', "mean"),
+            Query('max(gpuwatch_tuner_estimated_slowdown_ratio{@node, bound="upper"})', "worst, upper end"),
+            Query("min(gpuwatch_tuner_promised_slowdown_ratio{@node})", "least promised"),
         ),
         styles=(Style(match="^least promised$", color="red", dashed=True),),
         no_value="nothing measured yet",
@@ -200,11 +200,11 @@ _COURSE = (
         ),
         queries=(
             Query(
-                "sum by (knob, result) (increase(gpuwatch_tuner_actions_total{@tuner}[$__rate_interval]))",
+                "sum by (knob, result) (increase(gpuwatch_tuner_actions_total{@node}[$__rate_interval]))",
                 "{{knob}}: {{result}}",
             ),
             Query(
-                "sum by (trigger) (increase(gpuwatch_tuner_restores_total{@tuner}[$__rate_interval]))",
+                "sum by (trigger) (increase(gpuwatch_tuner_restores_total{@node}[$__rate_interval]))",
                 "given back by {{trigger}}",
             ),
         ),
@@ -250,10 +250,8 @@ _POWER = (
         ),
         unit="percentunit",
         queries=(
-            Query(
-                "gpuwatch_tuner_budget_limits_watts{@tuner} / gpuwatch_tuner_budget_watts{@tuner}", "{{node}}: limits"
-            ),
-            Query("gpuwatch_tuner_budget_draw_watts{@tuner} / gpuwatch_tuner_budget_watts{@tuner}", "{{node}}: drawn"),
+            Query("gpuwatch_tuner_budget_limits_watts{@node} / gpuwatch_tuner_budget_watts{@node}", "{{node}}: limits"),
+            Query("gpuwatch_tuner_budget_draw_watts{@node} / gpuwatch_tuner_budget_watts{@node}", "{{node}}: drawn"),
         ),
         styles=(Style(match=": limits$", dashed=True),),
         min=0,

@@ -19,7 +19,7 @@
         ),
     )
 
-Selectors: `@node` in braces stands for `job="gpuwatch"` and the variables cluster and node, `@gpu` for those and gpu;
+Selectors: `@node` in braces stands for the variables cluster and node, `@gpu` for those and gpu;
 the others are in selectors.py. Panels flow from left to right and wrap at 24 columns; those beside each other should
 be of one height. Kinds `stat`, `bargauge` and `table` ask for the value at the end of the time range, unless a query
 says `instant=False`; `min` and `max` bound axes and gauges.

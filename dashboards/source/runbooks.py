@@ -1,6 +1,7 @@
 """Which alert, and so which runbook, belongs to a check: as the alerting rules, the only place for it, have it."""
 
 import re
+from functools import cache
 from pathlib import Path
 
 import yaml
@@ -8,6 +9,7 @@ import yaml
 RULES = Path(__file__).resolve().parents[2] / "alerts" / "gpuwatch.rules.yaml"
 
 
+@cache
 def alert_of_check() -> dict[str, str]:
     """Check -> alert: the alert whose expression reads `gpuwatch_finding` of that check."""
     groups = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]

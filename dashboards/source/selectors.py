@@ -2,22 +2,27 @@
 
 import re
 
-_CLUSTER = 'job="gpuwatch", cluster=~"$cluster"'
+_CLUSTER = 'cluster=~"$cluster"'
 _NODE = f'{_CLUSTER}, node=~"$node"'
-_PLACE = 'cluster=~"$cluster", node=~"$node"'
 
 SELECTORS = {
-    "job": 'job="gpuwatch"',
+    "all": "",
     "cluster": _CLUSTER,
     "node": _NODE,
     "gpu": f'{_NODE}, gpu=~"$gpu"',
     "workload": f'{_NODE}, namespace=~"$namespace", pod=~"$pod"',
-    "remediator": f'job="gpuwatch-remediator", {_PLACE}',
-    "tuner": f'job="gpuwatch-tuner", {_PLACE}',
-    "any": f'job=~"gpuwatch|gpuwatch-remediator|gpuwatch-tuner", {_PLACE}',
 }
-"""`@job`, `@cluster`, `@node` and `@gpu`: the agent's series, narrower each time. `@workload`: those that name a pod.
-`@remediator` and `@tuner`: theirs. `@any`: of whichever process of gpuwatch."""
+"""Narrower each time. None names a job: metrics of gpuwatch have names of their own, and how a site calls its scrape
+jobs is its affair. What every process has (`up`, `process_*`) is joined with those: `of_gpuwatch`."""
+
+OF_AGENTS = f"max_over_time(gpuwatch_snapshot_timestamp_seconds{{{_NODE}}}[1d:10m])"
+"""Targets that were agents within a day."""
+OF_GPUWATCH = f"gpuwatch_build_info{{{_NODE}}}"
+
+
+def of_gpuwatch(vector: str, whose: str = OF_GPUWATCH) -> str:
+    """Of series that other programs have as well, those of gpuwatch's targets."""
+    return f"({vector} and on (cluster, job, instance) {whose})"
 
 
 def expand(expr: str) -> str:

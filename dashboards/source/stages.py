@@ -43,7 +43,7 @@ REASONS = tuple(State(reason, text) for reason, text in _REASONS.items())
 def stage_code(by: str) -> str:
     """Where nodes are in their life as a number: the stage's place in STAGES."""
     parts = (
-        f'(max by ({by}) (gpuwatch_remediator_stage{{@remediator, stage="{stage}"}}) == 1) * {code}'
+        f'(max by ({by}) (gpuwatch_remediator_stage{{@node, stage="{stage}"}}) == 1) * {code}'
         for code, stage in enumerate(_STAGES)
     )
     return f"({' or '.join(parts)})"

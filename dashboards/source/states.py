@@ -5,6 +5,7 @@ import re
 from dashboards.source.panel import State
 from dashboards.source.runbooks import alert_of_check
 from gpuwatch.health.checks import CHECKS
+from gpuwatch.model.finding import Remedy
 from gpuwatch.model.xid_catalogue import all_xids
 
 SEVERITY_COLORS = {"critical": "red", "warning": "orange", "info": "blue"}
@@ -62,8 +63,8 @@ _ALERTS = alert_of_check()
 RUNBOOKS = tuple(State(check.name, _ALERTS[check.name], SEVERITY_COLORS[check.severity]) for check in CHECKS)
 """Checks by the alert that stands for them, which is the name of the runbook."""
 
-ADVICE = tuple(State(check.name, check.action) for check in CHECKS)
-"""Checks by what to do first."""
+REMEDIES = tuple(State(remedy.value, remedy.value.replace("_", " ")) for remedy in Remedy)
+"""Rungs of the ladder, as `gpuwatch_finding_info` names them."""
 
 XID_CODES = tuple(
     State(str(xid.code), str(xid.code), "red" if xid.severity == "fatal" else "blue")

@@ -18,7 +18,7 @@ _COLORS = {
 TUNING_CODES = tuple(State(str(code), state, color) for code, (state, color) in enumerate(_COLORS.items()))
 TUNING_STYLES = tuple(Style(match=f"^{state}$", color=color) for state, color in _COLORS.items())
 
-ENFORCING = 'max by (cluster, node) (gpuwatch_tuner_mode{@tuner, mode="enforce"}) == 1'
+ENFORCING = 'max by (cluster, node) (gpuwatch_tuner_mode{@node, mode="enforce"}) == 1'
 
 
 def tuning_code(selector: str, by: str) -> str:

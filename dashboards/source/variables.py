@@ -25,7 +25,7 @@ def _labels(name: str, label: str, series: str, *, many: bool = True) -> Variabl
 
 
 DATASOURCE = Variable(name="datasource", label="Data source", query="prometheus", kind="datasource")
-CLUSTER = _labels("cluster", "Cluster", "gpuwatch_build_info{@job}")
+CLUSTER = _labels("cluster", "Cluster", "gpuwatch_build_info")
 NODE = _labels("node", "Node", "gpuwatch_build_info{@cluster}")
 ONE_NODE = _labels("node", "Node", "gpuwatch_build_info{@cluster}", many=False)
 """For a dashboard about one node."""

@@ -5,7 +5,7 @@ from dashboards.source.variables import CLUSTER, DATASOURCE, NAMESPACE, NODE, PO
 from dashboards.source.workload_faults import FAULTS, SHARED
 from dashboards.source.workload_pace import PACE
 from dashboards.source.workload_rightsizing import RIGHTSIZING
-from dashboards.source.workload_sums import RECLAIM, SUMS
+from dashboards.source.workload_sums import SUMS
 from dashboards.source.workload_tuning import TUNING
 from dashboards.source.workload_use import USE
 
@@ -14,5 +14,5 @@ BOARD = Board(
     title="gpuwatch / Workload",
     description="Does this pod, or this namespace, use the GPUs it holds?",
     variables=(DATASOURCE, CLUSTER, NODE, NAMESPACE, POD, PRICE),
-    sections=(SUMS, RECLAIM, RIGHTSIZING, USE, PACE, TUNING, FAULTS, SHARED),
+    sections=(SUMS, RIGHTSIZING, USE, PACE, TUNING, FAULTS, SHARED),
 )

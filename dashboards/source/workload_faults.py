@@ -1,8 +1,7 @@
 """What hit the chosen pods; and what they do on GPUs that they share."""
 
 from dashboards.source.held import BY_GPU, BY_HOLDER, BY_PLACE, HOLDERS, befell, sampled, twenty
-from dashboards.source.links import TO_GPU
-from dashboards.source.node_now import RUNBOOK
+from dashboards.source.links import RUNBOOK, TO_GPU
 from dashboards.source.panel import Column, Panel, Query, Section
 from dashboards.source.states import HEALTH, RUNBOOKS, XID_CODES, XID_MEANINGS, health_code, xid_events
 from dashboards.source.workload_sums import THIS_POD

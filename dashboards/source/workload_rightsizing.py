@@ -11,7 +11,7 @@ _TARGET = "cluster, node, namespace, workload, container, kind, action, confiden
 _NONE = "Nothing is recommended; see how many workloads are still being learned"
 
 RIGHTSIZING = Section(
-    "What right-sizing recommends",
+    "What could be given back: right-sizing",
     (
         Panel(
             title="GPUs to free",

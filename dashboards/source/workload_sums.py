@@ -1,8 +1,8 @@
-"""What the chosen pods hold, what that costs, and what could be given back."""
+"""What the chosen pods hold, and what that costs."""
 
 from dashboards.source.columns import share
-from dashboards.source.held import BY_PLACE, BY_POD, IDLE_BELOW, SHARE, WATTS, activity, filled, memory, sampled
-from dashboards.source.links import TO_GPU, board
+from dashboards.source.held import BY_POD, IDLE_BELOW, SHARE, WATTS, activity, filled, sampled
+from dashboards.source.links import board
 from dashboards.source.panel import Column, Panel, Query, Section, Thresholds
 
 USED: Thresholds = ((None, "red"), (IDLE_BELOW, "orange"), (0.3, "green"))
@@ -15,13 +15,6 @@ GPU_HOURS = f"{sampled('sum_over_time', SHARE)} / 12"
 KILOWATT_HOURS = f"{sampled('sum_over_time', WATTS)} / 12 / 1000"
 IDLE_SHARE = sampled("avg_over_time", f"{BUSY} < bool {IDLE_BELOW}")
 PEAK = sampled("max_over_time", filled("max_over_time({}[5m])"))
-CANDIDATE = f"""(({activity("1h")}) < {IDLE_BELOW}
-    and on ({BY_PLACE}) max by ({BY_PLACE}) (gpuwatch_gpu_workload_info{{@workload}} offset 1h))"""
-"""Held now and an hour ago, and idle in between."""
-
-
-def _of_candidates(vector: str) -> Query:
-    return Query(f"sum by ({BY_PLACE}) (({vector}) and on ({BY_PLACE}) {CANDIDATE})")
 
 
 def _by_pod(how: str, vector: str) -> Query:
@@ -87,7 +80,7 @@ SUMS = Section(
         _stat(
             "Idle share",
             "Share of the time held in which a GPU was less than 2 % active over five minutes. Much of it: the pod "
-            "waits for data or people, or has been forgotten. See the idle spans below.",
+            "waits for data or people, or has been forgotten. What could be freed: right-sizing, below.",
             f"avg({IDLE_SHARE})",
             "percentunit",
             0,
@@ -123,40 +116,6 @@ SUMS = Section(
             no_value="No pod held a GPU in this time",
             width=24,
             height=10,
-        ),
-    ),
-)
-
-RECLAIM = Section(
-    "What could be given back",
-    (
-        Panel(
-            title="Reclaim candidates",
-            kind="table",
-            description="GPUs and MIG instances held for more than an hour, and less than 2 % active in that hour. "
-            "Ask the owner first: a large model may be kept loaded on purpose. Then end the pod, or give it a shared "
-            "GPU or a MIG instance. Empty is good.",
-            queries=(
-                _of_candidates(activity("1h")),
-                _of_candidates(f"{sampled('sum_over_time', f'{BUSY} < bool {IDLE_BELOW}')} / 12"),
-                _of_candidates(memory()),
-                _of_candidates(f"{SHARE} * 24 * $price"),
-            ),
-            columns=(
-                Column(field="namespace", title="Namespace", width=160),
-                Column(field="pod", title="Pod", links=(THIS_POD,)),
-                Column(field="node", title="Node", width=160),
-                Column(field="gpu", title="GPU", links=(TO_GPU,), width=60),
-                Column(field="gi", title="Instance", width=90),
-                Column(field="Value #A", title="Activity, 1 h", unit="percentunit", decimals=1, width=120),
-                Column(field="Value #B", title="Idle", unit="h", decimals=1, width=100),
-                Column(field="Value #C", title="Memory held", unit="bytes", decimals=1, width=120),
-                Column(field="Value #D", title="Cost a day", unit="currencyUSD", decimals=0, width=110),
-            ),
-            sort="-Cost a day",
-            no_value="Nothing to reclaim",
-            width=24,
-            height=7,
         ),
     ),
 )

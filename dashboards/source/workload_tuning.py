@@ -10,7 +10,7 @@ _NONE = "No GPU of these pods is tuned"
 
 
 def _saved_watts(window: str) -> str:
-    saved = f"rate(gpuwatch_tuner_energy_saved_joules_total{{@tuner}}[{window}])"
+    saved = f"rate(gpuwatch_tuner_energy_saved_joules_total{{@node}}[{window}])"
     return f"({SHARE}) * on ({BY_GPU}) group_left () {saved}"
 
 
@@ -19,7 +19,7 @@ _USED_HOURS = f"sum({sampled('sum_over_time', WATTS)}) / 12 / 1000"
 
 
 def _of_holders(family: str, labels: str = "") -> str:
-    return f"{HOLDERS} * on ({BY_GPU}) group_left () max by ({BY_GPU}) (gpuwatch_tuner_{family}{{@tuner{labels}}})"
+    return f"{HOLDERS} * on ({BY_GPU}) group_left () max by ({BY_GPU}) (gpuwatch_tuner_{family}{{@node{labels}}})"
 
 
 _UPPER = _of_holders("estimated_slowdown_ratio", ', bound="upper"')
@@ -88,7 +88,7 @@ TUNING = Section(
             queries=(
                 Query(
                     twenty(
-                        "topk", f"{HOLDERS} * on ({BY_GPU}) group_left () {tuning_code('@tuner', BY_GPU)}", BY_HOLDER
+                        "topk", f"{HOLDERS} * on ({BY_GPU}) group_left () {tuning_code('@node', BY_GPU)}", BY_HOLDER
                     ),
                     _RANK,
                 ),

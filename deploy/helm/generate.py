@@ -22,6 +22,9 @@ COPIES = {
     "deploy/components/remediation-enforce/rbac.yaml": "files/rights/enforce.yaml",
     "deploy/components/remediation-enforce/own-node-policy.yaml": "files/rights/own-node-policy.yaml",
     "deploy/components/remediation-drain/rbac.yaml": "files/rights/drain.yaml",
+    "deploy/components/remediation-drain/own-pods-policy.yaml": "files/rights/own-pods-policy.yaml",
+    "deploy/components/remediation-devices/rbac.yaml": "files/rights/devices.yaml",
+    "deploy/components/remediation-devices/own-devices-policy.yaml": "files/rights/own-devices-policy.yaml",
     "deploy/components/tuner-enforce/rbac.yaml": "files/rights/consents.yaml",
 }
 

@@ -12,16 +12,17 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 from gpuwatch import __version__
 from gpuwatch.agent.event_recorder import EventLogger, EventRecorder
 from gpuwatch.agent.kernel_log_thread import KernelLogThread
 from gpuwatch.agent.node_state import SETTLE_SECONDS, NodeState
-from gpuwatch.agent.pages import ViewSignal, routes
-from gpuwatch.agent.repairs import repaired_at
-from gpuwatch.agent.view_builder import ViewBuilder, ViewInputs, reader_settings
+from gpuwatch.agent.pages import API_REFUSALS, ViewSignal, routes
+from gpuwatch.agent.periodic import Periodic
+from gpuwatch.agent.repairs import closed_gpu, repaired_at, repairer_status, validations
+from gpuwatch.agent.view_builder import ViewBuilder, ViewInputs, capture_status, reader_settings
 from gpuwatch.collect.reader.messages import USAGE, AnyMessage, DriverEventMessage, DriverOpened, GpuFound, ReaderFailed
 from gpuwatch.collect.reader.supervisor import Supervisor
 from gpuwatch.config import Backend, Config, runtime_dir
@@ -31,17 +32,19 @@ from gpuwatch.http.server import HttpServer, ServerLimits
 from gpuwatch.metrics.metric import Family
 from gpuwatch.metrics.page_cache import MIN_STALE_SECONDS, PageCache
 from gpuwatch.model.clock import Clock, SystemClock
+from gpuwatch.model.errors import UsageError
 from gpuwatch.model.event import EVERYTHING, EventQuery
 from gpuwatch.model.pci import pci_key
-from gpuwatch.model.recommendation import Recommendations
+from gpuwatch.model.recent import Recent, RecentSamples
 from gpuwatch.model.view import STALE_INTERVALS, AgentStatus, Events, View
 from gpuwatch.model.xid import DriverEvent, KernelEvent, XidEvent
 from gpuwatch.process.log_queue import queued_stderr
-from gpuwatch.process.periodic import Periodic
-from gpuwatch.process.signals import ENDS, WATCH_SECONDS, ConfigWatch, Signals
+from gpuwatch.process.signals import ENDS, WATCH_SECONDS, ConfigWatch, Signals, keep_watchdog_quiet
+from gpuwatch.rightsizing.model.recommendation import Recommendations
 from gpuwatch.rightsizing.service.cpu_throttling import CpuThrottling
 from gpuwatch.rightsizing.service.metrics import rightsizing_families
 from gpuwatch.rightsizing.service.thread import Rightsizer
+from gpuwatch.storage.private_folder import make_named, make_private
 from gpuwatch.storage.store import Store
 
 log = logging.getLogger(__name__)
@@ -57,6 +60,11 @@ LAST_CHECKPOINT_SECONDS = 1.2
 
 BUS_SECONDS = 10.0
 
+WEDGED_INTERVALS, MIN_WEDGED_SECONDS = 10, 10.0
+"""A publisher that has stood still for so long, and no less than these seconds, never goes on again: a lock that is not
+released, a View that can never be made. The process is then to be started anew.
+"""
+
 GC_THRESHOLDS = (10_000, 5, 5)
 """New objects between two searches for garbage in cycles. A View has none and is freed at once; Python's 700 would make
 the search a fifth of the agent's work. Exceptions and connections have some, hence the two fives.
@@ -69,9 +77,11 @@ class Agent:
     What threads share, and who writes it:
     - `_state`, `_ledger`, `_published`: guarded by `_lock`. While it is held nothing is logged, no file is read and
       nothing is waited for, because the publisher needs it for each View.
-    - `board`, `profiles`, `_view`, `_config`: written by the publisher, replaced as a whole; others only read them.
+    - `board`, `profiles`, `_view`, `_recent`, `_config`: written by the publisher, replaced as a whole; others only
+      read them.
     - `_wanted_config`: written by the main thread; the publisher makes it `_config` before the next View.
     - `_fatal`: written by the supervisor's thread before it sets `_stopping`, read by the main thread after that.
+    - `_turned`: when the publisher last came to the end of a turn; written by it, read by HTTP.
     - `_due`, `_stopping`, `published`: made for many threads. The other parts have locks or threads of their own.
     """
 
@@ -91,9 +101,12 @@ class Agent:
         self._event_logger = EventLogger()
         self._store = Store.open(config.state_dir, self._clock)
         self._recorder = EventRecorder(self._store, self._clock)
+        for event in self._recorder.without_line:
+            self._ledger.expect(event)
         self.published = ViewSignal()
+        self._recent = RecentSamples()
         self._fatal: ReaderFailed | None = None
-        self._published = self._clock.monotonic()
+        self._published = self._turned = self._clock.monotonic()
         self._view: View | None = None
         self._wanted_config = config
         self._started = self._clock.time()
@@ -101,6 +114,7 @@ class Agent:
         failures = self._recorder.failures(config.checks.repeat_window)
         self._builder = ViewBuilder(config, self._clock, node, self._store.open_findings(), failures=failures)
         self._supervisor = Supervisor(reader_settings(config, backend, interval), self._on_message)
+        self._capture = capture_status(backend)
         told = self._store.cursor(first_line(boot_id_file(Path(config.sources.proc))))
         self._kernel = KernelLogThread(config.sources, self._clock, self._on_kernel, told)
         self._pods = Periodic("pods", config.sources.pod_resources_interval, self._builder.refresh_allocations)
@@ -115,6 +129,8 @@ class Agent:
             routes(self),
             listen=config.agent.listen or None,
             socket_path=self.socket_path,
+            without_users={} if config.agent.api == "open" else API_REFUSALS,
+            hosts=config.agent.hosts,
             web_config=Path(config.agent.web_config) if config.agent.web_config else None,
             limits=ServerLimits(connections=config.agent.max_connections, scrapes=config.agent.max_scrapes),
         )
@@ -141,7 +157,11 @@ class Agent:
         Raises:
             UsageError: an address, the socket path or the web configuration cannot be used.
         """
-        self.socket_path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            (make_named if self._config.agent.socket else make_private)(self.socket_path.parent)
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise UsageError(f"cannot make {self.socket_path.parent}", why, "choose another --socket PATH") from error
         self._http.start()
         for thread in (self._supervisor, self._kernel, self._pods, self._bus, self._publisher):
             thread.start()
@@ -160,6 +180,8 @@ class Agent:
             self.start()
             started()
             while not self._stopping.is_set():
+                if self.wedged() is None:
+                    keep_watchdog_quiet()
                 number = self._signals.next(WATCH_SECONDS)
                 if number in ENDS:
                     break
@@ -194,13 +216,30 @@ class Agent:
         nvml = next((source for source in view.snapshot.sources if source.name == "nvml"), None)
         return None if nvml is None or nvml.up else f"nvml: {nvml.reason}"
 
+    def wedged(self) -> str | None:
+        """Why only a new process helps: the publisher has stood still for so long. A driver that hangs is no reason, as
+        the publisher goes on and says so.
+        """
+        still = self._clock.monotonic() - self._turned
+        if still <= max(WEDGED_INTERVALS * self._config.agent.interval, MIN_WEDGED_SECONDS):
+            return None
+        return f"the publisher has stood still for {still:.0f} s"
+
     def view(self) -> View | None:
         """The newest View; None before the first."""
         return self._view
 
+    def recent(self) -> Recent:
+        """The last minutes of each GPU."""
+        return self._recent.recent
+
     def events(self, query: EventQuery = EVERYTHING) -> Events:
         """XIDs, SXids, bus losses, findings and actions, also those of earlier lives."""
         return self._store.events(query)
+
+    def events_json(self, query: EventQuery) -> Generator[bytes]:
+        """The same as JSON, in pieces."""
+        return self._store.events_json(query)
 
     def recommendations(self) -> Recommendations | str:
         """Which workloads hold more GPU than they use; a text where there is no answer, with the reason."""
@@ -269,7 +308,14 @@ class Agent:
 
     def _look_at_bus(self) -> None:
         """GPUs that appeared on the bus, or came back, need a reader that opens the driver anew."""
-        self._builder.set_repaired(repaired_at(self._store))
+        findings = self._view.judgement.findings if self._view else ()
+        self._builder.set_repaired(repaired_at(self._store), validations(self._store, findings))
+        repairer = repairer_status(self._store)
+        self._builder.set_repairer(repairer)
+        closed = closed_gpu(repairer, self._clock.time())
+        with self._lock:
+            indexes = tuple(i.index for i in self._state.identities() if i.uuid == closed)
+        self._supervisor.close(indexes)
         if not self._builder.refresh_bus():
             return
         with self._lock:
@@ -287,15 +333,17 @@ class Agent:
                 return
             with self._lock:
                 settled = self._state.settled(self._clock.monotonic()) or self._state.failure is not None
-            if settled or self._view is not None:
-                self._try_to_publish()
+            if not (settled or self._view is not None) or self._try_to_publish():
+                self._turned = self._clock.monotonic()
             self._stopping.wait(MIN_PUBLISH_GAP)
 
-    def _try_to_publish(self) -> None:
+    def _try_to_publish(self) -> bool:
         try:
             self._publish()
+            return True
         except Exception:  # one odd View must not be the last one; meanwhile the old one goes stale, and is withheld
             log.exception("this snapshot could not be published; trying again with the next")
+            return False
 
     def _publish(self) -> None:
         self._take_over_configuration()
@@ -304,7 +352,10 @@ class Agent:
             inputs = ViewInputs(
                 at=at,
                 reading=self._state.reading(now, at),
-                sources=(self._kernel.status(), self._store.status()),
+                sources=(
+                    *(self._kernel.status(), self._store.status(), *self._capture),
+                    *(self._watch.status() if self._watch else ()),
+                ),
                 agent=AgentStatus(
                     version=__version__,
                     started=self._started,
@@ -321,6 +372,7 @@ class Agent:
             self._published = now
         view = self._builder.view(inputs)
         self.board.publish(view, self._rightsizing_families())
+        self._recent.add(view)
         self._view = view
         self.published.notify()
         self._recorder.record_events(inputs.news, resumed=self._kernel.resumed)

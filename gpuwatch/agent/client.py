@@ -1,36 +1,47 @@
 """Asks a running agent for its View, over its unix socket or over HTTP: how every other process sees the node."""
 
 import base64
+import contextlib
 import http.client
 import logging
 import math
 import os
 import socket
 import ssl
+import struct
+from collections.abc import Container
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 from urllib.parse import SplitResult, unquote, urlencode, urlsplit
 
 import msgspec
 
-from gpuwatch.config import runtime_dir
-from gpuwatch.model import recommendation
+from gpuwatch.config import AgentConfig, runtime_dir
+from gpuwatch.http.client import TimedResponse
 from gpuwatch.model.clock import Clock
+from gpuwatch.model.decoding import prepared
 from gpuwatch.model.errors import GpuwatchError, PermissionMissing, UsageError
 from gpuwatch.model.event import EVERYTHING, EventQuery
-from gpuwatch.model.recommendation import Recommendations
+from gpuwatch.model.recent import Recent
+from gpuwatch.model.snapshot import UNREADABLE
 from gpuwatch.model.view import SCHEMA, Events, View
+from gpuwatch.rightsizing.model import recommendation
+from gpuwatch.rightsizing.model.recommendation import Recommendations
 
 log = logging.getLogger(__name__)
 
 TIMEOUT = 5.0
-"""Seconds for each step of an exchange."""
+"""Seconds to connect, and for a whole answer."""
 
-MAX_BODY = 256 << 20
+EVENTS_SECONDS = 60.0
+"""Longer, for an answer that the agent makes as it sends it."""
+
+MAX_VIEW, MAX_BODY = 16 << 20, 64 << 20
+"""Bytes of a View, and of any other answer; of a larger one no more is read."""
 
 SYSTEM_SOCKET = Path("/run/gpuwatch/agent.sock")
 
-Body = TypeVar("Body", View, Events, Recommendations)
+Body = TypeVar("Body", View, Events, Recent, Recommendations)
 
 
 class _Versioned(msgspec.Struct):
@@ -40,24 +51,39 @@ class _Versioned(msgspec.Struct):
 class _UnixConnection(http.client.HTTPConnection):
     """HTTP over a unix socket."""
 
-    def __init__(self, path: Path, timeout: float) -> None:
+    def __init__(self, path: Path, timeout: float, trusted: Container[int | None]) -> None:
         super().__init__("localhost", timeout=timeout)
-        self._path = path
+        self._path, self._trusted = path, trusted
 
     def connect(self) -> None:
-        """Open the socket file instead of a TCP port."""
+        """Open the socket file instead of a TCP port.
+
+        Raises:
+            PermissionMissing: the process that listens there belongs to a user who is not trusted.
+        """
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
         self.sock.connect(str(self._path))
+        credentials = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        _, uid, _ = struct.unpack("3i", credentials)
+        if uid not in self._trusted:
+            raise PermissionMissing(
+                f"the agent at {self._path} is not trusted",
+                f"it runs as user {uid}, neither root nor this user",
+                f"remove that socket, or set agent.socket_uid: {uid} if that is your agent's user",
+            )
 
 
 class AgentClient:
-    """One agent. `url` is an http(s) URL, which may carry user and password, or the path of a unix socket."""
+    """One agent. `url` is an http(s) URL, which may carry user and password, or the path of a unix socket.
 
-    def __init__(self, url: str | None = None, timeout: float = TIMEOUT) -> None:
-        text = url or str(_sockets()[0])
+    At a socket only an agent of root, of this user or of `uid` is asked.
+    """
+
+    def __init__(self, url: str | None = None, timeout: float = TIMEOUT, uid: int | None = None) -> None:
+        text = url or str(agent_sockets(AgentConfig())[0])
         parts = urlsplit(text)
-        self._timeout = timeout
+        self._timeout, self._trusted = timeout, (0, os.geteuid(), uid)
         self._path = None if parts.scheme in ("http", "https") else Path(text.removeprefix("unix:"))
         self._parts = parts
         if self._path is None and not _is_complete(parts):
@@ -74,43 +100,55 @@ class AgentClient:
             PermissionMissing: the socket or the web configuration keeps us out.
         """
         if after is None or wait <= 0:
-            return self._decode(self.get("/api/v1/view"), View)
+            return self._decode(self.get("/api/v1/view", most=MAX_VIEW), View)
         query = urlencode({"after": repr(after), "wait": repr(wait)})
-        return self._decode(self.get(f"/api/v1/view?{query}", patience=wait), View)
+        return self._decode(self.get(f"/api/v1/view?{query}", patience=wait, most=MAX_VIEW), View)
 
     def events(self, query: EventQuery = EVERYTHING) -> Events:
         """What happened. Raises as `view` does."""
-        return self._decode(self.get("/api/v1/events" + (f"?{query.text}" if query.text else "")), Events)
+        path = "/api/v1/events" + (f"?{query.text}" if query.text else "")
+        return self._decode(self.get(path, patience=EVENTS_SECONDS), Events)
+
+    def recent(self) -> Recent:
+        """The last minutes of each GPU. Raises as `view` does."""
+        return self._decode(self.get("/api/v1/recent"), Recent)
 
     def recommendations(self) -> Recommendations:
         """Who holds more GPU than they use, as far as the agent has seen. Raises as `view` does."""
         return self._decode(self.get("/api/v1/recommendations"), Recommendations, recommendation.SCHEMA)
 
-    def metrics(self, profiles: tuple[str, ...] = (), *, openmetrics: bool = False) -> bytes:
-        """The agent's own exposition. Raises as `view` does."""
-        query = urlencode([("profile", profile) for profile in profiles])
+    def metrics(
+        self, profiles: tuple[str, ...] = (), *, names: tuple[str, ...] = (), openmetrics: bool = False
+    ) -> bytes:
+        """The agent's own exposition; `names`: patterns of families. Raises as `view` does."""
+        query = urlencode([("profile", each) for each in profiles] + [("name[]", each) for each in names])
         accept = "application/openmetrics-text; version=1.0.0" if openmetrics else "text/plain"
         return self.get("/metrics" + (f"?{query}" if query else ""), accept)
 
-    def answers(self) -> bool:
-        """Whether somebody listens there."""
+    def refusal(self) -> str | None:
+        """Why it cannot be asked; None when a process that is trusted listens there."""
         connection = self._connection()
         try:
             connection.connect()
         except OSError as error:
             log.info("no agent at %s; %s", self.name, error.strerror or error)
-            return False
+            return error.strerror or str(error)
+        except GpuwatchError as error:
+            log.warning("%s", error)
+            return error.why
         finally:
             connection.close()
-        return True
+        return None
 
-    def get(self, path: str, accept: str = "application/json", *, patience: float = 0.0) -> bytes:
-        """The body of one page, which may take `patience` seconds longer than others. Raises as `view` does."""
+    def get(self, path: str, accept: str = "application/json", *, patience: float = 0.0, most: int = MAX_BODY) -> bytes:
+        """The body of one page, which may take `patience` seconds longer than others and have `most` bytes. Raises as
+        `view` does.
+        """
         connection = self._connection(patience)
         try:
             connection.request("GET", self._prefix() + path, headers={"Accept": accept, **_credentials(self._parts)})
             response = connection.getresponse()
-            body = response.read(MAX_BODY)
+            body = response.read(most + 1)
         except PermissionError as error:
             raise PermissionMissing(
                 f"cannot reach the agent at {self.name}", "permission denied", "run as root or as a member of its group"
@@ -119,18 +157,25 @@ class AgentClient:
             raise self._unreachable(error) from error
         finally:
             connection.close()
+        if len(body) > most:
+            what = f"cannot use the answer of the agent at {self.name} to {path}"
+            raise GpuwatchError(what, f"it is larger than {most >> 20} MiB", "is it an agent of gpuwatch?")
         if response.status != http.HTTPStatus.OK:
             raise self._refused(response.status, path, body)
         return body
 
     def _connection(self, patience: float = 0.0) -> http.client.HTTPConnection:
         timeout = self._timeout + patience
-        if self._path is not None:
-            return _UnixConnection(self._path, timeout)
         host, port = self._parts.hostname or "", self._parts.port
-        if self._parts.scheme == "https":
-            return http.client.HTTPSConnection(host, port, timeout=timeout, context=ssl.create_default_context())
-        return http.client.HTTPConnection(host, port, timeout=timeout)
+        connection = (
+            _UnixConnection(self._path, timeout, self._trusted)
+            if self._path is not None
+            else http.client.HTTPSConnection(host, port, timeout=timeout, context=ssl.create_default_context())
+            if self._parts.scheme == "https"
+            else http.client.HTTPConnection(host, port, timeout=timeout)
+        )
+        connection.response_class = TimedResponse
+        return connection
 
     def _prefix(self) -> str:
         return "" if self._path else self._parts.path.rstrip("/")
@@ -155,19 +200,41 @@ class AgentClient:
     def _decode(self, body: bytes, type_: type[Body], known: int = SCHEMA) -> Body:
         what = f"cannot read the answer of the agent at {self.name}"
         try:
-            schema = msgspec.json.decode(body, type=_Versioned).schema
+            schema = msgspec.json.decode(body, type=prepared(_Versioned)).schema
             if schema == known:
-                return msgspec.json.decode(body, type=type_)
-        except msgspec.MsgspecError as error:
+                return msgspec.json.decode(body, type=prepared(type_))
+        except UNREADABLE as error:
             raise GpuwatchError(what, str(error), "is it an agent of gpuwatch?") from error
         why = f"it speaks schema {schema}, this gpuwatch knows {known}" if schema else "it names no schema"
         raise GpuwatchError(what, why, "use the gpuwatch version of the agent")
 
 
-def find_agent(timeout: float = TIMEOUT) -> AgentClient | None:
-    """The agent of this node, when one listens on its usual socket."""
-    clients = (AgentClient(str(path), timeout) for path in _sockets() if path.exists())
-    return next((client for client in clients if client.answers()), None)
+class AgentSearch(NamedTuple):
+    """The agent that was found, and one line that names it or says where none could be asked, and why."""
+
+    client: AgentClient | None
+    message: str
+
+
+def find_agent(settings: AgentConfig, timeout: float = TIMEOUT) -> AgentSearch:
+    """Look for the agent of this node where its own settings put it, then on the usual sockets."""
+    reasons = []
+    for path in agent_sockets(settings):
+        client = AgentClient(str(path), timeout, settings.socket_uid)
+        why = client.refusal()
+        if why is None:
+            return AgentSearch(client, f"asked the agent at {client.name}")
+        reasons.append(f"{path} ({why})")
+    return AgentSearch(None, f"no agent at {' or '.join(reasons)}")
+
+
+def agent_sockets(settings: AgentConfig) -> tuple[Path, ...]:
+    """Where the agent of this node may listen: its variable or the file that `settings` come from, then the usual."""
+    named = os.environ.get("GPUWATCH_AGENT_SOCKET") or settings.socket
+    usual: tuple[Path, ...] = (SYSTEM_SOCKET,)
+    with contextlib.suppress(UsageError):  # a user without a run folder has no agent there
+        usual = (runtime_dir() / "agent.sock", SYSTEM_SOCKET)
+    return tuple(dict.fromkeys((Path(named), *usual) if named else usual))
 
 
 def _is_complete(parts: SplitResult) -> bool:
@@ -175,12 +242,6 @@ def _is_complete(parts: SplitResult) -> bool:
         return bool(parts.hostname) and parts.port != 0
     except ValueError:  # a port that is no number
         return False
-
-
-def _sockets() -> tuple[Path, ...]:
-    named = os.environ.get("GPUWATCH_AGENT_SOCKET")
-    usual = (runtime_dir() / "agent.sock", SYSTEM_SOCKET)
-    return (Path(named), *usual) if named else usual
 
 
 def _credentials(parts: SplitResult) -> dict[str, str]:

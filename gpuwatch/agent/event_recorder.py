@@ -48,6 +48,11 @@ class EventRecorder:
         self._saved_at = 0.0
         self._storms: dict[tuple[str | None, int], tuple[float, set[float]]] = {}
         self._began: list[XidEvent] = []  # storms that are yet to be logged
+        # a row that NVML began has another key than its line, which is read again where no cursor was saved since
+        xids = store.events(EventQuery(kinds=("xid",))).xids
+        self._stored_lines = {(e.boot_id, e.sequence) for e in xids if e.source == "nvml" and e.sequence is not None}
+        self.without_line = [event for event in xids if event.source == "nvml" and event.sequence is None]
+        """What an earlier life kept of NVML and did not read in the kernel log, oldest first."""
         self._lock = threading.Lock()
 
     def failures(self, seconds: float) -> tuple[Finding, ...]:
@@ -60,7 +65,8 @@ class EventRecorder:
         earlier life. One storm limit holds for the store and for the log, which gets only what this returns.
         """
         with self._lock:
-            kept = [e for e in events if not (resumed and e.historical) and not self._is_too_many(e)]
+            told = [e for e in events if not (resumed and e.historical) and not self._is_stored(e)]
+            kept = [e for e in told if not self._is_too_many(e)]
             storms, self._began = self._began, []
         for event in kept:
             self._store.add(event)
@@ -68,6 +74,10 @@ class EventRecorder:
             where = event.pci or event.uuid
             log.info("XID %d of %s comes too often: it is counted, and not listed for a while", event.xid, where)
         return kept
+
+    def _is_stored(self, event: Event) -> bool:
+        is_line = isinstance(event, XidEvent) and event.source == "kernel"
+        return is_line and (event.boot_id, event.sequence) in self._stored_lines
 
     def _is_too_many(self, event: Event) -> bool:
         if not isinstance(event, XidEvent):

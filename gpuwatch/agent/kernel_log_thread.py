@@ -34,7 +34,7 @@ class KernelLogThread(threading.Thread):
         self._log = (
             None if self._off else KernelLog.open(Path(config.kmsg), boot_id_path=boot_id, clock=clock, after=after)
         )
-        if self._log and self._log.mode == "off":
+        if self._log and self._log.blind:
             log.warning("the kernel log cannot be read; %s", self._log.reason)
         self.resumed = self._log is not None and self._log.resumed
         """Whether what is historical was told in an earlier life."""
@@ -49,8 +49,8 @@ class KernelLogThread(threading.Thread):
         return self._log.lost if self._log else 0
 
     def status(self) -> SourceStatus:
-        """How reading goes; `off` with the reason where it is not permitted."""
-        if self._log is None or self._log.mode == "off":
+        """How reading goes; `off` with the reason where it is not permitted, or where nothing of it can count."""
+        if self._log is None or self._log.blind:
             reason = self._off or (self._log.reason if self._log else "") or ""
             return SourceStatus(name="kmsg", up=None, reason=reason)
         reason = self._log.reason or ""

@@ -16,8 +16,9 @@ from gpuwatch.collect.reader.messages import (
     GpuTrouble,
     ReaderFailed,
     ReaderHeartbeat,
+    ReadUnderWay,
 )
-from gpuwatch.model.snapshot import Driver, Gpu, GpuState, GpuStatus, Identity, SourceStatus
+from gpuwatch.model.snapshot import QUICK_INTERVALS, Driver, Gpu, GpuState, GpuStatus, Identity, SourceStatus
 from gpuwatch.model.view import STALE_INTERVALS
 
 BEAT_SECONDS = 3.0
@@ -30,11 +31,17 @@ ANSWER_SECONDS = 30.0
 """GPUs that are registered for the first time may take this long before they count as missing: drivers are slow
 to wake them."""
 
+CALL_DEADLINE_SECONDS = 20.0
+"""A call that takes longer hangs, however slow those before it were."""
+
+PAUSE_SECONDS = 30.0
+"""The reader leaves a slow GPU alone for as long as its reads took, at most for so long."""
+
 
 class DriverReading(NamedTuple):
     """What the reader has reported by one moment."""
 
-    gpus: tuple[Gpu, ...]  # fresh samples
+    gpus: tuple[Gpu, ...]  # fresh samples, and the last ones of GPUs that are slow
     last_seen: tuple[Gpu, ...]  # the last sample of GPUs that are not fresh
     statuses: tuple[GpuStatus, ...]
     driver: Driver | None
@@ -48,6 +55,7 @@ class _Known(msgspec.Struct):
     """One GPU ever seen, and how its last samples went."""
 
     identity: Identity
+    found: float = 0.0  # monotonic: since when it could have been sampled
     sample: Gpu | None = None
     sampled: float | None = None  # monotonic
     trouble: str | None = None
@@ -72,7 +80,8 @@ class NodeState:
         self._known: dict[str, _Known] = {}
         self._refused: dict[int, str] = {}
         self._hidden: dict[int, str] = {}
-        self._stuck: dict[str, tuple[str, float]] = {}
+        self._reads: dict[str, ReadUnderWay] = {}
+        self._reads_at = now
         self._starting: str | None = None
         self._starting_since = now
         self._beat = now
@@ -90,11 +99,11 @@ class NodeState:
             case ReaderHeartbeat():
                 if message.starting != self._starting:
                     self._starting_since = now
-                self._stuck, self._starting = message.stuck, message.starting
+                self._reads, self._reads_at, self._starting = message.reads, now, message.starting
             case DriverOpened():
                 self._register(message, now)
             case GpuFound():
-                self._find(message.identity)
+                self._find(message.identity, now)
             case GpuRefused():
                 self._refuse(message)
             case GpuSample():
@@ -103,19 +112,20 @@ class NodeState:
                 self._trouble(message)
             case ReaderFailed():
                 self.failure, self._registered = message, None
-                self._stuck, self._starting = {}, None
+                self._reads, self._starting = {}, None
                 self.failures += 1
 
     def round_complete(self, since: float, now: float) -> bool:
         """Whether every GPU that can be expected to answer has a sample newer than monotonic `since`."""
-        live = [k for k in self._known.values() if self._state(k, now)[0] is GpuState.FRESH]
+        live = [k for k in self._known.values() if self._state(k, now) == (GpuState.FRESH, "")]
         all_sampled = all(k.sampled is not None and k.sampled > since for k in live)
         return self._registered is not None and self._waiting_for() <= 0 and all_sampled
 
     def patience(self, now: float) -> float:
         """Seconds until a GPU that answers now, or the start, would be overdue; at most one interval."""
         due = [self._last_word(k) + self._limit for k in self._known.values() if k.present and not k.lost]
-        return min([self._interval, *(at - now for at in (*due, self._settles_at) if at > now)])
+        hangs = [self._reads_at - read.call_seconds + _deadline(read) for read in self._reads.values()]
+        return min([self._interval, *(at - now for at in (*due, *hangs, self._settles_at) if at > now)])
 
     def reading(self, now: float, at: float) -> DriverReading:
         """Everything of monotonic `now`, which is unix time `at`."""
@@ -136,25 +146,25 @@ class NodeState:
 
     def unanswered(self) -> dict[int, str]:
         """NVML index -> why that GPU does not tell who it is; those hidden from this container are not meant to."""
-        return self._refused | {index: f"{part} hangs" for index, (part, _) in self._registering().items()}
+        return self._refused | {index: f"{part} hangs" for index, (part, *_) in self._registering().items()}
 
     def awaited(self) -> dict[int, float]:
         """NVML index -> for so many seconds that GPU has told neither who it is nor why not."""
-        return {index: seconds for index, (_, seconds) in self._registering().items()}
+        return {index: read.seconds for index, read in self._registering().items()}
 
     def identities(self) -> tuple[Identity, ...]:
         """Every GPU ever seen."""
         return tuple(known.identity for known in self._known.values())
 
     def gpus(self, now: float) -> tuple[Gpu, ...]:
-        """The samples that are fresh enough to show, by index."""
-        horizon = now - STALE_INTERVALS * self._interval
+        """The samples that are fresh enough to show, by index; a GPU that is slow keeps its last one."""
+        horizon, opened = now - STALE_INTERVALS * self._interval, self._registered or 0.0
         fresh = [
             known.sample
             for known in self._known.values()
             if known.sample
             and known.sampled is not None
-            and known.sampled >= horizon
+            and (known.sampled >= horizon or (known.sampled >= opened and self._state(known, now)[0] is GpuState.FRESH))
             and not known.lost
             and known.present
         ]
@@ -217,9 +227,9 @@ class NodeState:
         waits = self._registered is None and self._starting is not None and now - self._beat <= BEAT_SECONDS
         return now - self._starting_since if waits else None
 
-    def _registering(self) -> dict[int, tuple[str, float]]:
-        nameless = ((key, stuck) for key, stuck in self._stuck.items() if key.startswith("index "))
-        return {int(key.removeprefix("index ")): stuck for key, stuck in nameless}
+    def _registering(self) -> dict[int, ReadUnderWay]:
+        nameless = ((key, read) for key, read in self._reads.items() if key.startswith("index "))
+        return {int(key.removeprefix("index ")): read for key, read in nameless}
 
     @property
     def _settles_at(self) -> float:
@@ -235,13 +245,14 @@ class NodeState:
     def _register(self, message: DriverOpened, now: float) -> None:
         self.driver, self._count = message.driver, message.count
         self._registered, self.failure, self._starting = now, None, None
-        self._refused, self._hidden, self._stuck = {}, {}, {}
+        self._refused, self._hidden, self._reads = {}, {}, {}
         for known in self._known.values():
             known.present, known.trouble = False, None
 
-    def _find(self, identity: Identity) -> None:
+    def _find(self, identity: Identity, now: float) -> None:
         known = self._known.setdefault(identity.uuid, _Known(identity=identity))
-        known.identity, known.present, known.lost, known.trouble = identity, True, False, None
+        known.identity, known.found, known.present, known.lost, known.trouble = identity, now, True, False, None
+        self._reads.pop(f"index {identity.index}", None)  # of a heartbeat that was on its way
         self._refused.pop(identity.index, None)
         self._hidden.pop(identity.index, None)
 
@@ -256,6 +267,7 @@ class NodeState:
         known = self._known.get(gpu.identity.uuid)
         if known is not None:
             known.sample, known.sampled, known.trouble, known.lost = gpu, now, None, False
+            self._reads.pop(gpu.identity.uuid, None)
             self._last_success = gpu.at
 
     def _trouble(self, message: GpuTrouble) -> None:
@@ -268,25 +280,47 @@ class NodeState:
         state, detail = self._state(known, now)
         if state is not known.state or known.changed is None:
             known.state, known.changed = state, at
-        return GpuStatus(identity=known.identity, state=state, detail=detail, since=known.changed)
+        share = self._read_intervals(known) if state is GpuState.FRESH else None
+        return GpuStatus(identity=known.identity, state=state, detail=detail, since=known.changed, read_intervals=share)
+
+    def _read_intervals(self, known: _Known) -> float | None:
+        read = self._reads.get(known.identity.uuid)
+        took = max(read.seconds if read else 0.0, (known.sample and known.sample.read_seconds) or 0.0)
+        share = took / self._interval
+        return share if share >= QUICK_INTERVALS else None
 
     def _state(self, known: _Known, now: float) -> tuple[GpuState, str]:
         if known.lost:
             return GpuState.LOST, known.trouble or "GPU is lost"
         if self._registered is None or now - self._beat > BEAT_SECONDS:
             return self._unread(known, now)
-        overdue = now - self._last_word(known) > self._limit
-        stuck = self._stuck.get(known.identity.uuid if known.present else f"index {known.identity.index}")
-        if stuck and overdue:
-            return GpuState.UNRESPONSIVE, f"a driver call does not return ({stuck[0]}, {stuck[1]:.0f} s)"
+        age = now - self._last_word(known)
+        read = self._reads.get(known.identity.uuid if known.present else f"index {known.identity.index}")
+        if read and age > self._limit:
+            call = read.call_seconds + now - self._reads_at if read.call_seconds else 0.0
+            # after a call that hung, the old sample says nothing: wait for the next
+            hung = CALL_DEADLINE_SECONDS <= read.slowest_call <= read.seconds
+            if hung or call >= _deadline(read):
+                why = f"a driver call does not return ({read.part}, {max(call, hung * read.slowest_call):.0f} s)"
+                return GpuState.UNRESPONSIVE, why
         if known.trouble:
             return GpuState.UNKNOWN, known.trouble
         if known.present:
-            silent = f"no sample for {now - self._last_word(known):.0f} s"
-            return (GpuState.UNRESPONSIVE, silent) if overdue else (GpuState.FRESH, "")
+            return self._answering(known, read is not None, age, now)
         # while GPUs are still being woken, the one that is missing may be among those
         vanished = now - self._registered > SETTLE_SECONDS and self.answered(now)
         return (GpuState.LOST, "vanished from NVML") if vanished else self._unread(known, now)
+
+    def _answering(self, known: _Known, is_read: bool, age: float, now: float) -> tuple[GpuState, str]:
+        # before its next sample a slow GPU is left alone, and then read, for as long as the read before took
+        took = (known.sample and known.sample.read_seconds) or 0.0
+        if not is_read and age > self._limit + min(took, PAUSE_SECONDS):
+            return GpuState.UNRESPONSIVE, f"no sample for {age:.0f} s"
+        if known.sampled is None or known.sampled < (self._registered or 0.0):  # or by an earlier reader
+            return (GpuState.UNKNOWN, f"slow: no sample for {age:.0f} s") if age > self._limit else (GpuState.FRESH, "")
+        if age > self._limit or took > self._interval:
+            return GpuState.FRESH, f"slow: its values are {now - known.sampled:.0f} s old"
+        return GpuState.FRESH, ""
 
     @property
     def _limit(self) -> float:
@@ -295,10 +329,15 @@ class NodeState:
 
     def _last_word(self, known: _Known) -> float:
         """When it was sampled, or could have been for the first time."""
-        return max(known.sampled or 0.0, self._registered or 0.0)
+        return max(known.sampled or 0.0, known.found, self._registered or 0.0)
 
     def _unread(self, known: _Known, now: float) -> tuple[GpuState, str]:
         """Nobody reads: a sample stays good until it is stale, and nothing is held against the GPU."""
         if known.sampled is not None and now - known.sampled <= STALE_INTERVALS * self._interval:
             return GpuState.FRESH, ""
         return GpuState.UNKNOWN, self.failure.reason if self.failure else "the reader is starting"
+
+
+def _deadline(read: ReadUnderWay) -> float:
+    """Seconds after which its call hangs. Its age may be too high by what lies between two heartbeats."""
+    return min(2 * read.slowest_call + 0.5, CALL_DEADLINE_SECONDS)

@@ -9,7 +9,7 @@ from pathlib import Path
 from gpuwatch import __version__
 from gpuwatch.agent.kernel_log_thread import KernelLogThread
 from gpuwatch.agent.node_state import SETTLE_SECONDS, NodeState
-from gpuwatch.agent.view_builder import ViewBuilder, ViewInputs, reader_settings
+from gpuwatch.agent.view_builder import ViewBuilder, ViewInputs, capture_status, reader_settings
 from gpuwatch.collect.reader.messages import AnyMessage, GpuFound, GpuSample, ReaderFailed
 from gpuwatch.collect.reader.supervisor import Supervisor
 from gpuwatch.config import Backend, Config
@@ -25,6 +25,9 @@ from gpuwatch.storage.store import stored_events
 SAMPLE_SECONDS = 0.25
 """Interval of a short look: longer than GPM's smallest window, short enough for a person."""
 
+JUDGED_SECONDS = 2.0
+"""A look judges silence as an agent of this interval does: on a busy node a healthy GPU takes a second for a sample."""
+
 
 class OneShotCollector:
     """A reader for as long as somebody looks; `view` joins its samples with kernel log, kubelet and /proc."""
@@ -34,10 +37,11 @@ class OneShotCollector:
     ) -> None:
         """`settle`: seconds that GPUs are given to tell who they are; a driver that is not kept up has to wake them."""
         self._clock, self._state_dir = SystemClock(), config.state_dir
-        self._state = NodeState(interval, self._clock.monotonic(), settle)
+        self._state = NodeState(max(interval, JUDGED_SECONDS), self._clock.monotonic(), settle)
         self._ledger = XidLedger()
         self._changed = threading.Condition()
         self._samples: dict[str, int] = {}
+        self._capture = capture_status(backend)
         self._started = self._clock.time()
         node = os.environ.get("NODE_NAME") or socket.gethostname()
         self._builder = ViewBuilder(config, self._clock, node, patient=False)
@@ -82,7 +86,7 @@ class OneShotCollector:
             inputs = ViewInputs(
                 at=at,
                 reading=self._state.reading(now, at),
-                sources=(self._kernel.status(),),
+                sources=(self._kernel.status(), *self._capture),
                 agent=AgentStatus(version=__version__, started=self._started, unknown_xids=self._ledger.unknown),
                 xids=self._ledger.xids(),
                 sxids=self._ledger.sxids(),
@@ -108,6 +112,8 @@ class OneShotCollector:
             self._samples.get(identity.uuid, 0) < samples and not self._has_trouble(identity.uuid)
             for identity in self._state.identities()
         )
+        if not self._state.identities() and not self._state.answered(self._clock.monotonic()):
+            return False  # NVML counts GPUs, and none has told its name: that is slow, not a node without GPUs
         return self._state.driver is not None and self._state.settled(self._clock.monotonic()) and not unsettled
 
     def _has_trouble(self, uuid: str) -> bool:

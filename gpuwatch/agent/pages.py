@@ -1,25 +1,35 @@
 """The agent's pages: path to handler. Every body is ready before it is asked for, or rendered from one View.
 
-Two may wait: a View that is asked for before it is there, and events, which are read from the disk by another thread.
+Some are not: a View that is asked for before it is there; events and runbooks, which another thread reads from the disk
+as they are sent.
 """
 
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any, Protocol, get_args
 
 import msgspec
 
+import gpuwatch
+from gpuwatch.agent import page
 from gpuwatch.config import Profile
-from gpuwatch.http.landing import landing_page
 from gpuwatch.http.message import CONTENT_TYPES, accepts_gzip, negotiate_format
 from gpuwatch.http.server import Handler, Request, Response, text
+from gpuwatch.metrics.dcgm_profile import DCGM_FAMILIES
+from gpuwatch.metrics.metric import Metric
+from gpuwatch.metrics.native import METRICS
 from gpuwatch.metrics.page_cache import PageCache
+from gpuwatch.metrics.process import SelfMetrics
+from gpuwatch.metrics.selection import requested
 from gpuwatch.model.event import EventQuery, event_query, number
-from gpuwatch.model.finding import Finding
-from gpuwatch.model.recommendation import Recommendations
-from gpuwatch.model.view import Events, View
+from gpuwatch.model.recent import Recent
+from gpuwatch.model.view import View
+from gpuwatch.rightsizing.model.recommendation import Recommendations
+from gpuwatch.rightsizing.service.metrics import RIGHTSIZING_METRICS
 
 JSON = "application/json"
 
@@ -75,12 +85,20 @@ class PageContext(Protocol):
         """None when a fresh snapshot exists, else why not."""
         ...
 
+    def wedged(self) -> str | None:
+        """Why only a new process helps, else None."""
+        ...
+
     def view(self) -> View | None:
         """The newest View."""
         ...
 
-    def events(self, query: EventQuery) -> Events:
-        """What happened lately; may have to wait for a disk."""
+    def recent(self) -> Recent:
+        """The last minutes of each GPU."""
+        ...
+
+    def events_json(self, query: EventQuery) -> Generator[bytes]:
+        """What happened lately, as JSON of `Events` in pieces; each may have to wait for a disk."""
         ...
 
     def recommendations(self) -> Recommendations | str:
@@ -88,56 +106,132 @@ class PageContext(Protocol):
         ...
 
 
+@cache
+def page_families() -> frozenset[str]:
+    """Names of all families that the agent's page may have, whatever the configuration."""
+    rows: tuple[Metric[Any], ...] = (*METRICS, *RIGHTSIZING_METRICS)
+    return frozenset(
+        (*(row.full_name for row in rows), *DCGM_FAMILIES, *(family.name for family in SelfMetrics().families(0)))
+    )
+
+
 def routes(agent: PageContext) -> Mapping[str, Handler]:
     """The table that the HTTP server serves."""
 
-    def metrics(request: Request) -> Response:
-        profiles = tuple(dict.fromkeys(request.query.get("profile", agent.profiles)))
-        unknown = [name for name in profiles if name not in get_args(Profile)]
-        if unknown:
-            return text(400, f"unknown profile {unknown[0]}; use one of {', '.join(get_args(Profile))}")
-        form = negotiate_format(request.headers.get("accept"))
-        gzip = accepts_gzip(request.headers.get("accept-encoding"))
-        body = agent.board.page(profiles, form == "openmetrics", gzip)
-        headers = (("Content-Encoding", "gzip"), ("Vary", "Accept, Accept-Encoding")) if gzip else ()
-        return Response(content_type=CONTENT_TYPES[form], body=body, headers=headers)
-
     def healthy(_: Request) -> Response:
-        return text(200, "ok")
+        why = agent.wedged()
+        return text(200, "ok") if why is None else text(503, f"wedged: {why}")
 
     def ready(_: Request) -> Response:
         why = agent.ready()
         return text(200, "ready") if why is None else text(503, f"not ready: {why}")
 
-    def view(request: Request) -> Response | Coroutine[Any, Any, Response]:
+    def recent(_: Request) -> Response:
+        return Response(content_type=JSON, body=msgspec.json.encode(agent.recent()))
+
+    def events(request: Request) -> Response:
+        try:
+            return Response(content_type=JSON, body=agent.events_json(event_query(request.query)))
+        except ValueError as error:
+            return text(400, str(error))
+
+    return {
+        "/metrics": _metrics(agent),
+        **dict.fromkeys(("/-/healthy", "/healthz"), healthy),
+        **dict.fromkeys(("/-/ready", "/readyz", "/health"), ready),
+        "/api/v1/view": _of_newest_view(agent, lambda: _newest(agent)),
+        "/api/v1/events": events,
+        "/api/v1/recent": recent,
+        "/api/v1/recommendations": _recommendations(agent),
+        **dict(_runbooks()),
+        "/": lambda _: page.page(agent.view(), agent.recent(), LINKS),
+        "/live": _of_newest_view(agent, _live(agent)),
+        **{path: lambda request: page.file(request.path) for path in page.FILES},
+    }
+
+
+def _of_newest_view(agent: PageContext, answer: Callable[[], Response]) -> Handler:
+    """A page of the newest View, or with `after` and `wait` of the first one that is another."""
+
+    def handler(request: Request) -> Response | Coroutine[Any, Any, Response]:
         try:
             after = number(request.query, "after", 0, float("inf"))
             wait = number(request.query, "wait", 0, MAX_WAIT)
         except ValueError as error:
             return text(400, str(error))
-        return _newest(agent) if after is None or not wait else newer(after, wait)
+        return answer() if after is None or not wait else newer(after, wait)
 
     async def newer(after: float, wait: float) -> Response:
         """Another View than that of `after`, be the clock set back meanwhile or the agent a new one."""
         await agent.published.wait_for(lambda: (now := agent.view()) is not None and now.snapshot.at != after, wait)
-        return _newest(agent)
+        return answer()
 
-    async def events(request: Request) -> Response:
+    return handler
+
+
+def _live(agent: PageContext) -> Callable[[], Response]:
+    """The middle of the page at `/`, rendered once for each View, however many pages are open."""
+    latest: tuple[View | None, bytes] = (None, page.live(None, Recent()).encode())
+
+    def answer() -> Response:
+        nonlocal latest
+        view = agent.view()
+        if latest[0] is not view:
+            latest = view, page.live(view, agent.recent()).encode()
+        return Response(content_type=page.HTML, body=latest[1], headers=page.HEADERS)
+
+    return answer
+
+
+def _runbooks() -> Iterator[tuple[str, Handler]]:
+    """A route for each runbook of the package: no path that a client sends is opened."""
+
+    def handler(file: Path) -> Handler:
+        def pieces() -> Generator[bytes]:
+            yield file.read_bytes()
+
+        return lambda _: Response(body=pieces())
+
+    for file in Path(gpuwatch.__file__).with_name("runbooks").glob("*.md"):
+        for name in ("",) if file.stem == "README" else (file.stem, file.name):
+            yield f"/runbooks/{name}", handler(file)
+
+
+def _metrics(agent: PageContext) -> Handler:
+    """The exposition in the form, the profiles and the families that a scrape asks for."""
+
+    def page(request: Request) -> Response:
+        profiles = tuple(dict.fromkeys(request.query.get("profile", agent.profiles)))
+        unknown = [name for name in profiles if name not in get_args(Profile)]
+        if unknown:
+            return text(400, f"unknown profile {unknown[0]}; use one of {', '.join(get_args(Profile))}")
         try:
-            query = event_query(request.query)
+            only = requested(request.query, page_families())
         except ValueError as error:
             return text(400, str(error))
-        return Response(content_type=JSON, body=msgspec.json.encode(await asyncio.to_thread(agent.events, query)))
+        form = negotiate_format(request.headers.get("accept"))
+        gzip = accepts_gzip(request.headers.get("accept-encoding"))
+        body = agent.board.page(profiles, form == "openmetrics", gzip, only)
+        headers = (("Content-Encoding", "gzip"), ("Vary", "Accept, Accept-Encoding")) if gzip else ()
+        return Response(content_type=CONTENT_TYPES[form], body=body, headers=headers)
 
-    return {
-        "/metrics": metrics,
-        **dict.fromkeys(("/-/healthy", "/healthz"), healthy),
-        **dict.fromkeys(("/-/ready", "/readyz", "/health"), ready),
-        "/api/v1/view": view,
-        "/api/v1/events": events,
-        "/api/v1/recommendations": lambda _: _recommendations(agent),
-        "/": lambda _: _landing(agent),
-    }
+    return page
+
+
+def _recommendations(agent: PageContext) -> Handler:
+    """A page that encodes the same advice once, however many ask for it."""
+    encoded: tuple[object, bytes] = (None, b"")
+
+    def page(_: Request) -> Response:
+        nonlocal encoded
+        advice = agent.recommendations()
+        if isinstance(advice, str):
+            return text(503, advice)
+        if encoded[0] is not advice:
+            encoded = advice, msgspec.json.encode(advice)
+        return Response(content_type=JSON, body=encoded[1])
+
+    return page
 
 
 def _newest(agent: PageContext) -> Response:
@@ -147,43 +241,26 @@ def _newest(agent: PageContext) -> Response:
     return Response(content_type=JSON, body=body)
 
 
-def _recommendations(agent: PageContext) -> Response:
-    body = agent.recommendations()
-    return text(503, body) if isinstance(body, str) else Response(content_type=JSON, body=msgspec.json.encode(body))
-
+API = (
+    ("/api/v1/view", "everything as JSON"),
+    ("/api/v1/events", "XIDs, findings and actions as JSON"),
+    ("/api/v1/recent", "the last ten minutes of each GPU as JSON"),
+    ("/api/v1/recommendations", "who holds more GPU than they use, as JSON"),
+)
+API_REFUSALS = dict.fromkeys(
+    (path for path, _ in API),
+    text(
+        403,
+        "pods, users, processes and serial numbers are not shown over TCP to everybody; use the agent's unix socket, "
+        "add basic_auth_users to its web configuration (--web-config), or set `agent.api: open`",
+    ),
+)
+"""What they answer over TCP as long as no client says which user it is."""
 
 LINKS = (
     ("/metrics", "metrics for Prometheus"),
-    ("/api/v1/view", "everything as JSON"),
-    ("/api/v1/events", "XIDs, findings and actions as JSON"),
-    ("/api/v1/recommendations", "who holds more GPU than they use, as JSON"),
+    *((path, f"{what}; on the unix socket, and here for users") for path, what in API),
+    ("/runbooks/", "what an alert means and what to do"),
     ("/-/ready", "readiness"),
     ("/-/healthy", "liveness"),
 )
-
-
-def _where(view: View, finding: Finding) -> str:
-    index = next((s.identity.index for s in view.snapshot.statuses if s.identity.uuid == finding.gpu), None)
-    return finding.check if index is None else f"{finding.check} on GPU {index}"
-
-
-def _landing(agent: PageContext) -> Response:
-    view = agent.view()
-    rows: list[tuple[str, str]] = []
-    version = ""
-    if view is not None:
-        version = view.agent.version
-        driver = view.snapshot.driver
-        rows = [
-            ("Node", f"{view.snapshot.node or ''} is {view.judgement.node}".strip()),
-            ("Driver", driver.version if driver and driver.version else "not answering"),
-            *(
-                (
-                    f"GPU {status.identity.index}",
-                    f"{status.identity.name or 'GPU'}, {view.judgement.gpus.get(status.identity.uuid, 'unknown')}",
-                )
-                for status in view.snapshot.statuses
-            ),
-            *((_where(view, finding), f"{finding.message}; {finding.action}") for finding in view.judgement.findings),
-        ]
-    return landing_page(name="gpuwatch agent", version=version, links=LINKS, rows=rows)

@@ -1,28 +1,48 @@
-"""A person's word that a GPU was repaired: said by the command line, kept in the store, heard by the agent.
+"""What was done to a GPU outside the agent: an operator's declaration that it was repaired, and the active checks that
+it passed or failed. The command line writes both into the store, the agent reads them there.
 
-For machines on which nothing else can tell: no energy counter, no recovery action, no reboot; or a GPU taken out.
+A declaration is for machines on which nothing else can tell: no energy counter, no recovery action, no reboot; or a GPU
+taken out. A validation is only as good as its GPU has been since: a fault that occurs after it takes it away for good,
+so that a GPU that fails again and recovers has to be validated again.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 import msgspec
 
+from gpuwatch.model.decoding import prepared
 from gpuwatch.model.event import ActionEvent, Result
+from gpuwatch.model.finding import Finding, Remedy
+from gpuwatch.model.snapshot import UNREADABLE
+from gpuwatch.model.view import RepairerStatus, Validation
 from gpuwatch.storage.store import Store
 
-NAME = "repaired"
+NAME, VALIDATED, REPAIRER = "repaired", "validated", "repairer"
 KEPT = 64
+
+MAX_CLOSED_SECONDS = 1800.0
+"""A GPU is watched again after so long, also when the repairer has died."""
+
+HARMLESS = (Remedy.NONE, Remedy.RESTART_APP)
+"""Remedies of findings that say nothing about the GPU itself."""
 
 
 def repaired_at(store: Store) -> dict[str, float]:
-    """GPU uuid, or `node` -> unix time at which somebody said so."""
+    """GPU uuid, or `node` -> unix time at which an operator declared it repaired."""
     try:
-        return msgspec.json.decode(store.memory(NAME) or b"{}", type=dict[str, float])
-    except msgspec.MsgspecError:  # it is somebody's word, or it is nothing
+        return msgspec.json.decode(store.memory(NAME) or b"{}", type=prepared(dict[str, float]))
+    except UNREADABLE:  # it is somebody's word, or it is nothing
         return {}
 
 
-def mark_repaired(store: Store, subjects: Collection[str], at: float, evidence: Collection[str]) -> bool:
+def mark_repaired(
+    store: Store,
+    subjects: Collection[str],
+    at: float,
+    evidence: Collection[str],
+    actor: str = "operator",
+    why: str = "a person said so",
+) -> bool:
     """Keep the word, and a line among the actions; False when the store cannot be written, and its `trouble` says why.
 
     `evidence`: keys of the findings that are meant.
@@ -30,15 +50,70 @@ def mark_repaired(store: Store, subjects: Collection[str], at: float, evidence: 
     newest = sorted((repaired_at(store) | dict.fromkeys(subjects, at)).items(), key=lambda pair: pair[1])[-KEPT:]
     store.remember(NAME, msgspec.json.encode(dict(newest)))
     for subject in subjects:
-        store.record(
-            ActionEvent(
-                at=at,
-                actor="operator",
-                action="repaired",
-                target=subject if subject == "node" else f"gpu/{subject}",
-                result=Result.DONE,
-                why="a person said so",
-                evidence=tuple(evidence),
-            )
-        )
+        target = subject if subject == "node" else f"gpu/{subject}"
+        _note(store, at, actor, "repaired", target, Result.DONE, why, evidence=tuple(evidence))
     return store.flush()
+
+
+def validations(store: Store, findings: Iterable[Finding] = ()) -> tuple[Validation, ...]:
+    """The newest of each GPU. Those that one of `findings` came after are removed from the store."""
+    try:
+        kept = msgspec.json.decode(store.memory(VALIDATED) or b"[]", type=prepared(tuple[Validation, ...]))
+    except UNREADABLE:
+        return ()
+    faults = [finding for finding in findings if finding.remedy not in HARMLESS]
+    good = tuple(v for v in kept if not any(f.gpu in (v.gpu, None) and f.latest > v.at for f in faults))
+    if good != kept:
+        store.remember(VALIDATED, msgspec.json.encode(good))
+    return good
+
+
+def keep_validations(store: Store, new: Iterable[Validation], actor: str) -> bool:
+    """Keep them in place of earlier ones, each with a line among the actions; False as for `mark_repaired`."""
+    latest = {each.gpu: each for each in validations(store)}
+    for each in new:
+        latest[each.gpu] = each
+        result = Result.DONE if each.passed else Result.FAILED
+        _note(store, each.at, actor, "validate", f"gpu/{each.gpu}", result, each.message, boot_id=each.boot_id)
+    store.remember(VALIDATED, msgspec.json.encode(sorted(latest.values(), key=lambda each: each.at)[-KEPT:]))
+    return store.flush()
+
+
+def repairer_status(store: Store) -> RepairerStatus | None:
+    """What the repairer last reported; None: nothing, or nothing that can be read."""
+    body = store.memory(REPAIRER)
+    try:
+        return None if body is None else msgspec.json.decode(body, type=prepared(RepairerStatus))
+    except UNREADABLE:
+        return None
+
+
+def publish_repairer(store: Store, status: RepairerStatus) -> None:
+    """Report it to the agent, which reads it within ten seconds."""
+    store.remember(REPAIRER, msgspec.json.encode(status))
+    store.flush()
+
+
+def closed_gpu(status: RepairerStatus | None, now: float) -> str | None:
+    """The GPU that the reader must not hold open: never longer than MAX_CLOSED_SECONDS, whatever the repairer wrote."""
+    if status is None or status.closed is None or not 0 <= now - status.at <= MAX_CLOSED_SECONDS:
+        return None
+    return status.closed if now < status.closed_until else None
+
+
+def _note(
+    store: Store,
+    at: float,
+    actor: str,
+    action: str,
+    target: str,
+    result: Result,
+    why: str,
+    evidence: tuple[str, ...] = (),
+    boot_id: str | None = None,
+) -> None:
+    store.record(
+        ActionEvent(
+            at=at, actor=actor, action=action, target=target, result=result, why=why, evidence=evidence, boot_id=boot_id
+        )
+    )

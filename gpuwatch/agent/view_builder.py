@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
+from gpuwatch.agent.driver_gpus import DriverGpus
 from gpuwatch.agent.node_state import DriverReading
 from gpuwatch.collect.reader.messages import Settings
 from gpuwatch.config import Backend, Config
 from gpuwatch.health.judge import Judge
 from gpuwatch.health.xid.ledger import Event
-from gpuwatch.host.driver_gpus import DriverGpus
 from gpuwatch.host.load import uptime
 from gpuwatch.host.machine import in_pod, machine
 from gpuwatch.host.pci import BusGpu, bus_gpus
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.finding import Finding
 from gpuwatch.model.snapshot import Gpu, Host, Snapshot, SourceStatus
-from gpuwatch.model.view import STALE_INTERVALS, AgentStatus, PodEnergy, View
-from gpuwatch.model.workload import Allocation, Attribution, ProcessOwner, Workload
+from gpuwatch.model.view import STALE_INTERVALS, AgentStatus, PodEnergy, RepairerStatus, Validation, View
+from gpuwatch.model.workload import Allocatable, Allocation, Attribution, ProcessOwner, Workload
 from gpuwatch.model.xid import SxidCount, XidCount
 from gpuwatch.workloads.attribution import attribute
 from gpuwatch.workloads.procfs import PodLogs, Processes
@@ -44,6 +44,11 @@ def reader_settings(config: Config, backend: Backend, interval: float) -> Settin
     )
 
 
+def capture_status(backend: Backend) -> tuple[SourceStatus, ...]:
+    """The source that a dump is, where it is not whole: what it lacks is unknown, which is not well."""
+    return (SourceStatus(name="capture", up=False, reason=backend.incomplete),) if backend.incomplete else ()
+
+
 class ViewInputs(NamedTuple):
     """What a View is made of, apart from the slower sources."""
 
@@ -62,7 +67,10 @@ class SlowSources(NamedTuple):
     sources: tuple[SourceStatus, ...] = ()
     bus: tuple[str, ...] | None = None  # addresses of the GPUs that should be there; None: not known
     allocations: tuple[Allocation, ...] | None = None  # None while the kubelet does not answer
+    allocatable: tuple[Allocatable, ...] | None = None  # as well, and where it has no such call
     owners: Mapping[int, ProcessOwner] = {}  # by pid
+    validations: tuple[Validation, ...] = ()
+    repairer: RepairerStatus | None = None
 
 
 class ViewJoin:
@@ -81,7 +89,7 @@ class ViewJoin:
         """One View."""
         self._unjudged += inputs.news  # should this View fail, the next one is judged by them
         reading = inputs.reading
-        attribution = attribute((*reading.gpus, *reading.last_seen), slow.allocations, slow.owners)
+        attribution = attribute((*reading.gpus, *reading.last_seen), slow.allocations, slow.owners, slow.allocatable)
         snapshot = Snapshot(
             at=inputs.at,
             interval=self._config.agent.interval,
@@ -107,6 +115,8 @@ class ViewJoin:
             xids=inputs.xids,
             sxids=inputs.sxids,
             judgement=judgement,
+            validations=slow.validations,
+            repairer=slow.repairer,
         )
 
 
@@ -122,7 +132,7 @@ class ViewBuilder:
 
     Threads: `view` and `configure`, and with them the judge, belong to the publisher; `refresh_allocations` and
     `refresh_bus` to one thread each; `set_repaired` to any. There is no lock: what crosses threads (`_allocations`,
-    `_bus`, `_repaired`) is an immutable value that is replaced in one assignment.
+    `_bus`, `_repaired`, `_validations`, `_repairer`) is an immutable value that is replaced in one assignment.
     """
 
     def __init__(
@@ -144,7 +154,8 @@ class ViewBuilder:
         self._health = {name: SourceHealth(name, clock, reason) for name, reason in off.items()}
         self._enabled = {name for name, reason in off.items() if reason is None}
         self._kubelet: PodResources | None = None
-        self._allocations: tuple[tuple[Allocation, ...] | None, float] = None, 0.0  # and their monotonic time
+        # what is given, what may be given, and their monotonic time
+        self._allocations: tuple[tuple[Allocation, ...] | None, tuple[Allocatable, ...] | None, float] = None, None, 0.0
         self._bus = _Bus()
         self._driver_gpus = DriverGpus(Path(sources.proc) / "driver/nvidia/gpus")
         self._logs = PodLogs(Path(sources.pod_logs).parent)
@@ -152,6 +163,8 @@ class ViewBuilder:
         self._strangers: frozenset[int | str] = frozenset()
         self._unseen: dict[int, float] = {}  # pid -> first sample in which /proc did not have it
         self._repaired: Mapping[str, float] = {}
+        self._validations: tuple[Validation, ...] = ()
+        self._repairer: RepairerStatus | None = None
         up = uptime(Path(sources.proc)) or 0.0
         judge = Judge(config.checks, memory, failures=failures, uptime=up, patient=patient)
         host = machine(Path(sources.proc), Path(sources.sys), Path(sources.machine_id))
@@ -172,8 +185,9 @@ class ViewBuilder:
             self._kubelet = PodResources(path, resources=self._config.sources.resource_names)
         with self._health["podresources"].asking(PodResourcesError):
             found = self._kubelet.allocations()
+            allocatable = self._kubelet.allocatable()
             self._logs.refresh()
-            self._allocations = tuple(map(self._logs.with_uid, found)), self._clock.monotonic()
+            self._allocations = tuple(map(self._logs.with_uid, found)), allocatable, self._clock.monotonic()
 
     def refresh_bus(self) -> bool:
         """Look at the PCI bus; True when GPUs came, went or got another driver since the last look."""
@@ -199,11 +213,14 @@ class ViewBuilder:
     def view(self, inputs: ViewInputs) -> View:
         """One View of `inputs` and of what the slower sources found last; reads /proc for the owners of processes."""
         owners = self._owners(inputs.reading.gpus)
-        allocations, allocated = self._allocations
+        allocations, allocatable, allocated = self._allocations
         stale = self._clock.monotonic() - allocated > STALE_INTERVALS * self._config.sources.pod_resources_interval
         statuses = tuple(self._status(name, stale=stale) for name in self._health)
         self._join.judge.repaired_at = self._repaired
-        view = self._join.view(inputs, SlowSources(statuses, self.bus, None if stale else allocations, owners))
+        given = (None, None) if stale else (allocations, allocatable)
+        view = self._join.view(
+            inputs, SlowSources(statuses, self.bus, *given, owners, self._validations, self._repairer)
+        )
         self._notice_news(view.attribution, owners)
         return view
 
@@ -211,9 +228,13 @@ class ViewBuilder:
         """Judge by other settings from the next View on."""
         self._join.judge.configure(config.checks)
 
-    def set_repaired(self, repaired: Mapping[str, float]) -> None:
-        """What an administrator has marked as repaired, and when: GPU uuid or `node` -> unix time."""
-        self._repaired = repaired
+    def set_repaired(self, repaired: Mapping[str, float], validations: tuple[Validation, ...] = ()) -> None:
+        """What an operator marked as repaired, and when: GPU uuid or `node` -> unix time. What was validated."""
+        self._repaired, self._validations = repaired, validations
+
+    def set_repairer(self, status: RepairerStatus | None) -> None:
+        """What the repairer last reported."""
+        self._repairer = status
 
     @property
     def bus(self) -> tuple[str, ...] | None:

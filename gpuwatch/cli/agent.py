@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 HELP = """Run the node agent.
 
-Serves /metrics, /api/v1/view and a landing page, and answers other commands on a unix socket. SIGTERM ends it.
+Serves /metrics and a landing page, and answers other commands on a unix socket. /api/v1 is on that socket; over TCP
+only for users of the web configuration, or with `agent.api: open`. SIGTERM ends it.
 
 \b
 Examples:
@@ -54,10 +55,7 @@ def _tell(session: Session, agent: "Agent", config: "Config") -> None:
     """Where to look, once it listens."""
     from shlex import quote
 
-    from gpuwatch.config import runtime_dir
-
     session.tell_pages(agent.port, config.agent.listen, tls=bool(config.agent.web_config))
     session.terminal.hint(f"socket        {agent.socket_path}")
-    found = agent.socket_path == runtime_dir() / "agent.sock"
-    source = "" if found else f"--source agent:{quote(str(agent.socket_path))} "
+    source = "" if not config.agent.socket else f"--source agent:{quote(str(agent.socket_path))} "
     session.terminal.hint(f"try           gpuwatch {source}status")

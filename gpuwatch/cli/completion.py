@@ -2,6 +2,8 @@
 
 import click
 
+from gpuwatch.cli.console.session import Session, pass_session
+
 HELP = """Print the completion script of a shell.
 
 \b
@@ -14,8 +16,9 @@ Examples:
 
 @click.command(help=HELP, short_help="Print the completion script of a shell.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@pass_session
 @click.pass_context
-def completion(ctx: click.Context, shell: str) -> None:
+def completion(ctx: click.Context, session: Session, shell: str) -> None:
     """Print click's script for the whole command tree."""
     from click.shell_completion import get_completion_class
 
@@ -23,4 +26,4 @@ def completion(ctx: click.Context, shell: str) -> None:
     assert kind is not None  # noqa: S101 click has all three
     root = ctx.find_root().command
     script = kind(root, {}, "gpuwatch", "_GPUWATCH_COMPLETE")
-    click.echo(script.source_template % script.source_vars())
+    session.terminal.page(script.source_template % script.source_vars() + "\n")

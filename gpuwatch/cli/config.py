@@ -38,14 +38,11 @@ def show(session: Session, /, output: str, **options: Any) -> None:
     """
     import msgspec
 
-    from gpuwatch.cli.console.document import to_json, to_yaml
     from gpuwatch.cli.console.effective_config import flat
 
     found = session.effective(options)
-    if output == "json":
-        click.echo(to_json(found.config))
-    elif output == "yaml":
-        click.echo(to_yaml(found.config))
+    if output in ("json", "yaml"):
+        session.terminal.document(found.config, output)
     else:
         values = flat(msgspec.to_builtins(found.config))
         session.terminal.show(*_lines(values, found.origins))
@@ -54,7 +51,8 @@ def show(session: Session, /, output: str, **options: Any) -> None:
 def _lines(values: dict[str, Any], origins: Any) -> list[Any]:
     """Key, value, origin; what is not default stands out."""
     import msgspec
-    from rich.text import Text
+
+    from gpuwatch.cli.console.text import Text
 
     written = {key: msgspec.json.encode(value).decode() for key, value in values.items()}
     key_width, value_width = (max(map(len, texts)) for texts in (written, written.values()))
@@ -79,12 +77,13 @@ def check(session: Session, file: str) -> None:
     Example:
       gpuwatch config check /etc/gpuwatch.yaml
     """
+    from gpuwatch.cli.console.effective_config import with_known_families
     from gpuwatch.config import load
     from gpuwatch.health.checks import CHECKS
     from gpuwatch.remediation.planning.policy import Policy
     from gpuwatch.tuning.cycle.obstacles import FASTEST_VIEW
 
-    config = load(Path(file))
+    config = with_known_families(load(Path(file)), file)
     Policy.compile(config.remediation, CHECKS, config.checks.xids)
     session.terminal.hint(f"{file} is a good configuration")
     if config.tuning.mode == "enforce" and config.agent.interval > FASTEST_VIEW:
@@ -95,11 +94,12 @@ def check(session: Session, file: str) -> None:
 
 
 @click.command(short_help="Print the JSON Schema of the configuration.")
-def schema() -> None:
+@pass_session
+def schema(session: Session) -> None:
     """Print the JSON Schema of the configuration, for editors and validators."""
     import msgspec
 
     from gpuwatch.config import Config
 
     document = {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(Config)}
-    click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2))
+    session.terminal.document(document, "json")

@@ -7,7 +7,6 @@ import click
 from gpuwatch.cli.console.effective_config import Override
 from gpuwatch.cli.console.options import KUBECONFIG, NODE_NAME, option, row_options
 from gpuwatch.cli.console.session import Session, pass_session
-from gpuwatch.cli.console.terminal import as_typed
 
 if TYPE_CHECKING:
     from gpuwatch.config import Config
@@ -97,7 +96,8 @@ def remediator(session: Session, /, *, once: bool, release: bool, **options: Any
         if release:
             _give_back(session, config, place, transport, store)
             return
-        agent = AgentClient(config.agent.socket) if config.agent.socket else find_agent() or AgentClient()
+        named = AgentClient(config.agent.socket or None, uid=config.agent.socket_uid)
+        agent = named if config.agent.socket else find_agent(config.agent).client or named
         views = AgentViews(agent, clock)
         running = Remediator(
             config.remediation,
@@ -116,7 +116,9 @@ def remediator(session: Session, /, *, once: bool, release: bool, **options: Any
             return
         watch = ConfigWatch(config, session.config_path, reread, live=("remediation", "checks"), role="remediator")
         settings = config.remediation
-        service = RemediatorService(running, views, settings.listen, web_config=settings.web_config, watch=watch)
+        service = RemediatorService(
+            running, views, settings.listen, web_config=settings.web_config, watch=watch, state_dir=config.state_dir
+        )
         service.run(started=lambda: _tell(session, service.port, config, place))
     finally:
         store.close()
@@ -146,7 +148,7 @@ def _give_back(session: Session, config: "Config", place: "OwnNode", transport: 
 
     done = release_everything(config.remediation, place, transport, SystemClock(), store).done
     for step in done:
-        click.echo(action_of(step))
+        session.terminal.print(action_of(step))
     if not done:
         session.terminal.hint(f"nothing on node {place.node} is gpuwatch's")
 
@@ -158,11 +160,11 @@ def _print(session: Session, state: "RemediatorState", trouble: str | None) -> N
 
     why = trouble or state.trouble
     if state.plan is not None:
-        click.echo(as_typed(f"{state.plan.node}: {state.plan.stage}; {state.plan.message}"))
+        session.terminal.print(f"{state.plan.node}: {state.plan.stage}; {state.plan.message}")
         for obstacle in state.plan.blocked:
-            click.echo(as_typed(f"  {obstacle.reason}: {obstacle.message}"))
+            session.terminal.print(f"  {obstacle.reason}: {obstacle.message}")
     elif state.mode == "off":
-        click.echo(f"{state.node}: remediation.mode is off")
+        session.terminal.print(f"{state.node}: remediation.mode is off")
     if why is not None:
         raise GpuwatchError(f"could not do all for node {state.node}", why)
     if state.plan is not None and any(one.reason is BlockReason.IDENTITY for one in state.plan.blocked):

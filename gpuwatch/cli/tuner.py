@@ -19,21 +19,17 @@ if TYPE_CHECKING:
 
 HELP = """Let GPUs do their work with less energy.
 
-Follows the agent of this machine and tells of each GPU whether its clocks and power limit may be touched now, and why
-not. In mode observe, the default, it cannot change a GPU: it does not load the driver. In mode enforce it caps clocks
-or power of those that have opted in, within the slowdown promised, keeps the node's power budget if there is one, and
-gives everything back when it ends or is in doubt. Enforce needs the driver's library, root, CAP_SYS_ADMIN, a guard that
-runs, and an agent that looks each second.
+Follows the agent of this machine and tells of each GPU whether its clocks and power limit may be touched now. Mode
+observe, the default, does not load the driver. Mode enforce caps those that have opted in, within the slowdown
+promised, keeps the node's power budget, and gives everything back when it ends or is in doubt; it needs the driver's
+library, root, CAP_SYS_ADMIN, a guard that runs, and an agent that looks each second.
 
-With --guard it is the process beside a tuner: it changes nothing as long as that one lives, and gives back what is
-recorded in the state directory when it has been silent for 30 s. It needs the driver's library, root and CAP_SYS_ADMIN.
-
-With --consents it is the process that asks the Kubernetes API server, every 15 s, what the pods of this node and their
-namespaces say about tuning, and writes it to the state directory for the tuner. It needs a token, and no GPU.
+With --guard it is the process beside a tuner, which gives back what is recorded once that one has been silent for 30 s.
+It needs the driver's library, root and CAP_SYS_ADMIN. With --consents it asks the Kubernetes API server what pods and
+namespaces say about tuning, and the pages on which pods count their work. It needs a token, and no GPU.
 
 \b
 Examples:
-  gpuwatch tuner
   gpuwatch tuner --listen 127.0.0.1:9402
   gpuwatch tuner --guard
   gpuwatch tuner --consents --node-name gpu-1
@@ -44,11 +40,11 @@ OVERRIDES = (
         "tuning.mode",
         "mode",
         "MODE",
-        "off, observe or enforce; a file that says less is heeded. Default: observe.",
+        "off, observe (default) or enforce; a file may say less.",
         "GPUWATCH_TUNER_MODE",
         ranks=("off", "observe", "enforce"),
     ),
-    Override("agent.socket", "agent", "SOCKET", "The agent's unix socket.", "GPUWATCH_AGENT_SOCKET"),
+    Override("agent.socket", "agent", "SOCKET", "The agent's.", "GPUWATCH_AGENT_SOCKET"),
     Override("tuning.listen", "listen", "ADDR:PORT", "Where to serve HTTP. Default: :9402.", "GPUWATCH_TUNER_LISTEN"),
     Override(
         "tuning.web_config", "web_config", "FILE", "TLS and users (exporter-toolkit).", "GPUWATCH_TUNER_WEB_CONFIG"
@@ -57,17 +53,17 @@ OVERRIDES = (
         "tuning.node_name",
         "node_name",
         "NAME",
-        "For --consents: the Node of this machine. Default: NODE_NAME.",
+        "For --consents. Default: NODE_NAME.",
         NODE_NAME,
     ),
     Override(
         "tuning.kubeconfig",
         "kubeconfig",
         "FILE",
-        "For --consents. Default: the pod's service account, KUBECONFIG or ~/.kube/config.",
+        "For --consents; else the pod's.",
         KUBECONFIG,
     ),
-    Override("state_dir", "state_dir", "DIR", "Where state is kept. Default: /var/lib/gpuwatch.", "GPUWATCH_STATE_DIR"),
+    Override("state_dir", "state_dir", "DIR", "Default: /var/lib/gpuwatch.", "GPUWATCH_STATE_DIR"),
 )
 """Options of the tuner."""
 
@@ -110,8 +106,8 @@ def _tune(session: Session, reread: "Callable[[], Config]") -> None:
     config, clock = reread(), SystemClock()
     enforcing = config.tuning.mode == "enforce"
     place = state_directory(config)
-    named = AgentClient(config.agent.socket or None, ANSWER_SECONDS)
-    agent = named if config.agent.socket else find_agent(ANSWER_SECONDS) or named
+    named = AgentClient(config.agent.socket or None, ANSWER_SECONDS, config.agent.socket_uid)
+    agent = named if config.agent.socket else find_agent(config.agent, ANSWER_SECONDS).client or named
     views = AgentViews(agent, clock)
     if enforcing and not is_simulated(session):
         _warn_without_rights(session)
@@ -170,11 +166,11 @@ def _audit(session: Session, config: "Config") -> "Iterator[Audit]":
 def _guard(session: Session, config: "Config") -> None:
     from gpuwatch.cli.tune.driver_access import restorer
     from gpuwatch.model.clock import SystemClock
-    from gpuwatch.model.setting import Trigger
     from gpuwatch.process.signals import ENDS, Signals
     from gpuwatch.tuning.actuation.guard import Guard
     from gpuwatch.tuning.actuation.heartbeat import HeartbeatFile
     from gpuwatch.tuning.actuation.record import SettingsRecord
+    from gpuwatch.tuning.model.setting import Trigger
     from gpuwatch.tuning.service.state_dir import state_directory
 
     session.start_audit()

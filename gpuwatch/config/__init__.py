@@ -3,19 +3,29 @@
 Values come from, weakest first: the defaults here, the file, `GPUWATCH_*` variables and options of the command line.
 """
 
+import contextlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import msgspec
 
 from gpuwatch.config.errors import first_wrong, out_of_range
+from gpuwatch.model.decoding import prepared
 from gpuwatch.model.errors import UsageError
-from gpuwatch.model.finding import CheckName, Effect, Response, SchedulingLabel, XidClass
+from gpuwatch.model.finding import CheckName, DeviceEffect, Effect, Response, SchedulingLabel, Scope, XidClass
 from gpuwatch.model.work import WorkClass
+
+Mode = Literal["off", "observe", "enforce"]
+"""Of remediation and tuning. Only `enforce` writes."""
 
 Profile = Literal["native", "dcgm-4.8", "dcgm-4.9"]
 SourceName = Literal["gpm", "kmsg", "podresources", "procfs", "pci"]
+FamilyGroup = Literal[
+    "core", "errors", "pods", "readings", "activity", "vgpus", "links", "rightsizing", "nvlinks", "processes"
+]
+"""Of metric families, in the order of the page; `metrics.native.GROUPS` says which are in each."""
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -25,57 +35,72 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class AgentConfig(Section, frozen=True, kw_only=True):
     """`agent:` how often to look and where to answer."""
 
-    listen: str = ":9400"
+    listen: str = ":9400"  # ADDRESS:PORT; empty: no port
     socket: str = ""  # empty: the runtime directory's agent.sock
+    socket_uid: int | None = None  # of the agent, where it is neither root nor the user that asks at its socket
     interval: float = 2.0  # seconds between samples
     web_config: str = ""  # exporter-toolkit web configuration file
+    api: Literal["users", "open"] = "users"  # who may read /api/v1 over TCP: users of web_config, or everybody
+    hosts: tuple[
+        str, ...
+    ] = ()  # names for clients on loopback, besides the own; shell patterns, for all three processes
     wait_for_driver: bool = False  # serve on without an NVML library, as pods should, instead of ending with code 5
-    max_connections: int = 512
+    max_connections: int = 512  # at once; of more, the one that has been silent longest is closed
     max_scrapes: int = 40  # concurrent; more get 503
     expected_gpus: int | None = None  # GPUs this node should have; None: what was first seen
+
+
+class FamiliesConfig(Section, frozen=True, kw_only=True):
+    """`metrics.families:` a family is exported when its group or a pattern of `allow` names it, and none of `deny`."""
+
+    groups: tuple[FamilyGroup, ...] = get_args(FamilyGroup)[:-2]  # [what is in each](metrics.md)
+    allow: tuple[str, ...] = ()  # names with * and ?, such as gpuwatch_gpu_nvlink_errors_total
+    deny: tuple[str, ...] = ()  # those of the DCGM profiles too
 
 
 class MetricsConfig(Section, frozen=True, kw_only=True):
     """`metrics:` what leaves through /metrics."""
 
-    profiles: tuple[Profile, ...] = ("native",)
+    profiles: tuple[Profile, ...] = ("native",)  # names of the series: its own, or those of dcgm-exporter
     workload_labels: Literal["info", "inline"] = "info"  # inline: namespace, pod, container on every GPU series
-    processes: bool = False  # per-process series
+    families: FamiliesConfig = FamiliesConfig()
+    processes: bool = False  # per-process series: the group `processes`
     max_series: int = 50_000  # more are dropped, whole families at a time, and counted
 
 
 class SourcesConfig(Section, frozen=True, kw_only=True):
     """`sources:` where the world is read; paths change inside containers and in tests."""
 
-    nvml_library: str = ""
-    disabled: tuple[SourceName, ...] = ()
-    kmsg: str = "/dev/kmsg"
-    pod_resources: str = "/var/lib/kubelet/pod-resources/kubelet.sock"
-    pod_resources_interval: float = 10.0
+    nvml_library: str = ""  # path of libnvidia-ml.so.1; empty: as the linker finds it
+    disabled: tuple[SourceName, ...] = ()  # not read at all
+    kmsg: str = "/dev/kmsg"  # the kernel log
+    pod_resources: str = "/var/lib/kubelet/pod-resources/kubelet.sock"  # the kubelet's socket
+    pod_resources_interval: float = 10.0  # seconds between questions to the kubelet
     resource_names: tuple[str, ...] = ()  # besides nvidia.com/*
-    proc: str = "/proc"
-    sys: str = "/sys"
-    dev: str = "/dev"
+    proc: str = "/proc"  # the host's /proc
+    sys: str = "/sys"  # the host's /sys
+    dev: str = "/dev"  # the host's /dev
     machine_id: str = "/etc/machine-id"  # the host's, to be told from a Node of the same name
-    pod_logs: str = "/var/log/pods"
+    pod_logs: str = "/var/log/pods"  # names of its folders give the uids of pods
     sample_buffers: bool = True  # read the driver's own sample buffers, so that peaks between looks are not lost
 
 
 class ChecksConfig(Section, frozen=True, kw_only=True):
     """`checks:` what counts as a fault, and for how long. Seconds unless said otherwise."""
 
-    disabled: tuple[CheckName, ...] = ()
+    ignore: tuple[CheckName, ...] = ()  # no finding, so no alert, no condition, no taint; `status` names them
     boot_grace: float = 120.0  # after a boot or driver change some checks wait so long for everything to come up
     unresponsive_after: float = 30.0  # a GPU that does not answer for so long hangs; drivers are busy for a while
     xids: dict[int, XidClass] = {}  # overrules the catalogue and what the kernel line says
+    xid_confirm_within: float = 120.0  # the driver must confirm a kernel line so soon, or it is never acted on
     xid_clear_after: float = 600.0  # a driver that asks for nothing for so long after an XID ends its finding
     xid_expire: float = 3600.0  # XIDs that ask for no repair are forgotten after so long
     repeat_pods: int = 3  # so many different pods with application XIDs on the same GPU
-    repeat_window: float = 86400.0
-    ecc_corrected_per_hour: int = 1000
+    repeat_window: float = 86400.0  # within which these pods count
+    ecc_corrected_per_hour: int = 1000  # errors an hour, of one GPU
     retired_pages: int = 60  # of the 64 there can be
     thermal_margin: float = 0.0  # degrees left at which a GPU counts as too hot
-    nvlink_errors_per_hour: int = 1000
+    nvlink_errors_per_hour: int = 1000  # errors an hour, of one GPU
     pcie_utilization: float = 0.2  # ratio; an idle link trains down and that is normal
     stuck_utilization: float = 0.5  # ratio above which clocks should be up
     stuck_clock: float = 0.3  # share of the highest clock below which they are not
@@ -89,8 +114,8 @@ class MaintenanceWindow(Section, frozen=True, kw_only=True):
     """A time of the week. `end` before `start` means past midnight, of the day named by its start."""
 
     start: str  # HH:MM
-    end: str
-    days: tuple[Day, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+    end: str  # HH:MM
+    days: tuple[Day, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")  # on which it begins
     timezone: str = "UTC"  # of the IANA database
 
 
@@ -98,6 +123,7 @@ class BudgetConfig(Section, frozen=True, kw_only=True):
     """`remediation.budget:` how many nodes of the cluster may be tainted at once, agreed on through Leases."""
 
     max_unavailable: int | str = "10%"  # nodes, or a share of those with GPUs; never less than 1 unless it is 0
+    max_unavailable_gpus: int | None = None  # by DeviceTaintRules in the cluster; null: as nodes allow
     node_selector: str = "nvidia.com/gpu.present=true"  # which nodes count
     namespace: str = ""  # of the Leases; empty: the pod's own, else gpuwatch
     slot_seconds: float = 900.0  # a slot not renewed for so long may be taken, if its node is not tainted
@@ -106,7 +132,8 @@ class BudgetConfig(Section, frozen=True, kw_only=True):
 class DrainConfig(Section, frozen=True, kw_only=True):
     """`remediation.drain:` how pods are asked to leave; never by force."""
 
-    protected_namespaces: tuple[str, ...] = ("kube-system",)
+    evict: Literal["pod", "owner-on-node"] = "pod"  # owner-on-node: with each pod those of the same job here
+    protected_namespaces: tuple[str, ...] = ("kube-system",)  # their pods are never evicted
     deadline: float = 3600.0  # seconds after which gpuwatch stops asking and says so
     retry: float = 10.0  # seconds before a pod is asked again; doubles up to 5 minutes
     windows: tuple[MaintenanceWindow, ...] = ()  # evict only in these; none: at any time
@@ -119,18 +146,31 @@ class HandoverConfig(Section, frozen=True, kw_only=True):
     sentinel: str = ""  # file to create, such as the one kured watches
 
 
+class ValidationConfig(Section, frozen=True, kw_only=True):
+    """`remediation.validation:` a command of the operator's that a GPU must pass besides the active checks."""
+
+    command: tuple[str, ...] = ()  # program and arguments, without a shell; {uuid} and {index} stand for the GPU
+    deadline: float = 600.0  # seconds; SIGTERM after that, and the GPU has failed
+
+
 class RemediationConfig(Section, frozen=True, kw_only=True):
     """`remediation:` what is done about findings. Seconds unless said otherwise."""
 
-    mode: Literal["off", "observe", "enforce"] = "observe"
+    mode: Mode = "observe"  # observe: it plans and writes nothing
+    migrate: bool = False  # work leaves sick GPUs: where the table of checks says taint, pods are evicted as well
+    at_most: Response = Response.DRAIN  # for every check that `checks` does not name
     checks: dict[CheckName, Response] = {}  # overrules the table of checks
     xids: dict[int, Response] = {}  # overrules both, for findings of that XID
-    effect: Effect = "NoSchedule"
+    scope: dict[CheckName, Scope] = {}  # overrules the table of checks: only the sick GPU, or the node, is taken out
+    effect: Effect = "NoSchedule"  # of the taint; NoExecute ends pods that do not tolerate it
+    device_effect: DeviceEffect = "NoSchedule"  # of DeviceTaintRules, where pods get GPUs by resource claims
     fault_hold: float = 0.0  # a fault must last so long before a taint
     recovery_hold: float = 300.0  # all must be well for so long before the node is given back
+    validate: Literal["passive", "active"] = "passive"  # active: given back only what `gpuwatch node validate` passed
+    validation: ValidationConfig = ValidationConfig()
     min_quarantine: float = 300.0  # a taint stays at least so long
     repeats: int = 3  # the same fault so often within repeat_window: only a person gives the node back
-    repeat_window: float = 7 * 86400.0
+    repeat_window: float = 7 * 86400.0  # within which repeats count
     held_checks: tuple[CheckName, ...] = ("row_remap_failure",)  # only a person gives the node back
     max_quarantines_per_day: int = 6  # of this node; more are blocked
     budget: BudgetConfig = BudgetConfig()
@@ -140,27 +180,46 @@ class RemediationConfig(Section, frozen=True, kw_only=True):
     foreign: tuple[str, ...] = ()  # more keys of labels, annotations or taints that mean: somebody else has the node
     labels: tuple[SchedulingLabel, ...] = get_args(SchedulingLabel)  # gpuwatch.io/... on the Node; []: none
     heartbeat: float = 300.0  # the condition is refreshed so often; 0: only when it changes
-    listen: str = ":9401"
+    listen: str = ":9401"  # ADDRESS:PORT
     web_config: str = ""  # exporter-toolkit web configuration file
     kubeconfig: str = ""  # empty: the pod's service account, else KUBECONFIG or ~/.kube/config
     node_name: str = ""  # empty: NODE_NAME; never guessed from the host's name
 
 
-TuningMode = Literal["off", "observe", "enforce"]
+class RepairConfig(Section, frozen=True, kw_only=True):
+    """`repair:` whether `gpuwatch repairer` resets sick GPUs that nothing uses, and how."""
+
+    mode: Mode = "off"  # observe: it says what it would reset
+    command: tuple[str, ...] = (
+        "/usr/bin/nvidia-smi",
+        "--gpu-reset",
+        "-i",
+        "{uuid}",
+    )  # without a shell; {uuid}, {index}
+    nvidia_smi: str = (
+        "/usr/bin/nvidia-smi"  # sets persistence mode, which would keep the GPU open; empty: leave it alone
+    )
+    deadline: float = 180.0  # seconds for the command, then SIGTERM, and the try has failed
+    tries: int = 2  # of one GPU within `window`; then the next rung, a reboot by `remediation.handover`
+    window: float = 86400.0  # within which tries count
+    quarantined_only: bool = True  # only while the remediator holds this node's quarantine; false: another tool does
 
 
 class TuningConfig(Section, frozen=True, kw_only=True):
     """`tuning:` which GPUs could do their work with less energy, and whether they are made to."""
 
-    mode: TuningMode = "observe"
-    pods: TuningMode = "observe"  # for pods of which neither annotation nor namespace says `gpuwatch.io/autotune`
+    mode: Mode = "observe"  # observe: it says what could be tuned
+    pods: Mode = "observe"  # for pods of which neither annotation nor namespace says `gpuwatch.io/autotune`
     work_class: Literal["batch", "serving"] | None = None  # where no `autotune-class` says it; null: not tuned
     max_slowdown: float = 0.05  # the share of its speed that work may lose; a pod may ask for less
     knob: Literal["auto", "locked_clocks", "power_limit"] = "auto"  # auto: clocks, where the driver locks them
+    shared: Literal["refuse", "sum"] = (
+        "refuse"  # GPUs of several owners without progress; sum: the bound is on their sum
+    )
     min_clock_fraction: float = 0.5  # of the highest clock; nothing below is tried
     node_budget_watts: float | None = None  # for all GPUs together; null: none
     max_actions_per_hour: int = 12  # for each GPU; what is given back does not count
-    listen: str = ":9402"
+    listen: str = ":9402"  # ADDRESS:PORT
     web_config: str = ""  # exporter-toolkit web configuration file
     node_name: str = ""  # for --consents; empty: NODE_NAME
     kubeconfig: str = ""  # for --consents; empty: the pod's service account, else KUBECONFIG or ~/.kube/config
@@ -169,8 +228,8 @@ class TuningConfig(Section, frozen=True, kw_only=True):
 class WorkClassRule(Section, frozen=True, kw_only=True):
     """One of `rightsizing.work_classes:`; patterns as of a shell. The first that fits counts."""
 
-    work_class: WorkClass
-    namespace: str = "*"
+    work_class: WorkClass  # what it is
+    namespace: str = "*"  # of the pods
     name: str = "*"  # of the pods' owner
     kind: str = "*"  # Deployment, Job, ...
 
@@ -192,7 +251,7 @@ class RightsizingConfig(Section, frozen=True, kw_only=True):
     work_classes: tuple[WorkClassRule, ...] = ()  # where neither annotation nor kind of owner says it
     prices: dict[str, float] = {}  # of an hour, by NVML name of the GPU as a shell pattern
     electricity_price: float | None = None  # of a kilowatt-hour
-    currency: str = "USD"
+    currency: str = "USD"  # of all prices
 
 
 class Config(Section, frozen=True, kw_only=True):
@@ -203,53 +262,71 @@ class Config(Section, frozen=True, kw_only=True):
     sources: SourcesConfig = SourcesConfig()
     checks: ChecksConfig = ChecksConfig()
     remediation: RemediationConfig = RemediationConfig()
+    repair: RepairConfig = RepairConfig()
     tuning: TuningConfig = TuningConfig()
     rightsizing: RightsizingConfig = RightsizingConfig()
-    state_dir: str = "/var/lib/gpuwatch"
+    state_dir: str = "/var/lib/gpuwatch"  # what outlives a restart: events, findings, settings of GPUs, usage
 
 
 class Backend(Section, frozen=True, kw_only=True):
     """Which pynvml-shaped module the reader opens: `factory` is `module:function`, called with `target`.
 
     The default is the machine's own driver, `target` being the path of libnvidia-ml or empty; the simulator and
-    recorded captures take its place without the reader knowing.
+    recorded captures take its place without the reader knowing. `incomplete`: why a dump is not the whole it should be.
     """
 
     factory: str = "gpuwatch.collect.nvml.library:open_library"
     target: str = ""
+    incomplete: str = ""
 
 
 def runtime_dir() -> Path:
-    """Where sockets live: /run/gpuwatch for root, else below XDG_RUNTIME_DIR or /tmp."""
-    if os.geteuid() == 0:
-        return Path("/run/gpuwatch")
-    base = os.environ.get("XDG_RUNTIME_DIR")
-    return Path(base) / "gpuwatch" if base else Path(f"/tmp/gpuwatch-{os.getuid()}")  # noqa: S108
+    """Where sockets live: /run/gpuwatch for root and for its owner, for others their own run folder.
+
+    Never below /tmp: a name there that others can guess is theirs if they come first.
+
+    Raises:
+        UsageError: this user has none.
+    """
+    uid, shared = os.geteuid(), Path("/run/gpuwatch")
+    if uid == 0:
+        return shared
+    if base := os.environ.get("XDG_RUNTIME_DIR"):
+        return Path(base) / "gpuwatch"
+    login = Path(f"/run/user/{uid}")
+    for own, folder in ((login, login / "gpuwatch"), (shared, shared)):
+        with contextlib.suppress(OSError):
+            if own.lstat().st_uid == uid:
+                return folder
+    raise UsageError(
+        "this user has no run folder",
+        f"XDG_RUNTIME_DIR is not set, and neither {login} nor {shared} is there and belongs to user {uid}",
+        "set XDG_RUNTIME_DIR to a folder of your own, or name a place: --socket of agent and demo, --dir of sim run",
+    )
 
 
 def load(path: Path | None) -> Config:
     """The configuration in a file, or the defaults.
 
     Raises:
-        UsageError: the file cannot be read, is no YAML, has an unknown key or a value of the wrong type.
+        UsageError: the file cannot be read, is no YAML, has an unknown key or a wrong value.
     """
+    return load_with_document(path)[0]
+
+
+def load_with_document(path: Path | None) -> tuple[Config, dict[str, Any]]:
+    """As `load`, with the document that stands in the file."""
     if path is None:
-        return Config()
-    import yaml
+        return Config(), {}
+    from gpuwatch.config.yaml import read
 
-    from gpuwatch.config.yaml import decode
-
-    try:
-        document = decode(path.read_text())
-    except OSError as error:
-        raise UsageError(f"cannot read configuration {path}", error.strerror or str(error), "check --config") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is not YAML", " ".join(str(error).split())) from None
-    return parse({} if document is None else document, str(path))
+    found = read(path, "configuration", "--config")
+    document = {} if found.value is None else found.value
+    return parse(document, str(path), found.at), document
 
 
-def parse(document: Any, origin: str) -> Config:
-    """Turn a decoded YAML document into settings; `origin` names it in errors.
+def parse(document: Any, origin: str, at: Callable[[str], str] | None = None) -> Config:
+    """Turn a decoded YAML document into settings; `origin` names it in errors, and `at` the place of a key in it.
 
     Raises:
         UsageError: unknown key (the nearest known one is named) or wrong value.
@@ -260,8 +337,10 @@ def parse(document: Any, origin: str) -> Config:
         )
     if (wrong := first_wrong(document, Config)) is not None:
         what = f"unknown key {wrong.path}" if wrong.unknown else f"wrong value at {wrong.path}"
-        raise UsageError(f"{what} in {origin}", wrong.why, wrong.hint or "see `gpuwatch config schema`")
-    config = msgspec.convert(document, Config)
+        place = at(wrong.path) if at else origin
+        raise UsageError(f"{what} in {place}", wrong.why, wrong.hint or "see `gpuwatch config schema`")
+    config = msgspec.convert(document, prepared(Config))
     if (wrong := out_of_range(config)) is not None:
-        raise UsageError(f"wrong value at {wrong.path} in {origin}", wrong.why, wrong.hint)
+        place = at(wrong.path) if at else origin
+        raise UsageError(f"wrong value at {wrong.path} in {place}", wrong.why, wrong.hint)
     return config

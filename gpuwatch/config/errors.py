@@ -3,6 +3,7 @@ mappings and the numbers of lists; what may stand there; and the nearest name.
 """
 
 import difflib
+import functools
 import re
 import zoneinfo
 from collections.abc import Callable, Iterator
@@ -11,8 +12,17 @@ from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from gpuwatch.model.decoding import prepared
+
 MANY_CHOICES = 10
 """More are not listed where the nearest one can be named."""
+
+MOST_NODES = 1_000_000
+LONGEST_SELECTOR = 4096
+
+
+RENAMED = {"checks.disabled": "checks.ignore"}
+"""Keys of releases and drafts before, each with its name of today."""
 
 
 class Wrong(NamedTuple):
@@ -47,11 +57,14 @@ def _wrongs(value: Any, kind: Any, path: str) -> Iterator[Wrong]:
         yield from _leaf(value, kind, path)
 
 
+_hints = functools.cache(get_type_hints)
+
+
 def _section(value: Any, kind: type[msgspec.Struct], path: str) -> Iterator[Wrong]:
     if not isinstance(value, dict):
         yield Wrong(path, f"{_shown(value)} is no mapping")
         return
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     dot = f"{path}." if path else ""
     required = {field.name for field in msgspec.structs.fields(kind) if field.required}
     for key in sorted(required - value.keys()):
@@ -60,6 +73,8 @@ def _section(value: Any, kind: type[msgspec.Struct], path: str) -> Iterator[Wron
         if key not in hints:
             near = difflib.get_close_matches(str(key), hints, n=1, cutoff=0.5)
             hint = f"did you mean {dot}{near[0]}?" if near else f"known here: {', '.join(hints)}"
+            if (renamed := RENAMED.get(f"{dot}{key}")) is not None:
+                hint = f"it is {renamed} now"
             yield Wrong(f"{dot}{key}", "gpuwatch does not know it", hint, unknown=True)
             continue
         wrongs = list(_wrongs(inner, hints[key], f"{dot}{key}"))
@@ -71,14 +86,24 @@ def _section(value: Any, kind: type[msgspec.Struct], path: str) -> Iterator[Wron
 
 def _leaf(value: Any, kind: Any, path: str) -> Iterator[Wrong]:
     try:
-        msgspec.convert(value, kind)
+        msgspec.convert(value, prepared(kind))
     except msgspec.ValidationError as error:
         words = _words(kind)
         near = difflib.get_close_matches(str(value), words, n=1)
         choices = f"use {', '.join(words)}" if words else ""
         hint = f"did you mean {near[0]}?" if near and len(words) > MANY_CHOICES else choices
         why = f"{_shown(value)} is none of the choices" if words else str(error)
+        if isinstance(value, str) and not words:
+            hint = next((text for pattern, text in YAML_1_1.items() if pattern.fullmatch(value)), "")
         yield Wrong(path, why, hint)
+
+
+YAML_1_1 = {
+    re.compile(r"(?i:yes|no|on|off|y|n)"): "write true or false",
+    re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?", re.ASCII): "write the number without quotes and without _",
+    re.compile(r"[0-9]+(:[0-5]?[0-9])+", re.ASCII): "write one number in the unit of the key, without colons",
+}
+"""What was a boolean or a number in YAML 1.1 or without its quotes -> what to write."""
 
 
 def _words(kind: Any) -> tuple[str, ...]:
@@ -95,7 +120,11 @@ def _shown(value: Any) -> str:
 
 
 def _clock(value: str) -> str | None:
-    return None if re.fullmatch(r"([01]\d|2[0-3]):[0-5]\d", value, re.ASCII) else f'{value} is no time; write "22:30"'
+    return (
+        None
+        if re.fullmatch(r"([01]\d|2[0-3]):[0-5]\d", value, re.ASCII)
+        else f'{_shown(value)} is no time; write "22:30"'
+    )
 
 
 def _zone(value: str) -> str | None:
@@ -103,15 +132,19 @@ def _zone(value: str) -> str | None:
         zoneinfo.ZoneInfo(value)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):  # a name that is a directory of the database
         near = difflib.get_close_matches(value, zoneinfo.available_timezones(), n=1)
-        return f"{value} is no time zone of the IANA database" + (f"; did you mean {near[0]}?" if near else "")
+        return f"{_shown(value)} is no time zone of the IANA database" + (f"; did you mean {near[0]}?" if near else "")
     return None
 
 
 def _share(value: int | str) -> str | None:
-    if isinstance(value, bool) or (isinstance(value, int) and value >= 0):
+    if isinstance(value, bool) or (isinstance(value, int) and 0 <= value <= MOST_NODES):
         return None
     found = re.fullmatch(r"(\d{1,3}(?:\.\d+)?)%", str(value), re.ASCII)
-    return None if found and float(found[1]) <= 100 else f'{value} is neither a number of nodes nor a share like "10%"'
+    return (
+        None
+        if found and float(found[1]) <= 100
+        else f'{_shown(value)} is neither a number of nodes nor a share like "10%"'
+    )
 
 
 _LABEL = r"(?:[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-\w.]{0,61}[A-Za-z0-9])?"
@@ -123,9 +156,21 @@ _REQUIREMENT = re.compile(
 
 
 def _selector(value: str) -> str | None:
+    if len(value) > LONGEST_SELECTOR:  # splitting it takes time that grows with the square
+        return f"it is longer than {LONGEST_SELECTOR} characters"
     parts = re.split(r",(?![^(]*\))", value) if value else []
     bad = next((part for part in parts if not _REQUIREMENT.fullmatch(part)), None)
     return None if bad is None else f"{_shown(bad)} is no label selector; write KEY=VALUE, KEY, !KEY or KEY in (A, B)"
+
+
+def _xids(values: dict[int, Any]) -> str | None:
+    return next((f"{code} is no XID: they are 1 to 65535" for code in values if not 0 < code < 1 << 16), None)
+
+
+def _command(value: list[str]) -> str | None:
+    if not value or (value[0].startswith("/") and not any("\0" in part for part in value)):
+        return None
+    return f"{_shown(value[0])} is no absolute path of a program"
 
 
 FORMS: dict[tuple[str, str], Callable[[Any], str | None]] = {
@@ -135,28 +180,34 @@ FORMS: dict[tuple[str, str], Callable[[Any], str | None]] = {
     ("BudgetConfig", "max_unavailable"): _share,
     ("BudgetConfig", "node_selector"): _selector,
     ("HandoverConfig", "annotation"): lambda value: (
-        None if not value or re.fullmatch(_LABEL, value, re.ASCII) else f"{value} is no annotation's key"
+        None if not value or re.fullmatch(_LABEL, value, re.ASCII) else f"{_shown(value)} is no annotation's key"
     ),
     ("HandoverConfig", "sentinel"): lambda value: (
-        None if not value or value.startswith("/") else f"{value} is no absolute path"
+        None if not value or value.startswith("/") else f"{_shown(value)} is no absolute path"
     ),
     ("RemediationConfig", "foreign"): lambda values: next(
         (f"{_shown(v)} is no key" for v in values if not v.strip("*") or re.search(r"[\s=:]", v)), None
     ),
-    ("RemediationConfig", "xids"): lambda values: next(
-        (f"{code} is no XID: they are 1 to 65535" for code in values if not 0 < code < 1 << 16), None
+    ("ValidationConfig", "command"): _command,
+    ("RepairConfig", "command"): lambda value: (
+        _command(value) if any("{uuid}" in part for part in value) else "no argument names the GPU by {uuid}"
     ),
+    ("RepairConfig", "nvidia_smi"): lambda value: _command([value]) if value else None,
+    ("ChecksConfig", "xids"): _xids,
+    ("RemediationConfig", "xids"): _xids,
 }
 """(section's type, key) -> why a value of the right type is wrong all the same."""
 
 RANGES: dict[tuple[str, ...], tuple[float, float]] = {
     ("agent", "interval"): (0.1, 3600),
+    ("agent", "expected_gpus"): (0, 1024),
     ("agent", "max_connections"): (8, 100_000),
     ("agent", "max_scrapes"): (1, 10_000),
     ("metrics", "max_series"): (100, 10_000_000),
     ("sources", "pod_resources_interval"): (1, 3600),
     ("checks", "boot_grace"): (0, 86400),
     ("checks", "unresponsive_after"): (0, 3600),
+    ("checks", "xid_confirm_within"): (1, 3600),
     ("checks", "xid_clear_after"): (1, 30 * 86400),
     ("checks", "xid_expire"): (1, 30 * 86400),
     ("checks", "repeat_pods"): (2, 64),
@@ -172,6 +223,7 @@ RANGES: dict[tuple[str, ...], tuple[float, float]] = {
     ("remediation", "fault_hold"): (0, 86400),
     ("remediation", "recovery_hold"): (1, 30 * 86400),
     ("remediation", "min_quarantine"): (0, 30 * 86400),
+    ("remediation", "validation", "deadline"): (1, 86400),
     ("remediation", "heartbeat"): (0, 86400),
     ("remediation", "repeats"): (1, 1000),
     ("remediation", "repeat_window"): (60, 90 * 86400),
@@ -179,6 +231,9 @@ RANGES: dict[tuple[str, ...], tuple[float, float]] = {
     ("remediation", "budget", "slot_seconds"): (10, 86400),
     ("remediation", "drain", "deadline"): (1, 30 * 86400),
     ("remediation", "drain", "retry"): (1, 300),
+    ("repair", "deadline"): (10, 1200),
+    ("repair", "tries"): (1, 10),
+    ("repair", "window"): (600, 30 * 86400),
     ("tuning", "max_slowdown"): (0.005, 0.5),
     ("tuning", "min_clock_fraction"): (0.35, 1),
     ("tuning", "node_budget_watts"): (10, 1_000_000),

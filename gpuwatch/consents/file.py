@@ -6,11 +6,13 @@ token. The folder is its own, so that in a pod it alone can be shared between th
 
 from pathlib import Path
 
-from gpuwatch.model.consent import Consents
+from gpuwatch.model.consent import Consents, Progress
+from gpuwatch.storage.private_folder import STATE_MODE
 from gpuwatch.storage.versioned_file import VersionedFile
 
 FOLDER = "consents"
 NAME = "consents.json"
+PROGRESS_NAME = "progress.json"
 
 
 class ConsentsFile:
@@ -22,6 +24,7 @@ class ConsentsFile:
             self.path,
             Consents,
             trusted=True,  # its writer decides whose GPUs may be slowed down
+            folder_mode=STATE_MODE,
             repair="remove it; `gpuwatch tuner --consents` writes it anew",
         )
 
@@ -41,8 +44,13 @@ class ConsentsFile:
             PermissionMissing: it may not be written.
             GpuwatchError: it cannot be.
         """
-        try:
-            self.path.parent.mkdir(mode=0o755, exist_ok=True)
-        except OSError as error:
-            raise self._file.error(error, "cannot write") from error
         self._file.write(consents)
+
+
+def progress_file(directory: Path) -> VersionedFile[Progress]:
+    """Counters of work that pods' own pages show, beside the consents: written each second, and of no use after a
+    reboot. `directory`: the state directory.
+    """
+    return VersionedFile(
+        directory / FOLDER / PROGRESS_NAME, Progress, durable=False, trusted=True, folder_mode=STATE_MODE
+    )

@@ -7,12 +7,21 @@ from gpuwatch.kube.errors import ApiCall, Garbled
 from gpuwatch.kube.reader import PAGE, NodeReader
 from gpuwatch.kube.transport import Transport
 from gpuwatch.kube.wire import GPU_RESOURCES, WireList, WireObject, WirePod, decode, garbled
-from gpuwatch.model.consent import AUTOTUNE, CLASS, GANG, MAX_SLOWDOWN, POWER_AGENTS, PodConsent, plain_image
+from gpuwatch.model.consent import (
+    AUTOTUNE,
+    CLASS,
+    GANG,
+    MAX_SLOWDOWN,
+    POWER_AGENTS,
+    PROGRESS,
+    PodConsent,
+    plain_image,
+)
 
-KEPT = (AUTOTUNE, MAX_SLOWDOWN, CLASS, GANG, *POWER_AGENTS)
+KEPT = (AUTOTUNE, MAX_SLOWDOWN, CLASS, PROGRESS, GANG, *POWER_AGENTS)
 """Annotations."""
 
-LONGEST_VALUE = 64
+LONGEST_VALUE = 128
 """Nothing that means something is longer; who writes a book there must not fill the tuner's file."""
 
 JOB_LABELS = (
@@ -84,6 +93,7 @@ def _consent(call: ApiCall, pod: WirePod) -> PodConsent:
         priority=pod.spec.priority or 0,
         owner=next(((each.kind, each.name) for each in controllers), None),
         images={each.name: plain_image(each.image) for each in pod.spec.containers or () if each.name and each.image},
+        ip=None if pod.spec.host_network else pod.status.pod_ip or None,
     )
 
 

@@ -9,8 +9,8 @@ from gpuwatch.diagnose.baseline.expectation import Expectation
 from gpuwatch.diagnose.facts import NodeFacts, Section
 from gpuwatch.diagnose.model import CheckStage, CheckStatus
 from gpuwatch.model.finding import Finding
-from gpuwatch.model.setting import Setting
 from gpuwatch.model.snapshot import Gpu, GpuStatus
+from gpuwatch.tuning.model.setting import Setting
 
 Level = Literal["quick", "full"]
 

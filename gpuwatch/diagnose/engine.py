@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, Level, skipped
 from gpuwatch.diagnose.model import CheckResult, CheckStage, CheckStatus, Diagnosis
+from gpuwatch.model.text import shell_word
 
 log = logging.getLogger(__name__)
 
@@ -79,13 +80,12 @@ class _Results:
         commands: list[str] = []
         if verdict.result in (CheckStatus.WARN, CheckStatus.FAIL):
             node, gpu = context.facts.node or "NODE", str(verdict.gpus[0]) if verdict.gpus else "GPU"
-            remedy, *commands = (
-                text.replace("{node}", node).replace("{gpu}", gpu)
-                for text in (
-                    check.remedy if verdict.remedy is None else verdict.remedy,
-                    *(check.commands if verdict.commands is None else verdict.commands),
-                )
-            )
+            remedy = check.remedy if verdict.remedy is None else verdict.remedy
+            remedy = remedy.replace("{node}", node).replace("{gpu}", gpu)
+            commands = [
+                command.replace("{node}", shell_word(node)).replace("{gpu}", gpu)
+                for command in (check.commands if verdict.commands is None else verdict.commands)
+            ]
         self._results[id_] = replace(
             result,
             result=verdict.result,

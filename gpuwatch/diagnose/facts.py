@@ -14,10 +14,10 @@ from gpuwatch.diagnose.host.services import OperatorFiles, Services
 from gpuwatch.diagnose.model import ClusterFacts
 from gpuwatch.host.machine import ProcessLimits
 from gpuwatch.host.pci import BusGpu
-from gpuwatch.model.setting import Actuation
 from gpuwatch.model.snapshot import Record
 from gpuwatch.model.view import View
 from gpuwatch.tuning.actuation.heartbeat import Heartbeat
+from gpuwatch.tuning.model.setting import Actuation
 
 HostSection = Literal[
     "bus", "kernel", "kernel_log", "nodes", "driver_roots", "limits", "operator", "services", "runtime", "cdi",

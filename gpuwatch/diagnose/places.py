@@ -1,4 +1,8 @@
-"""Where the files of the diagnosed host are: this machine, its root mounted elsewhere, a copied tree, a simulation."""
+"""Where the files of the diagnosed host are: this machine, its root mounted elsewhere, a copied tree, a simulation.
+
+A tree is data: its paths are resolved beneath its root (`gpuwatch.host.tree`), and nothing of it is loaded or run. It
+counts as this machine only where the kernel itself answers in it: with /proc and /sys mounted there.
+"""
 
 from pathlib import Path
 
@@ -6,7 +10,8 @@ from msgspec.structs import replace
 
 from gpuwatch.config import SourcesConfig
 from gpuwatch.diagnose.gathering.recorded import recorded
-from gpuwatch.host.machine import boot_id_file, first_line, in_pod
+from gpuwatch.host.machine import in_pod
+from gpuwatch.host.tree import PROC, SYSFS, beneath, mounted, place
 from gpuwatch.model.snapshot import Record
 
 RECORDED = "gpuwatch"
@@ -37,7 +42,8 @@ class Places(Record, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, root: str, sources: SourcesConfig, state: str) -> "Places":
-        """This machine (`/`), or the tree below `root`; a root with our own boot id is our own."""
+        """This machine (`/`), or the tree below `root`; one in which our own kernel's /proc and /sys are mounted is our
+        own. A file of a tree shows nothing: its author chose it."""
         own = cls(
             proc=sources.proc,
             sys=sources.sys,
@@ -50,11 +56,12 @@ class Places(Record, frozen=True, kw_only=True):
         )
         if root == "/":
             return own
-        base = Path(root)
-        boot_id = first_line(boot_id_file(base / "proc"))
-        if boot_id is not None and boot_id == first_line(boot_id_file(Path(sources.proc))):
-            return replace(cls.tree(base), kmsg=own.kmsg, live=True, plain=False)
-        return cls.tree(base)
+        tree = cls.tree(Path(root))
+        if (mounted(tree.path(tree.proc)), mounted(tree.path(tree.sys))) != (PROC, SYSFS):
+            return tree
+        kubelet = place(tree.path(tree.root), "/var/lib/kubelet/pod-resources/kubelet.sock")
+        socket = str(kubelet) if kubelet else tree.pod_resources
+        return replace(tree, pod_resources=socket, kmsg=own.kmsg, live=True, plain=False)
 
     @classmethod
     def tree(cls, base: Path) -> "Places":
@@ -69,14 +76,19 @@ class Places(Record, frozen=True, kw_only=True):
             machine_id=str(base / "etc/machine-id"),
             state=str(base / "var/lib/gpuwatch"),
             live=False,
-            plain=recorded(base / RECORDED).plain,
+            plain=recorded(beneath(base, RECORDED)).plain,
         )
 
     def at(self, path: str) -> Path:
         """A file of the host by its absolute path there; /proc, /sys and /dev have members of their own."""
-        return Path(self.root) / path.lstrip("/")
+        return beneath(Path(self.root), path)
+
+    def path(self, path: str) -> Path:
+        """A member of this record as a path to read: beneath the root, unless it lies elsewhere on this machine."""
+        root = Path(self.root)
+        return beneath(root, str(Path(path).relative_to(root))) if Path(path).is_relative_to(root) else Path(path)
 
     @property
     def recorded(self) -> Path:
         """Where a recorded tree keeps what is no file of the host."""
-        return Path(self.root) / RECORDED
+        return self.at(RECORDED)

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from gpuwatch.health.gpu_history import GpuHistory
 from gpuwatch.health.history import HealthHistory
-from gpuwatch.model.finding import CheckName, Remedy, Response, Severity
+from gpuwatch.model.finding import CheckName, Remedy, Response, Scope, Severity
 from gpuwatch.model.snapshot import Gpu
 from gpuwatch.model.workload import Workload
 
@@ -62,7 +62,11 @@ class Check(NamedTuple):
     clear_after: int = 1
     boot_grace: bool = False
     blame: Blame = "gpu"
+    scope: Scope = "gpu"
+    """Of a fault of a GPU: `node` where it concerns the GPUs beside it. A fault of the node always takes the node."""
     ends: Ends = "clean"
+    alone: bool = False
+    """Begins only on a GPU about which nothing worse than information is open."""
 
 
 def value(gpu: Gpu, path: str) -> Any:

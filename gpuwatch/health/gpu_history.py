@@ -79,6 +79,8 @@ class GpuHistory:
         """Order and number of the last XID about the infoROM."""
         self.corrected = Growth()
         self.nvlink_errors = Growth()
+        self.is_withheld: bool | None = None
+        """Whether the kubelet may give nothing of it away, though of other GPUs; None where that is not known."""
         self.order = 0
         """The history's order of the latest new sample."""
         self._sampled: float | None = None
@@ -103,7 +105,9 @@ class GpuHistory:
         self.gpu = gpu if self.is_fresh else None
         self.is_new = self.gpu is not None and self.gpu.at != self._sampled
         self._uses_before, self._uses = self._uses, uses
-        clean_seconds = self.gpu is not None and self.gpu.recovery_action == 0
+        # the last sample of a slow GPU may be minutes old: what it says now is not known without a gap
+        is_slow = status is not None and (status.read_intervals or 0.0) > 1
+        clean_seconds = self.gpu is not None and self.gpu.recovery_action == 0 and not is_slow
         self.clean_seconds = self.clean_seconds + step if clean_seconds else 0.0
         hangs = status is not None and status.state is GpuState.UNRESPONSIVE
         self.unresponsive_seconds = self.unresponsive_seconds + step if hangs else 0.0

@@ -28,7 +28,8 @@ Event = XidEvent | SxidEvent | BusLossEvent
 
 class Occurrence(NamedTuple):
     """An event that makes or renews a finding. `order` grows with every event and every look; `amends`: it was known
-    before, and the other source has completed it; `withdrawn`: by which it turns out to have been no such thing.
+    before, and the other source has completed it; `withdrawn`: by which it turns out to have been no such thing;
+    `by_kernel`: only the kernel log had reported it; `confirmed`: until now, when the driver's own event has come.
     """
 
     check: CheckName
@@ -39,6 +40,8 @@ class Occurrence(NamedTuple):
     order: int
     amends: bool = False
     withdrawn: bool = False
+    by_kernel: bool = False
+    confirmed: bool = False
 
 
 class HealthHistory:
@@ -105,7 +108,7 @@ class HealthHistory:
                     if not is_known and not event.historical:
                         kind: Class = "fatal" if event.severity == "fatal" else "warning"
                         check: CheckName = "sxid_fatal" if kind == "fatal" else "sxid_warning"
-                        self.news.append(Occurrence(check, kind, event, None, (), self._order))
+                        self.news.append(Occurrence(check, kind, event, None, (), self._order, by_kernel=True))
                 case BusLossEvent():
                     self._loss(event)
         for key, (waiting, since) in list(self._waiting.items()):
@@ -134,6 +137,7 @@ class HealthHistory:
             given = [(use.gi, each.workload) for use in attribution.devices if use.gpu == uuid for each in use.holders]
             running = [(row.gi, row.workload) for row in attribution.usage if row.gpu == uuid]
             uses = (*given, *running)
+            past.is_withheld = None if attribution.withheld is None else uuid in attribution.withheld
             past.update(statuses.get(uuid), samples.get(uuid), uses, self.now, step, self._order)
             if past.repair is not None and past.repair.order == self._order:  # links and fabric come up anew
                 self._settled = self.now
@@ -141,7 +145,7 @@ class HealthHistory:
     def _xid(self, event: XidEvent) -> None:
         key = (event.source, event.at, event.xid, event.pci or event.uuid)
         past = self.gpus.get(self.uuid(event) or "")
-        is_recovered = event.xid == RECOVERY_CHANGED and event.recovery == 0
+        is_recovered = event.xid == RECOVERY_CHANGED and event.recovery == 0 and "nvml" in event.sources
         if past and is_recovered and not self._is_known((*key, "recovered")):
             past.repair = RepairEvidence(self._order, event.at, "the driver says that it has recovered (XID 154)")
         if event.historical:
@@ -162,23 +166,32 @@ class HealthHistory:
             return
         kind, before = classify(event, self.config.xids) or "unknown", self._known.get(key)
         if before in CHECK_OF:
-            same = kind == before
+            same, by_kernel = kind == before, event.source == "kernel"
             occurrence = Occurrence(CHECK_OF[before], before, event, self.uuid(event), (), self._order, same, not same)
-            self.news.append(occurrence)
+            self.news.append(occurrence._replace(by_kernel=by_kernel, confirmed=by_kernel))
         if kind != before:
             self._understood(event, kind, key)
+        elif event.source == "kernel":
+            past = self.gpus.get(self.uuid(event) or "")
+            self._note(event, kind, past, past.pods(event.gi) if past else ())
 
     def _understood(self, event: XidEvent, kind: Class, key: tuple[object, ...]) -> None:
         self._known[key] = kind
         uuid = self.uuid(event)
         past = self.gpus.get(uuid) if uuid else None
         pods = past.pods(event.gi) if past else ()
+        by_driver = "nvml" in event.sources
+        if by_driver:
+            self._note(event, kind, past, pods)
+        if kind in CHECK_OF:
+            self.news.append(Occurrence(CHECK_OF[kind], kind, event, uuid, pods, self._order, by_kernel=not by_driver))
+
+    def _note(self, event: XidEvent, kind: Class, past: GpuHistory | None, pods: tuple[Workload, ...]) -> None:
+        """Remember of an XID that the driver has reported what checks of the GPU go by."""
         if past and event.xid in INFOROM_XIDS:
             past.inforom = self._order, event.xid
         if past and kind == "application" and is_own_failure(event.xid):
             past.add_failed_pods(pods, self.now)
-        if kind in CHECK_OF:
-            self.news.append(Occurrence(CHECK_OF[kind], kind, event, uuid, pods, self._order))
 
     def _loss(self, event: BusLossEvent) -> None:
         if self._is_known(("loss", event.at, event.pci)) or event.historical:

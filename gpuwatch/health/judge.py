@@ -10,13 +10,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from gpuwatch.config import ChecksConfig
+from gpuwatch.health.causes import with_causes
 from gpuwatch.health.check import CANNOT_TELL, Check, Detection, can_tell, evidence, is_seen
 from gpuwatch.health.checks import CHECK_BY_NAME, CHECKS
+from gpuwatch.health.corroboration import UNCONFIRMED, confirmed, driver_state, not_asked, unconfirmed, with_driver
 from gpuwatch.health.gpu_history import GpuHistory
 from gpuwatch.health.history import Event, HealthHistory, Occurrence
 from gpuwatch.health.occurrences import is_declared_repaired, is_repaired, occurred
 from gpuwatch.health.xid.classify import is_own_failure
-from gpuwatch.model.finding import Finding, Health, Judgement, Severity
+from gpuwatch.model.finding import UNCONFIRMED_CHECKS, Finding, Health, Judgement, Severity
 from gpuwatch.model.snapshot import GpuState, Snapshot
 from gpuwatch.model.workload import Attribution
 
@@ -92,12 +94,16 @@ class Judge:
                 self._apply_hysteresis(check, None, check.node(self._history))
         # drop what is repaired, has expired, is switched off, or was about a GPU that was replaced
         for key, known in list(self._open.items()):
-            if known.check.name in self._config.disabled or self._is_over(known):
+            is_off = known.check.name in self._config.ignore and known.check.name not in UNCONFIRMED_CHECKS
+            if is_off or self._is_over(known):
                 del self._open[key]
-        found = (known.finding for known in self._open.values())
-        findings = tuple(sorted(found, key=lambda each: (WORST_FIRST.index(each.severity), RANK[each.check])))
+        self._corroborate()
+        found = (each.finding for each in self._open.values() if each.check.name not in self._config.ignore)
+        findings = with_causes(sorted(found, key=lambda each: (WORST_FIRST.index(each.severity), RANK[each.check])))
         gpus = gpu_healths(snapshot, findings)
-        return Judgement(node=node_health(gpus.values(), findings), gpus=gpus, findings=findings)
+        return Judgement(
+            node=node_health(gpus.values(), findings), gpus=gpus, findings=findings, ignored=self._config.ignore
+        )
 
     def _own(self, config: ChecksConfig) -> ChecksConfig:
         """A single look cannot wait for a GPU that does not answer."""
@@ -121,6 +127,9 @@ class Judge:
         key = f"{check.name}/{subject or 'node'}"
         is_open = key in self._open
         withheld = check.boot_grace and self._patient and self._history.in_grace and not is_open
+        if check.alone and not is_open:
+            open_here = (each.finding for each in self._open.values() if each.finding.gpu == subject)
+            withheld = any(finding.severity is not Severity.INFO for finding in open_here)
         if detection is CANNOT_TELL or (detection is not None and withheld):
             return
         enough, of = check.raise_after if self._patient else (1, 1)
@@ -162,6 +171,17 @@ class Judge:
 
     def _add_occurrence(self, found: Finding, check: Check, news: Occurrence) -> None:
         """An XID or SXid, for the first time, once more, or completed by the other source."""
+        if news.by_kernel and found.check in UNCONFIRMED:
+            doubted = unconfirmed(found)
+            if not news.confirmed:
+                found, check = doubted, CHECK_BY_NAME[doubted.check]
+            elif (known := self._open.get(doubted.key)) is not None:  # else a state has confirmed it before the event
+                if known.finding.count == 1:
+                    del self._open[doubted.key]
+                else:
+                    known.finding = msgspec.structs.replace(known.finding, count=known.finding.count - 1)
+                news = news._replace(amends=False)
+                found = msgspec.structs.replace(found, pods=known.finding.pods)
         known = self._open.get(found.key)
         if news.withdrawn:
             if known is not None and known.finding.count == 1:
@@ -186,14 +206,44 @@ class Judge:
             )
         self._open[found.key] = OpenFinding(finding=found, check=check, order=news.order, now=self._history.now)
 
+    def _corroborate(self) -> None:
+        """Findings of the kernel log alone become what they say once the driver's state confirms them in time."""
+        history, within = self._history, self._config.xid_confirm_within
+        doubted = [each for each in self._open.values() if each.check.name in UNCONFIRMED_CHECKS]
+        if not doubted:
+            return
+        states = [each.finding for each in self._open.values()]
+        for known in doubted:
+            finding = known.finding
+            if history.now - known.now > within:
+                continue
+            word = driver_state(finding, states, within)
+            if word is None:
+                known.finding = with_driver(finding, not_asked(finding, history))
+                continue
+            del self._open[finding.key]
+            self._join(known, confirmed(finding, word, history))
+
     def _attach_to_gpu(self) -> None:
         """Findings about a place whose GPU is known by now belong to that GPU."""
         for key, known in list(self._open.items()):
             uuid = self._history.at_address(known.finding.evidence.get("pci"))
             if known.finding.gpu is None and known.finding.xid is not None and uuid:
                 del self._open[key]
-                finding = msgspec.structs.replace(known.finding, gpu=uuid)
-                self._open.setdefault(finding.key, msgspec.structs.replace(known, finding=finding))
+                self._join(known, msgspec.structs.replace(known.finding, gpu=uuid))
+
+    def _join(self, known: OpenFinding, found: Finding) -> None:
+        """What was open as `known` is `found` now, together with a finding of the same key."""
+        if (other := self._open.get(found.key)) is not None:
+            before = other.finding
+            found = msgspec.structs.replace(
+                found,
+                since=before.since,
+                last=max(found.latest, before.latest),
+                count=before.count + found.count,
+                pods=tuple(dict.fromkeys((*found.pods, *before.pods)))[:MANY_PODS],
+            )
+        self._open[found.key] = msgspec.structs.replace(known, finding=found, check=CHECK_BY_NAME[found.check])
 
     def _is_over(self, known: OpenFinding) -> bool:
         finding, gpus = known.finding, self._history.gpus
@@ -229,7 +279,9 @@ def gpu_healths(snapshot: Snapshot, findings: Sequence[Finding]) -> dict[str, He
     healths = {}
     for status in snapshot.statuses:
         uuid = status.identity.uuid
-        severities = {finding.severity for finding in findings if finding.gpu == uuid}
+        # what only the kernel log says of a GPU is true of the node's log: the GPU is as well as the driver reads it
+        judged = (finding for finding in findings if finding.gpu == uuid and finding.check not in UNCONFIRMED_CHECKS)
+        severities = {finding.severity for finding in judged}
         if Severity.CRITICAL in severities:
             healths[uuid] = Health.FAILED
         elif status.state is not GpuState.FRESH or uuid in unseen:

@@ -4,10 +4,9 @@ from collections.abc import Mapping
 
 from gpuwatch.health.check import is_clean
 from gpuwatch.health.checks import CHECK_BY_NAME
-from gpuwatch.health.checks.xid import FATAL_ACTIONS
 from gpuwatch.health.gpu_history import RESTARTED, GpuHistory
 from gpuwatch.health.history import HealthHistory, Occurrence
-from gpuwatch.health.xid.classify import remedy, severity
+from gpuwatch.health.xid.classify import FATAL_ACTIONS, remedy, severity
 from gpuwatch.model.finding import Finding, Severity
 from gpuwatch.model.xid import SxidEvent
 from gpuwatch.model.xid_catalogue import explain

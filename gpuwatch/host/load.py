@@ -1,5 +1,7 @@
 """How busy the machine around the GPUs is: a GPU that waits is often a processor that cannot keep up."""
 
+import time
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import psutil
@@ -27,6 +29,43 @@ def host_use() -> HostUse:
         memory_total=memory.total,
         load=psutil.getloadavg()[0],
     )
+
+
+class ProcessUse(Record, frozen=True, kw_only=True):
+    """What a process takes of the host: `cpu` in processors since the previous look, `memory` (resident) in bytes, the
+    `seconds` that it lives, and its command line.
+    """
+
+    cpu: float
+    memory: int
+    seconds: float
+    command: str
+
+
+class ProcessLooks:
+    """Looks at processes of this machine again and again: a process' `cpu` is that since the look before."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, psutil.Process] = {}
+
+    def look(self, pids: Iterable[int]) -> Mapping[int, ProcessUse]:
+        """By pid, without those that are gone or that this user may not look at."""
+        found, known = {}, {}
+        for pid in pids:
+            try:
+                process = self._known.get(pid) or psutil.Process(pid)
+                with process.oneshot():
+                    found[pid] = ProcessUse(
+                        cpu=process.cpu_percent(interval=None) / 100,
+                        memory=process.memory_info().rss,
+                        seconds=time.time() - process.create_time(),
+                        command=" ".join(process.cmdline()),
+                    )
+                known[pid] = process
+            except psutil.Error:
+                continue
+        self._known = known
+        return found
 
 
 def uptime(proc: Path) -> float | None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from gpuwatch.host.plain_file import content, text
+from gpuwatch.host.tree import TreePath
 from gpuwatch.model.snapshot import Host, Record
 
 MACHINE_ID = Path("/etc/machine-id")
@@ -108,7 +109,13 @@ def _runtimes(proc: Path) -> Iterator[tuple[str, str]]:
 def _shm(folder: Path) -> int | None:
     """Only of a file system of its own."""
     try:
-        found = os.statvfs(folder)
+        if folder.stat().st_dev == folder.parent.stat().st_dev:
+            return None
+        found = os.open(folder, os.O_PATH) if not isinstance(folder, TreePath) else folder.descriptor(os.O_PATH)
     except OSError:
         return None
-    return found.f_blocks * found.f_frsize if os.path.ismount(folder) else None
+    try:
+        size = os.fstatvfs(found)
+    finally:
+        os.close(found)
+    return size.f_blocks * size.f_frsize

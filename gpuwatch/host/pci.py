@@ -196,7 +196,7 @@ def examined_gpus(devices: Path = Path("/sys/bus/pci/devices")) -> tuple[BusGpu,
 def driver_gpus(gpus: Path = Path("/proc/driver/nvidia/gpus")) -> tuple[DriverGpu, ...]:
     """GPUs the kernel module knows; empty without the module. GPUs of a crashed driver may lack uuid and minor.
 
-    A wedged driver may keep the caller for ever: `gpuwatch.host.driver_gpus` reads the same in a child process.
+    A wedged driver may keep the caller for ever: `gpuwatch.agent.driver_gpus` reads the same in a child process.
     """
     try:
         folders = sorted(gpus.iterdir())

@@ -7,6 +7,9 @@ import errno
 import os
 import stat
 from pathlib import Path
+from typing import IO, Any
+
+from gpuwatch.host.tree import TreePath
 
 MOST_BYTES = 4 << 20
 """Longer files are cut off: none that is read whole is longer on a real machine."""
@@ -22,8 +25,8 @@ def content(file: Path, most: int = MOST_BYTES) -> bytes:
         OSError: it cannot be read, or is no plain file.
     """
     body = bytearray()
-    with open(file, "rb", buffering=0, opener=plain) as opened:
-        while chunk := opened.read(min(CHUNK, most - len(body))):
+    with opened(file, buffering=0) as found:
+        while chunk := found.read(min(CHUNK, most - len(body))):
             body += chunk
     return bytes(body)
 
@@ -34,6 +37,18 @@ def text(file: Path, most: int = MOST_BYTES) -> str | None:
         return content(file, most).decode(errors="replace").strip()
     except OSError:
         return None
+
+
+def opened(file: Path, mode: str = "rb", buffering: int = -1) -> IO[Any]:
+    """An open file; text has its bytes that are no UTF-8 replaced.
+
+    Raises:
+        OSError: it cannot be opened, or is no plain file.
+    """
+    errors = None if "b" in mode else "replace"
+    if isinstance(file, TreePath):
+        return file.open(mode, buffering, errors=errors)
+    return open(file, mode, buffering, errors=errors, opener=plain)
 
 
 def plain(path: str, flags: int) -> int:

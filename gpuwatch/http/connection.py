@@ -1,15 +1,19 @@
-"""One accepted socket, from its first byte to its close.
+"""Accepted sockets, from their first byte to their close.
 
-A socket that says nothing costs a file descriptor and a small task: the parser, the buffers and the TLS
-layer (256 KiB in asyncio) are made when its first byte arrives.
+A socket that says nothing costs a file descriptor and an entry in a table: the task, the parser, the buffers and the
+TLS layer (256 KiB in asyncio) are made when its first byte arrives. A flood of connections costs an accept and a close
+each.
 """
 
 import asyncio
+import contextlib
+import ipaddress
 import logging
 import socket
 import time
 
-from gpuwatch.http.exchange import Exchange, Service
+from gpuwatch.http.exchange import Exchange
+from gpuwatch.http.service import Service
 
 logger = logging.getLogger(__name__)
 
@@ -17,23 +21,21 @@ _BUFFER_BYTES = 16 * 1024
 
 
 class Connection:
-    """Serve one non-blocking socket, which the caller closes when `run()` is over."""
+    """Serve one non-blocking socket that has something to read; the caller closes it when `run()` is over."""
 
     def __init__(self, sock: socket.socket, service: Service) -> None:
         self._socket, self._service = sock, service
-        self._accepted = time.monotonic()
+        self._began = time.monotonic()
         self._exchange: Exchange | None = None
 
     @property
     def waiting_since(self) -> float | None:
         """When it began to wait for its client (monotonic seconds); None while it answers."""
-        return self._exchange.waiting_since if self._exchange else self._accepted
+        return self._exchange.waiting_since if self._exchange else self._began
 
     async def run(self) -> None:
         """Serve until either side has had enough; a failure here is this connection's alone."""
         try:
-            async with asyncio.timeout(self._service.limits.head_seconds):
-                await readable(self._socket)
             await self._serve()
         except (OSError, TimeoutError) as error:
             logger.debug("connection closed: %r", error)
@@ -45,7 +47,7 @@ class Connection:
         limits = self._service.limits
         reader, writer = await self._open()
         try:
-            self._exchange = Exchange(self._service, reader, writer)
+            self._exchange = Exchange(self._service, reader, writer, on_loopback=_is_loopback(self._socket))
             await self._exchange.serve()
             writer.close()
             async with asyncio.timeout(limits.write_seconds):
@@ -79,19 +81,17 @@ class Connection:
         return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
 
-async def readable(sock: socket.socket) -> None:
-    """Wait until `sock` can be read without blocking; nothing is read, so nothing is lost when it is cancelled."""
-    loop, event = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_reader(sock, event.set)
-    try:
-        await event.wait()
-    finally:
-        loop.remove_reader(sock)
+def _is_loopback(sock: socket.socket) -> bool:
+    """Whether a client of this machine's own has reached this end; a unix socket has no address."""
+    name = sock.getsockname()
+    return (
+        isinstance(name, tuple) and ipaddress.ip_address(name[0].removeprefix("::ffff:").partition("%")[0]).is_loopback
+    )
 
-
-logger = logging.getLogger(__name__)
 
 _PAUSE_SECONDS = 0.05
+_ACCEPTS = 16
+"""Connections accepted at once; then those that are open get their turn."""
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
@@ -101,12 +101,14 @@ class Acceptor:
     def __init__(self, listener: socket.socket, service: Service) -> None:
         listener.setblocking(False)
         self._listener, self._service = listener, service
+        self._silent: dict[socket.socket, float] = {}
+        """Accepted and without a byte yet, with the time of it; the oldest first."""
         self._connections: dict[asyncio.Task[None], Connection] = {}
 
     @property
     def open_connections(self) -> int:
         """Connections accepted and not yet closed."""
-        return len(self._connections)
+        return len(self._silent) + len(self._connections)
 
     @property
     def _encrypted(self) -> bool:
@@ -119,55 +121,96 @@ class Acceptor:
 
     async def run(self) -> None:
         """Accept until cancelled; then close every connection at once."""
+        loop, waiting = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(self._listener, waiting.set)
+        sweeper = asyncio.create_task(self._close_silent())
         try:
             while True:
-                await self._accept()
+                await waiting.wait()
+                waiting.clear()
+                try:
+                    await self._accept()
+                except Exception:
+                    self._service.tally.handler_errors += 1
+                    logger.exception("connections could not be accepted; trying again")
+                    await asyncio.sleep(_PAUSE_SECONDS)
         finally:
+            loop.remove_reader(self._listener)
             self._listener.close()
-            tasks = list(self._connections)
+            tasks = [sweeper, *self._connections]
+            for client in tuple(self._silent):
+                self._forget(client).close()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _accept(self) -> None:
-        await readable(self._listener)
-        try:
-            client, _ = self._listener.accept()
-        except (BlockingIOError, ConnectionAbortedError):  # the client has left already
-            return
-        except OSError as error:  # no file descriptor is left: room has to be made, and time given to it
-            logger.debug("cannot accept a connection: %s", error)
-            self._service.tally.rejected["connections"] += 1
-            self._evict()
-            await asyncio.sleep(_PAUSE_SECONDS)
-            return
-        client.setblocking(False)
-        if len(self._connections) < self._bound or self._evict():
-            self._admit(client)
-        else:
-            self._turn_away(client)
+        for _ in range(_ACCEPTS):
+            try:
+                client, _ = self._listener.accept()
+            except (BlockingIOError, ConnectionAbortedError):  # the client has left already
+                return
+            except OSError as error:  # no file descriptor is left: room has to be made, and time given to it
+                logger.debug("cannot accept a connection: %s", error)
+                self._service.tally.rejected["connections"] += 1
+                self._evict()
+                await asyncio.sleep(_PAUSE_SECONDS)
+                return
+            client.setblocking(False)
+            if self.open_connections < self._bound or self._evict():
+                self._silent[client] = time.monotonic()
+                asyncio.get_running_loop().add_reader(client, self._admit, client)
+            else:
+                self._turn_away(client)
 
     def _admit(self, client: socket.socket) -> None:
-        connection = Connection(client, self._service)
-        task = asyncio.create_task(connection.run())
-        self._connections[task] = connection
+        """Serve a client that has sent its first byte, or has left without one."""
+        self._forget(client)
+        with contextlib.suppress(OSError):
+            if client.recv(1, socket.MSG_PEEK):
+                connection = Connection(client, self._service)
+                task = asyncio.create_task(connection.run())
+                self._connections[task] = connection
 
-        def close(task: asyncio.Task[None]) -> None:
-            self._connections.pop(task, None)
-            client.close()  # here and not in the task: one cancelled before its first step never runs
+                def close(task: asyncio.Task[None]) -> None:
+                    self._connections.pop(task, None)
+                    client.close()  # here and not in the task: one cancelled before its first step never runs
 
-        task.add_done_callback(close)
+                task.add_done_callback(close)
+                return
+        client.close()
+
+    def _forget(self, client: socket.socket) -> socket.socket:
+        asyncio.get_running_loop().remove_reader(client)
+        del self._silent[client]
+        return client
+
+    async def _close_silent(self) -> None:
+        """Close clients that have been silent for too long."""
+        patience = self._service.limits.head_seconds
+        while True:
+            now = time.monotonic()
+            for client, since in tuple(self._silent.items()):
+                if now - since < patience:
+                    break
+                self._forget(client).close()
+            oldest = next(iter(self._silent.values()), now)
+            await asyncio.sleep(max(0.01, oldest + patience - now))
 
     def _evict(self) -> bool:
         """Close the connection that has kept us waiting longest; False when all are being answered."""
-        waiting = [
+        silent, silent_since = next(iter(self._silent.items()), (None, float("inf")))
+        waiting = (
             (since, task) for task, each in self._connections.items() if (since := each.waiting_since) is not None
-        ]
-        if not waiting:
+        )
+        since, task = min(waiting, key=lambda pair: pair[0], default=(float("inf"), None))
+        if silent is not None and silent_since <= since:
+            self._forget(silent).close()
+        elif task is not None:
+            del self._connections[task]
+            task.cancel()
+        else:
             return False
-        _, task = min(waiting, key=lambda pair: pair[0])
-        del self._connections[task]
-        task.cancel()
         self._service.tally.rejected["evicted"] += 1
         return True
 

@@ -4,84 +4,29 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections import Counter
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Generator
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 import h11
-import msgspec
 
-from gpuwatch.http.message import RETRY_AFTER, Handler, Request, Response, text
-
-if TYPE_CHECKING:
-    from gpuwatch.http.web_guard import WebGuard
+from gpuwatch.http.message import RETRY_AFTER, Request, Response, text
+from gpuwatch.http.service import REJECTIONS, Service, is_own_host
 
 logger = logging.getLogger(__name__)
 
 _READ_BYTES = 16 * 1024
 _WRITE_BYTES = 64 * 1024
+_AHEAD_SECONDS = 0.01
+"""Before the answer to a request that was sent ahead of the one before: a client that pipelines gets 100 a second."""
+_FOREIGN_HOST = (
+    "this host name is none of this machine's; use an IP address or localhost, or add the name to `agent.hosts`"
+)
 _LINGER_SECONDS = 0.5
 _LINGER_READS = 16
 _MAX_QUERY_FIELDS = 100
 _METHODS = ("GET", "HEAD")
-
-
-REJECTIONS = {
-    400: "malformed",
-    401: "unauthorized",
-    405: "method",
-    408: "slow_request",
-    413: "body",
-    431: "oversized_request",
-    503: "busy",
-}
-"""Status of a refusal to the reason it is counted under."""
-
-
-class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one listener spends on its clients; seconds and bytes."""
-
-    connections: int = 500
-    """Plain ones cost 5 KiB each once they speak."""
-    tls_connections: int = 64
-    """Instead, where TLS is on: 0.3 MiB each, most of it asyncio's buffer."""
-    scrapes: int = 40
-    """Responses of one page being sent at once; more get 503."""
-    waiting: int = 32
-    """Requests whose page is not ready yet, such as long polls, at once; more get 503."""
-    head_bytes: int = 8 * 1024
-    head_seconds: float = 5.0
-    """From connecting, or from a later request's first byte, to the end of its head."""
-    handshake_seconds: float = 5.0
-    idle_seconds: float = 120.0
-    """Between two requests; longer than any usual scrape interval, so that TLS is set up once."""
-    write_seconds: float = 10.0
-    """For a whole response to be taken by the client's side."""
-
-
-class RequestCounts:
-    """Counts kept by the event loop's thread alone; other threads take copies."""
-
-    def __init__(self) -> None:
-        self.requests: Counter[int] = Counter()
-        reasons = (*REJECTIONS.values(), "connections", "evicted", "slow_reader", "tls_handshake")
-        self.rejected: Counter[str] = Counter(dict.fromkeys(reasons, 0))
-        self.handler_errors = 0
-
-
-class Service(msgspec.Struct, frozen=True, kw_only=True):
-    """What the connections of one listener share."""
-
-    routes: Mapping[str, Handler]
-    limits: ServerLimits
-    tally: RequestCounts
-    guard: "WebGuard | None" = None
-    busy: Counter[str] = msgspec.field(default_factory=Counter)
-    """Responses being made or sent, by path: slow readers of one page do not shut out another."""
-    waiting: Counter[str] = msgspec.field(default_factory=Counter)
-    """Requests that wait for their page, by path: they cost little, and do not shut out who wants it at once."""
 
 
 class Exchange:
@@ -90,11 +35,13 @@ class Exchange:
     `serve()` raises OSError or TimeoutError when the connection is past saving; the caller closes it.
     """
 
-    def __init__(self, service: Service, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(
+        self, service: Service, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, on_loopback: bool = False
+    ) -> None:
         self.waiting_since: float | None = time.monotonic()
         """When it began to wait for its client (monotonic seconds); None while it answers."""
         self._service, self._limits, self._tally = service, service.limits, service.tally
-        self._reader, self._writer = reader, writer
+        self._reader, self._writer, self._on_loopback = reader, writer, on_loopback
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=service.limits.head_bytes)
         self._bodiless = False
 
@@ -111,6 +58,8 @@ class Exchange:
                 return
             self._http.start_next_cycle()
             wait = self._limits.idle_seconds
+            # without it a client that pipelines keeps the loop for as long as its requests are here already
+            await asyncio.sleep(_AHEAD_SECONDS if self._http.trailing_data[0] else 0)
 
     async def _receive(self, wait: float) -> Request | Response | None:
         """Return the next request, the refusal of a bad one, or None when the client has left."""
@@ -146,15 +95,30 @@ class Exchange:
         elif (refusal := await self._refuse(request)) is not None:
             await self._reject(refusal)
         elif (page := await self._page(request)) is not None:
+            if not self._has_room(page.body):
+                await self._reject(text(503, "too much is being sent to slow clients", RETRY_AFTER))
+                return
             self._service.busy[request.path] += 1
+            self._service.sending.append(page.body)
             try:
                 await self._send(page)
             finally:
                 self._service.busy[request.path] -= 1
+                self._service.sending.remove(page.body)
+
+    def _has_room(self, body: bytes | Generator[bytes]) -> bool:
+        """Whether one more body fits into what may be sent at once."""
+        sending = self._service.sending
+        if not isinstance(body, bytes):
+            return sum(not isinstance(each, bytes) for each in sending) < self._limits.streams
+        held = {id(each): len(each) for each in sending if isinstance(each, bytes)}
+        return len(body) <= _WRITE_BYTES or sum(held.values()) < self._limits.sending_bytes
 
     async def _refuse(self, request: Request) -> Response | None:
-        """Return why `request` gets no page, or None; credentials come before everything else."""
+        """Return why `request` gets no page, or None; credentials come before all that tells which pages there are."""
         guard, routes = self._service.guard, self._service.routes
+        if self._on_loopback and not is_own_host(request.headers.get("host", ""), self._service.hosts):
+            return text(421, _FOREIGN_HOST)
         if guard is not None:
             refusal = await guard.refresh().refuse(request.headers.get("authorization"))
             if refusal is not None:
@@ -162,10 +126,11 @@ class Exchange:
         if request.method not in _METHODS:
             return text(405, "only GET and HEAD are served", (("Allow", ", ".join(_METHODS)),))
         if request.path not in routes:
-            return text(404, f"no such page; there are {' '.join(sorted(routes))}")
-        if self._service.busy[request.path] >= self._limits.scrapes:
-            return text(503, "too many requests for this page at once", RETRY_AFTER)
-        return None
+            return text(404, "no such page; / lists what is here")
+        if request.path in self._service.without_users and not (guard and guard.identifies):
+            return self._service.without_users[request.path]
+        is_busy = self._service.busy[request.path] >= self._limits.scrapes
+        return text(503, "too many requests for this page at once", RETRY_AFTER) if is_busy else None
 
     async def _page(self, request: Request) -> Response | None:
         """What the route answers, be it after a while; None when the client has left meanwhile."""
@@ -186,8 +151,11 @@ class Exchange:
         making, hearing = asyncio.create_task(page), asyncio.create_task(self._hear())
         try:
             await asyncio.wait((making, hearing), return_when=asyncio.FIRST_COMPLETED)
-            if hearing.done() and not hearing.result():
+            if hearing.done() and hearing.exception() is not None:
                 return None
+            if hearing.done() and not hearing.result():
+                done, _ = await asyncio.wait((making,), timeout=self._limits.half_closed_seconds)
+                return await making if done else None
             return await making
         finally:
             self._service.waiting[path] -= 1
@@ -196,12 +164,10 @@ class Exchange:
             await asyncio.wait((making, hearing))
 
     async def _hear(self) -> bool:
-        """Wait for what the client says while its page is made: a request sent ahead, or that it leaves (False)."""
-        try:
-            data = await self._reader.read(_READ_BYTES)
-        except OSError:
-            return False
-        self._http.receive_data(data)
+        """Wait for what the client sends while its page is made: a request ahead, or nothing more (False)."""
+        data = await self._reader.read(_READ_BYTES)
+        if data:
+            self._http.receive_data(data)
         return bool(data)
 
     async def _reject(self, refusal: Response) -> None:
@@ -216,10 +182,15 @@ class Exchange:
         head = self._http.send(
             h11.Response(status_code=response.status, reason=reason, headers=self._headers(response))
         )
+        if not isinstance(body, bytes):
+            await self._stream(head or b"", body)
+            return
         if body:
             self._http.send_with_data_passthrough(h11.Data(data=body))
-        self._http.send(h11.EndOfMessage())
-        await self._write((head or b"") + body[:_WRITE_BYTES], memoryview(body)[_WRITE_BYTES:])
+        end = self._http.send(h11.EndOfMessage())
+        await self._write(
+            (head or b"") + body[:_WRITE_BYTES] + (b"" if body else end or b""), memoryview(body)[_WRITE_BYTES:]
+        )
 
     async def _write(self, first: bytes, rest: memoryview) -> None:
         """Hand the kernel a piece at a time, so that a slow reader costs one piece and not a second body."""
@@ -234,13 +205,31 @@ class Exchange:
             self._tally.rejected["slow_reader"] += 1
             raise
 
+    async def _stream(self, head: bytes, pieces: Generator[bytes]) -> None:
+        """Send a body piece by piece; another thread makes the pieces, as they may have to wait for a disk."""
+        try:
+            async with asyncio.timeout(self._limits.stream_seconds):
+                self._writer.write(head)
+                while piece := await asyncio.to_thread(next, pieces, b""):
+                    self._writer.write(self._http.send(h11.Data(data=piece)) or b"")
+                    await self._writer.drain()
+                self._writer.write(self._http.send(h11.EndOfMessage()) or b"")
+                await self._writer.drain()
+        except TimeoutError:
+            self._tally.rejected["slow_reader"] += 1
+            raise
+        finally:
+            with contextlib.suppress(ValueError):  # a piece is being made: it is the last
+                pieces.close()
+
     def _headers(self, response: Response) -> list[tuple[str, str]]:
         headers = [
             ("Content-Type", response.content_type),
-            ("Content-Length", str(len(response.body))),
             ("Date", time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime())),
             *response.headers,
         ]
+        if isinstance(response.body, bytes):
+            headers.append(("Content-Length", str(len(response.body))))
         if self._http.their_state is not h11.DONE:
             headers.append(("Connection", "close"))
         if self._service.guard is not None:

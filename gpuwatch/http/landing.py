@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from html import escape
 
 from gpuwatch.http.message import Response
+from gpuwatch.model.text import visible
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --dim: #57606a; --line: #d0d7de; --paper: #fff; --link: #0550ae }
@@ -47,7 +48,8 @@ def landing_page(
     name: str, version: str, links: Sequence[tuple[str, str]], rows: Sequence[tuple[str, str]] = ()
 ) -> Response:
     """Return the page: `links` are (path, what is there), `rows` are (label, value) of the node's summary."""
-    table = "".join(f'<tr><th scope="row">{escape(label)}</th><td>{escape(value)}</td></tr>' for label, value in rows)
+    cells = ((escape(visible(label)), escape(visible(value))) for label, value in rows)
+    table = "".join(f'<tr><th scope="row">{label}</th><td>{value}</td></tr>' for label, value in cells)
     page = _PAGE.format(
         name=escape(name),
         version=escape(version),

@@ -11,7 +11,10 @@ from pathlib import Path
 
 from gpuwatch.model.errors import UsageError
 
-_BACKLOG = 128
+_BACKLOG = 4096
+"""Connections that wait to be accepted. With fewer, the kernel drops those that arrive in a flood, and a scraper among
+them tries again after a second, then after three.
+"""
 _SOCKET_MODE = 0o660
 _NEXT_STEPS = {
     errno.EADDRINUSE: "stop its owner (for root ss -ltnp shows it), or choose another with --listen ADDR:PORT",

@@ -1,6 +1,6 @@
 """What a route sees and gives: the whole interface between the HTTP server and the pages it serves."""
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -27,16 +27,18 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Response(msgspec.Struct, frozen=True, kw_only=True):
-    """One answer; the server adds Content-Length, Date and the configured headers."""
+    """One answer; the server adds Content-Length or chunks, Date and the configured headers."""
 
     status: int = 200
     content_type: str = TEXT
-    body: bytes = b""
+    body: bytes | Generator[bytes] = b""
+    """Or the pieces of it, made one by one as they are sent: not held in memory together."""
     headers: tuple[tuple[str, str], ...] = ()
 
 
 Handler = Callable[[Request], Response | Coroutine[Any, Any, Response]]
-"""A route runs on the event loop: it returns bytes that are ready, or a coroutine that waits for them."""
+"""A route runs on the event loop: it returns bytes that are ready, a coroutine that waits for them, or pieces that
+another thread makes."""
 
 
 def text(status: int, line: str, headers: tuple[tuple[str, str], ...] = ()) -> Response:

@@ -1,6 +1,6 @@
-"""The HTTP server of every role: a table of pages, one daemon thread, hard bounds on what clients can cost.
+"""The HTTP server of every role: a table of pages, a daemon thread for each listener, hard bounds on clients' cost.
 
-It knows nothing of metrics. TCP and the unix socket have connections and budgets of their own, so that
+It knows nothing of metrics. TCP and the unix socket have threads, connections and budgets of their own, so that
 nobody on the network can shut out the command line, the remediator or the tuner.
 """
 
@@ -8,16 +8,19 @@ import asyncio
 import contextlib
 import socket
 import threading
-from collections.abc import Mapping
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from gpuwatch.http.connection import Acceptor
-from gpuwatch.http.exchange import RequestCounts, ServerLimits, Service
 from gpuwatch.http.listen import listen_tcp, listen_unix
 from gpuwatch.http.message import Handler, Request, Response, text
+from gpuwatch.http.service import RequestCounts, ServerLimits, Service
 
 if TYPE_CHECKING:
     from gpuwatch.http.web_guard import WebGuard
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["Handler", "HttpServer", "HttpStats", "Request", "Response", "ServerLimits", "text"]
 
 _STOP_SECONDS = 0.5
+
+Key = TypeVar("Key", int, str)
 
 
 class HttpStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,10 +46,36 @@ class HttpStats(msgspec.Struct, frozen=True, kw_only=True):
     """Changes of the web configuration or its certificates that could not be taken over."""
 
 
+class _ListenerThread(threading.Thread):
+    """Serves what connects to one listener on an event loop of its own, until `close`."""
+
+    def __init__(self, name: str, listener: socket.socket, service: Service) -> None:
+        super().__init__(name=name, daemon=True)
+        self.service, self.acceptor = service, Acceptor(listener, service)
+        self._loop = asyncio.new_event_loop()
+        self._closing = asyncio.Event()
+
+    def run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._serve())
+
+    def close(self) -> None:
+        """Have every connection closed; returns at once."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: stopped before
+            self._loop.call_soon_threadsafe(self._closing.set)
+
+    async def _serve(self) -> None:
+        accepting = asyncio.create_task(self.acceptor.run())
+        await self._closing.wait()
+        accepting.cancel()
+        await asyncio.wait((accepting,))
+
+
 class HttpServer:
     """Serve `routes` (path -> handler) on `listen` (`ADDR:PORT`) and on a unix socket, either or both.
 
-    `web_config` (Prometheus exporter-toolkit file) guards TCP only; the unix socket is guarded by its mode.
+    `web_config` (Prometheus exporter-toolkit file), `without_users` and `hosts` (see `Service`) guard TCP only; the
+    unix socket is guarded by its mode.
     """
 
     def __init__(
@@ -54,24 +85,25 @@ class HttpServer:
         listen: str | None = None,
         socket_path: Path | None = None,
         web_config: Path | None = None,
+        without_users: Mapping[str, Response] = MappingProxyType({}),
+        hosts: tuple[str, ...] = (),
         limits: ServerLimits | None = None,
     ) -> None:
-        self._routes, self._limits, self._tally = routes, limits or ServerLimits(), RequestCounts()
+        self._routes, self._limits = routes, limits or ServerLimits()
+        self._without_users, self._hosts = without_users, hosts
         self._listen, self._socket_path, self._web_config = listen, socket_path, web_config
         self._guard: WebGuard | None = None
-        self._acceptors: list[Acceptor] = []
+        self._listeners: list[_ListenerThread] = []
         self._socket_inode: tuple[int, int] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopping = asyncio.Event()
-        self._thread: threading.Thread | None = None
         self.port: int | None = None
         """The TCP port in use, known once started; None without TCP."""
 
     def start(self) -> None:
-        """Bind, then serve from a daemon thread.
+        """Bind, then serve from daemon threads.
 
         Raises UsageError when an address, the socket path or the web configuration cannot be used.
         """
+        made: list[tuple[str, socket.socket, Service]] = []
         with contextlib.ExitStack() as bound:
             if self._web_config is not None:
                 from gpuwatch.http.web_guard import WebGuard
@@ -80,50 +112,49 @@ class HttpServer:
             if self._listen is not None:
                 listener = bound.enter_context(listen_tcp(self._listen))
                 self.port = listener.getsockname()[1]
-                self._accept_on(listener, self._guard)
+                service = self._service(guard=self._guard, without_users=self._without_users, hosts=self._hosts)
+                made.append(("http", listener, service))
             if self._socket_path is not None:
-                self._accept_on(bound.enter_context(listen_unix(self._socket_path)), None)
+                listener = bound.enter_context(listen_unix(self._socket_path))
                 self._socket_inode = _inode(self._socket_path)
+                made.append(("http-unix", listener, self._service()))
             bound.pop_all()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, args=(self._loop,), name="http", daemon=True)
-        self._thread.start()
+        self._listeners = [_ListenerThread(*each) for each in made]
+        for thread in self._listeners:
+            thread.start()
 
     def stop(self) -> None:
         """Close every connection and remove the unix socket; returns within half a second."""
-        if self._loop is None or self._thread is None:
-            return
-        with contextlib.suppress(RuntimeError):  # the loop is closed: stopped before
-            self._loop.call_soon_threadsafe(self._stopping.set)
-        if self._thread.is_alive():  # not if Ctrl-C came before it was started
-            self._thread.join(_STOP_SECONDS)
-        if self._socket_path is not None and _inode(self._socket_path) == self._socket_inode:
+        until = time.monotonic() + _STOP_SECONDS
+        for thread in self._listeners:
+            thread.close()
+        for thread in self._listeners:
+            if thread.is_alive():  # not if Ctrl-C came before it was started
+                thread.join(max(0.0, until - time.monotonic()))
+        if self._listeners and self._socket_path is not None and _inode(self._socket_path) == self._socket_inode:
             self._socket_path.unlink(missing_ok=True)
 
     def stats(self) -> HttpStats:
         """Return the counts so far; any thread may ask."""
+        tallies = [thread.service.tally for thread in self._listeners] or [RequestCounts()]
         return HttpStats(
-            requests=dict(self._tally.requests),
-            rejected=dict(self._tally.rejected),
-            handler_errors=self._tally.handler_errors,
-            open_connections=sum(acceptor.open_connections for acceptor in self._acceptors),
+            requests=_summed(tally.requests for tally in tallies),
+            rejected=_summed(tally.rejected for tally in tallies),
+            handler_errors=sum(tally.handler_errors for tally in tallies),
+            open_connections=sum(thread.acceptor.open_connections for thread in self._listeners),
             reload_failures=self._guard.reload_failures if self._guard else 0,
         )
 
-    def _accept_on(self, listener: socket.socket, guard: "WebGuard | None") -> None:
-        service = Service(routes=self._routes, limits=self._limits, tally=self._tally, guard=guard)
-        self._acceptors.append(Acceptor(listener, service))
+    def _service(self, **protection: Any) -> Service:
+        return Service(routes=self._routes, limits=self._limits, tally=RequestCounts(), **protection)
 
-    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
-        with asyncio.Runner(loop_factory=lambda: loop) as runner:
-            runner.run(self._serve())
 
-    async def _serve(self) -> None:
-        tasks = [asyncio.create_task(acceptor.run()) for acceptor in self._acceptors]
-        await self._stopping.wait()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+def _summed(counts: Iterable[Counter[Key]]) -> dict[Key, int]:
+    """One count of several; zeros stay, as series that exist before their first event need them."""
+    total: Counter[Key] = Counter()
+    for count in counts:
+        total.update(count.copy())
+    return dict(total)
 
 
 def _inode(path: Path) -> tuple[int, int] | None:

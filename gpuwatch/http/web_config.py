@@ -7,11 +7,15 @@ is refused by name instead of being ignored.
 import difflib
 import re
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from gpuwatch.model.decoding import prepared
 from gpuwatch.model.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpuwatch.config.yaml import Document
 
 ClientAuth = Literal[
     "NoClientCert",
@@ -127,20 +131,14 @@ def load_web_config(path: Path) -> WebConfig:
 
     Raises UsageError naming the file, the key and the next step.
     """
-    import yaml
+    from gpuwatch.config.yaml import read
 
+    document = read(path, "web configuration", "--web-config", secrets=True)
     try:
-        document = yaml.safe_load(path.read_bytes())
-    except OSError as error:
-        why = error.strerror or str(error)
-        raise UsageError(f"cannot read web configuration {path}", why, "check --web-config") from error
-    except yaml.YAMLError as error:
-        raise UsageError(f"web configuration {path} is no YAML", " ".join(str(error).split())) from error
-    try:
-        config = msgspec.convert({} if document is None else document, WebConfig)
+        config = msgspec.convert({} if document.value is None else document.value, prepared(WebConfig))
         _check(config)
     except msgspec.ValidationError as error:
-        raise _explained(error, path) from error
+        raise _explained(error, document) from error
     return _resolved(config, path.parent)
 
 
@@ -173,19 +171,19 @@ def _tls_complaints(tls: TlsServerConfig) -> list[str]:
     return [complaint for complaint, applies in wrong.items() if applies]
 
 
-def _explained(error: msgspec.ValidationError, path: Path) -> UsageError:
+def _explained(error: msgspec.ValidationError, document: "Document") -> UsageError:
     """Say what is wrong in the words of the file: key path, and for an unknown key the nearest known one."""
     why, _, where = str(error).partition(" - at ")
     section = where.strip("`").removeprefix("$").removeprefix(".")
     unknown = re.search(r"unknown field `(.+)`", why)
     if unknown is None:
-        return UsageError(f"web configuration {path} is wrong", f"{section}: {why}" if section else why, _SEE)
+        wrong = f"web configuration {document.at(section)} is wrong"
+        return UsageError(wrong, f"{section}: {why}" if section else why, _SEE)
     key = unknown[1]
     near = difflib.get_close_matches(key, _KNOWN_KEYS, n=1, cutoff=0.5)
     advice = _UNSUPPORTED.get(key) or (f"did you mean {near[0]}?" if near else _SEE)
-    return UsageError(
-        f"unknown key {'.'.join(filter(None, (section, key)))} in {path}", "gpuwatch does not know it", advice
-    )
+    full = ".".join(filter(None, (section, key)))
+    return UsageError(f"unknown key {full} in {document.at(full)}", "gpuwatch does not know it", advice)
 
 
 def _resolved(config: WebConfig, folder: Path) -> WebConfig:

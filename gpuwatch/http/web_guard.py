@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from gpuwatch.config.named_file import read_named_file
 from gpuwatch.http.message import RETRY_AFTER, Response, text
 from gpuwatch.http.web_config import CIPHERS, TlsServerConfig, WebConfig, load_web_config
 from gpuwatch.model.clock import Clock, SystemClock
@@ -51,6 +52,14 @@ class WebGuard:
         self.reload_failures = 0
         self._looked = self._clock.monotonic()
         self._load()
+
+    @property
+    def identifies(self) -> bool:
+        """Whether every client has to show who it is: by a password, or by a certificate of its own."""
+        tls = self._config.tls_server_config
+        return bool(self._config.basic_auth_users) or (
+            tls is not None and tls.client_auth_type == "RequireAndVerifyClientCert"
+        )
 
     def refresh(self) -> "WebGuard":
         """Take over changed files; looks at most once a second."""
@@ -119,10 +128,7 @@ def _walls(config: WebConfig) -> tuple[int, int, int]:
 def _context(tls: TlsServerConfig) -> ssl.SSLContext:
     """Return the TLS context of `tls`; raises UsageError naming the file that cannot be used."""
     for file in tls.files:
-        try:
-            Path(file).read_bytes()
-        except OSError as error:
-            raise UsageError(f"cannot read {file}", error.strerror or str(error), "check --web-config") from error
+        read_named_file(file, "", "--web-config")  # OpenSSL, which reads it by name, would wait for a FIFO
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version, context.maximum_version = _VERSIONS[tls.min_version], _VERSIONS[tls.max_version]
     if tls.prefer_server_cipher_suites:
@@ -142,7 +148,7 @@ def _load_files(context: ssl.SSLContext, tls: TlsServerConfig) -> None:
         if tls.client_ca_file:
             what = f"cannot use client_ca_file {tls.client_ca_file}"
             context.load_verify_locations(tls.client_ca_file)
-    except (ssl.SSLError, ValueError) as error:
+    except (OSError, ValueError) as error:  # SSLError is an OSError
         why = getattr(error, "reason", None) or str(error)
         raise UsageError(
             what, why, "both must be PEM, and the key the certificate's own, without a password"

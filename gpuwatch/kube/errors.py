@@ -6,7 +6,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from gpuwatch.model.decoding import prepared
 from gpuwatch.model.errors import GpuwatchError
+from gpuwatch.model.snapshot import UNREADABLE
 
 MAX_RETRY_AFTER = 300.0
 """Seconds; nobody is believed who asks for more patience."""
@@ -114,8 +116,8 @@ class _Status(msgspec.Struct):
 def error_of(call: ApiCall, code: int, headers: Mapping[str, str], body: bytes) -> KubeError:
     """The error that a status code other than 2xx stands for; the body need not be a Status."""
     try:
-        status = msgspec.json.decode(body, type=_Status)
-    except msgspec.MsgspecError:
+        status = msgspec.json.decode(body, type=prepared(_Status))
+    except UNREADABLE:
         status = _Status(message=" ".join(body[:200].decode("utf-8", "replace").split()))
     why = status.message or f"status {code}"
     wait = _retry_after(headers.get("Retry-After"), status.details)

@@ -59,14 +59,26 @@ class NodeObject(Record, frozen=True, kw_only=True):
         return next((condition for condition in self.conditions if condition.type == CONDITION), None)
 
 
+class PodGroup(Record, frozen=True, kw_only=True):
+    """Pods that one object starts again together, such as a Job; `uid` is empty where a label names the object."""
+
+    namespace: str
+    kind: str
+    name: str
+    uid: str = ""
+
+
 class PodObject(Record, frozen=True, kw_only=True):
-    """A pod of this node. `gpus` counts requested nvidia.com/* devices; `controller` is the owner's kind."""
+    """A pod of this node. `gpus` counts requested nvidia.com/* devices; `controller` is the owner's kind; `group` is
+    None where pods are replaced one by one.
+    """
 
     namespace: str
     name: str
     uid: str
     phase: str = "Running"
     controller: str | None = None
+    group: PodGroup | None = None
     mirror: bool = False  # a static pod: the API cannot evict it
     gpus: int = 0
     labels: dict[str, str] = {}
@@ -88,3 +100,34 @@ class LeaseObject(Record, frozen=True, kw_only=True):
     holder: str | None = None
     renewed: float | None = None
     duration: float | None = None
+
+
+class GpuDevice(Record, frozen=True, kw_only=True):
+    """A device of the Node's ResourceSlices that is a GPU (`gpu`: its UUID) or an instance of one."""
+
+    gpu: str
+    pool: str
+    name: str
+
+
+class DeviceRule(Record, frozen=True, kw_only=True):
+    """A DeviceTaintRule that says it is gpuwatch's. `owner`: the id of the quarantine that wrote it."""
+
+    name: str
+    uid: str = ""
+    owner: str = ""
+    pool: str = ""
+    device: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class DraState(Record, frozen=True, kw_only=True):
+    """Dynamic resource allocation as just read. `version`: of DeviceTaintRules, empty where they cannot be used, for
+    the reason `why`. `devices`: of this Node; `rules`: gpuwatch's in the whole cluster.
+    """
+
+    version: str = ""
+    why: str = ""
+    devices: tuple[GpuDevice, ...] = ()
+    rules: tuple[DeviceRule, ...] = ()

@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 
 from gpuwatch.kube.errors import ApiCall
-from gpuwatch.kube.objects import Condition, LeaseObject, NodeObject, PodObject, Taint
+from gpuwatch.kube.objects import Condition, LeaseObject, NodeObject, PodGroup, PodObject, Taint
 from gpuwatch.kube.wire import (
     GPU_RESOURCES,
     CountedPage,
+    ObjectMeta,
+    OwnerReference,
     WireContainer,
     WireLease,
     WireList,
@@ -20,6 +22,17 @@ from gpuwatch.model.clock import unix_time
 from gpuwatch.model.snapshot import Host
 
 MIRROR = "kubernetes.io/config.mirror"
+
+GROUP_LABELS = {
+    "jobset.sigs.k8s.io/jobset-name": "JobSet",
+    "leaderworkerset.sigs.k8s.io/group-key": "LeaderWorkerSet group",
+    "training.kubeflow.org/job-name": "training job",
+    "kueue.x-k8s.io/pod-group-name": "Kueue pod group",
+}
+"""Label of a pod -> what it belongs to, where the pod's own controller makes a part of it only."""
+
+ONE_BY_ONE = ("ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Node")
+"""Controllers that replace each pod for itself."""
 
 
 def node(call: ApiCall, body: bytes) -> NodeObject:
@@ -69,12 +82,14 @@ def pods(call: ApiCall, body: bytes) -> tuple[PodObject, ...]:
 def pod(wire: WirePod) -> PodObject:
     """One Pod."""
     meta = wire.metadata
+    controller = next((owner for owner in meta.owner_references or () if owner.controller), None)
     return PodObject(
         namespace=meta.namespace,
         name=meta.name,
         uid=meta.uid,
         phase=wire.status.phase or "Running",
-        controller=next((owner.kind for owner in meta.owner_references or () if owner.controller), None),
+        controller=controller.kind if controller else None,
+        group=_group(meta, controller),
         mirror=MIRROR in (meta.annotations or {}),
         gpus=max(
             sum(map(_gpus, wire.spec.containers or ())), max(map(_gpus, wire.spec.init_containers or ()), default=0)
@@ -84,6 +99,15 @@ def pod(wire: WirePod) -> PodObject:
         deleting=meta.deletion_timestamp is not None,
         created=unix_time(meta.creation_timestamp),
     )
+
+
+def _group(meta: ObjectMeta, controller: OwnerReference | None) -> PodGroup | None:
+    for label, kind in GROUP_LABELS.items():
+        if name := (meta.labels or {}).get(label):
+            return PodGroup(namespace=meta.namespace, kind=kind, name=name)
+    if controller is None or controller.kind in ONE_BY_ONE:
+        return None
+    return PodGroup(namespace=meta.namespace, kind=controller.kind, name=controller.name, uid=controller.uid)
 
 
 def tolerates(call: ApiCall, body: bytes, key: str, effect: str) -> bool:

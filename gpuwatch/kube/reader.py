@@ -7,13 +7,13 @@ because what should be done may have changed.
 import os
 from collections.abc import Mapping
 from typing import NamedTuple
-from urllib.parse import quote
 
 from gpuwatch.config import RemediationConfig, TuningConfig
 from gpuwatch.kube import parse as kube_parse
+from gpuwatch.kube.devices import read_devices, rules_version
 from gpuwatch.kube.errors import ApiCall
-from gpuwatch.kube.objects import TAINT, LeaseObject, NodeObject, PodObject
-from gpuwatch.kube.transport import Transport
+from gpuwatch.kube.objects import TAINT, DraState, LeaseObject, NodeObject, PodObject
+from gpuwatch.kube.transport import Transport, path_segment
 from gpuwatch.model.errors import UsageError
 
 DEFAULT_NAMESPACE = "gpuwatch"
@@ -91,6 +91,14 @@ class NodeReader:
         call = ApiCall("get", "leases", name, namespace)
         return kube_parse.lease(call, self._transport.request(call, f"{leases_path(namespace)}/{path_segment(name)}"))
 
+    def devices(self) -> DraState:
+        """GPUs among the Node's devices for resource claims, and gpuwatch's DeviceTaintRules."""
+        return read_devices(self._transport, self.name)
+
+    def rules_version(self) -> str:
+        """In which version the cluster serves DeviceTaintRules; empty: it does not."""
+        return rules_version(self._transport)
+
     def count_nodes(self, selector: str, page: int = PAGE) -> int:
         """How many Nodes carry these labels, `page` at a time; as rows of a table, since a Node has 10 KiB."""
         call = ApiCall("list", "nodes")
@@ -114,8 +122,3 @@ class NodeReader:
 def leases_path(namespace: str) -> str:
     """Of all Leases of a namespace."""
     return f"/apis/coordination.k8s.io/v1/namespaces/{path_segment(namespace)}/leases"
-
-
-def path_segment(name: str) -> str:
-    """A name as one segment of a path."""
-    return quote(name, safe="")

@@ -13,11 +13,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import msgspec
 
-from gpuwatch import __version__
+from gpuwatch import DISTRIBUTION, __version__
+from gpuwatch.config.named_file import read_named_file
+from gpuwatch.http.client import TimedResponse
 from gpuwatch.kube.errors import ApiCall, Unauthorized, Unavailable, error_of
 from gpuwatch.model.errors import UsageError
 
@@ -77,18 +79,24 @@ log = logging.getLogger(__name__)
 USER_AGENT = f"gpuwatch/{__version__}"
 CONNECT_SECONDS = 3.0
 READ_SECONDS = 10.0
+"""For a whole answer."""
+MAX_BODY = 64 << 20
+"""Bytes of an answer, which is a page of a list at most; a larger one is refused."""
 TOKEN_SECONDS = 10.0
 """A token is believed for so long before the client, which reads its file every minute, is asked again."""
 
 CONNECTIONS = 2
 """One works, one is spare: requests of one remediator follow each other."""
 
+KUBECONFIG_BYTES = 8 << 20
+"""Some have hundreds of clusters, each with its certificates."""
+
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
-_METHODS = {"get": "GET", "list": "GET", "create": "POST", "patch": "PATCH"}
+_METHODS = {"get": "GET", "list": "GET", "create": "POST", "patch": "PATCH", "delete": "DELETE"}
 
 
 class NoCluster(UsageError):
@@ -146,11 +154,11 @@ class Transport:
         Raises:
             KubeError: whatever the server answered but success, or Unavailable without an answer.
             NoCluster: there is no configuration to be found.
-            UsageError: the configuration cannot be used.
+            UsageError: the configuration cannot be used, or the client is not installed.
         """
+        connection = self._open()
         import urllib3
 
-        connection = self._open()
         headers = {"Accept": accept, "User-Agent": USER_AGENT, **connection.authorization()}
         if body is not None:
             headers["Content-Type"] = content_type
@@ -163,16 +171,22 @@ class Transport:
                 headers=headers,
                 timeout=urllib3.Timeout(connect=min(CONNECT_SECONDS, self._read_seconds), read=self._read_seconds),
                 retries=False,  # who asks decides what to do again, and after which look at the world
+                preload_content=False,
+                decode_content=False,
             )
+            data = answer.read(MAX_BODY + 1)
+            answer.close() if len(data) > MAX_BODY else answer.release_conn()
         except urllib3.exceptions.HTTPError as error:
             if isinstance(error, urllib3.exceptions.SSLError):
                 self._forget(connection)
             raise Unavailable(
                 call, _reason(error), f"is {connection.configuration.host} the API server, and up?"
             ) from error
+        if len(data) > MAX_BODY:
+            raise Unavailable(call, f"its answer is larger than {MAX_BODY >> 20} MiB", "is it the API server?")
         if 200 <= answer.status < 300:
-            return answer.data
-        failure = error_of(call, answer.status, answer.headers, answer.data)
+            return data
+        failure = error_of(call, answer.status, answer.headers, data)
         if isinstance(failure, Unauthorized):
             self._forget(connection)
         raise failure
@@ -189,7 +203,7 @@ class Transport:
                 configuration.connection_pool_maxsize = self._connections
                 from kubernetes.client.rest import RESTClientObject
 
-                self._way = _Connection(configuration, RESTClientObject(configuration).pool_manager)
+                self._way = _Connection(configuration, _timed(RESTClientObject(configuration).pool_manager))
             return self._way
 
     def _forget(self, connection: _Connection) -> None:
@@ -198,6 +212,24 @@ class Transport:
             if self._way is connection:
                 self._way = None
         connection.pool.clear()
+
+
+def _timed(manager: "urllib3.PoolManager") -> "urllib3.PoolManager":
+    """`manager`, of which a read timeout bounds the whole answer and not each read of it."""
+    from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+
+    for pool in (HTTPConnectionPool, HTTPSConnectionPool):
+        connection = type("TimedConnection", (pool.ConnectionCls,), {"response_class": TimedResponse})
+        manager.pool_classes_by_scheme = {
+            **manager.pool_classes_by_scheme,
+            pool.scheme: type("TimedPool", (pool,), {"ConnectionCls": connection}),
+        }
+    return manager
+
+
+def path_segment(name: str) -> str:
+    """A name as one segment of a path."""
+    return quote(name, safe="")
 
 
 def credentials_source(kubeconfig: str, environment: Mapping[str, str] = os.environ) -> str:
@@ -223,22 +255,40 @@ def _configuration(kubeconfig: str) -> "Configuration":
     path = credentials_source(kubeconfig)
     in_cluster = path == str(SERVICE_ACCOUNT)
     import yaml
-    from kubernetes import config
-    from kubernetes.client import Configuration
 
+    try:
+        from kubernetes import config
+        from kubernetes.client import Configuration
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            "gpuwatch is installed without its Kubernetes client, which remediator, repairs of Nodes and consents need",
+            f"no module {error.name}",
+            f"install the extra: pip install '{DISTRIBUTION}[kubernetes]'",
+        ) from error
     configuration = Configuration()
     where = "the pod's service account" if in_cluster else path
     try:
         if in_cluster:
             config.load_incluster_config(client_configuration=configuration)
         else:
+            for part in filter(os.path.exists, map(os.path.expanduser, path.split(os.pathsep))):
+                read_named_file(part, "kubeconfig", "--kubeconfig or KUBECONFIG", KUBECONFIG_BYTES)
             with client_log_messages() as heard:
                 config.load_kube_config(path, client_configuration=configuration, persist_config=False)
             if heard:
                 raise ValueError(f"its credential plugin gives nothing: {'; '.join(heard)}")
         if configuration.host.startswith("https:"):
             check_certificates(configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)
-    except (config.ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError) as error:
+    except (
+        config.ConfigException,
+        OSError,
+        ValueError,
+        TypeError,
+        KeyError,
+        AttributeError,
+        RecursionError,
+        yaml.YAMLError,
+    ) as error:
         why = " ".join(str(error).split()) or type(error).__name__
         raise UsageError(f"cannot use {where} to reach the API server", why, "check it with kubectl") from error
     if not configuration.verify_ssl:

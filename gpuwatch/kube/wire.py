@@ -10,6 +10,8 @@ from typing import Generic, TypeVar
 import msgspec
 
 from gpuwatch.kube.errors import ApiCall, Garbled
+from gpuwatch.model.decoding import prepared
+from gpuwatch.model.snapshot import UNREADABLE
 
 GPU_RESOURCES = "nvidia.com/"
 
@@ -25,6 +27,7 @@ class OwnerReference(Wire, frozen=True):
 
     kind: str = ""
     name: str = ""
+    uid: str = ""
     controller: bool | None = None
 
 
@@ -183,6 +186,7 @@ class PodSpec(Wire, frozen=True):
     init_containers: list[WireContainer] | None = None
     resource_claims: list[NamedReference] | None = None
     volumes: list[Volume] | None = None
+    host_network: bool | None = None
 
 
 class ContainerStateWaiting(Wire, frozen=True):
@@ -208,6 +212,7 @@ class PodStatus(Wire, frozen=True):
     """status of a Pod"""
 
     phase: str = ""
+    pod_ip: str | None = msgspec.field(default=None, name="podIP")
     conditions: list[WireCondition] | None = None
     init_container_statuses: list[ContainerStatus] | None = None
     container_statuses: list[ContainerStatus] | None = None
@@ -245,8 +250,8 @@ class CountedPage(Wire, frozen=True):
 def decode(call: ApiCall, body: bytes, kind: type[AnyWire]) -> AnyWire:
     """An answer. Raises Garbled."""
     try:
-        return msgspec.json.decode(body, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return msgspec.json.decode(body, type=prepared(kind))
+    except UNREADABLE as error:
         raise garbled(call, str(error)) from error
 
 

@@ -114,6 +114,16 @@ HOST_LABEL = {"dcgm-4.8": "Hostname", "dcgm-4.9": "hostname"}
 DRIVER_LABEL = {"dcgm-4.8": "DCGM_FI_DRIVER_VERSION", "dcgm-4.9": "DCGM_FI_SYSTEM_DRIVER_VERSION"}
 XID_NAME = {"dcgm-4.8": "DCGM_FI_DEV_XID_ERRORS", "dcgm-4.9": "DCGM_FI_DEV_XID_ERROR"}
 
+EXP_NAMES = ("DCGM_EXP_XID_ERRORS_COUNT", "DCGM_EXP_CLOCK_EVENTS_COUNT")
+DCGM_FAMILIES = frozenset(
+    (
+        *(f"DCGM_FI_{row.column(profile).name}" for row in DCGM for profile in XID_NAME),
+        *XID_NAME.values(),
+        *EXP_NAMES,
+    )
+)
+"""Names of all families of the DCGM profiles."""
+
 _WINDOW = str(WINDOW_SECONDS * 1000)
 _NO_RATES = Rates()
 
@@ -133,14 +143,14 @@ def dcgm_families(
         *(_row_family(row, profile, context, history) for row in DCGM),
         xid,
         _family(
-            "DCGM_EXP_XID_ERRORS_COUNT",
+            EXP_NAMES[0],
             "XID errors within the window.",
             _xid_counts(context, history),
             "window_size_in_ms",
             "xid",
         ),
         _family(
-            "DCGM_EXP_CLOCK_EVENTS_COUNT",
+            EXP_NAMES[1],
             "Samples within the window in which the reason held clocks down.",
             [
                 ((subject, (_WINDOW, CLOCK_EVENTS[reason][1] if reason else None)), count)

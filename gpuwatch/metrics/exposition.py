@@ -31,8 +31,7 @@ class Encoder:
             if samples:
                 lines += _head(family, openmetrics) + samples
         lines.append("# EOF\n" if openmetrics else "")
-        # a process may have any bytes in its name; what is not UTF-8 arrives here as lone surrogates
-        return "\n".join(lines).encode("utf-8", "replace")
+        return "\n".join(lines).encode()
 
     def _samples(self, family: Family) -> list[str]:
         known = self._known.setdefault(family.name, {})

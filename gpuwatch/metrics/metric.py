@@ -12,6 +12,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from gpuwatch.model.pci import pci_key
 from gpuwatch.model.snapshot import Gpu, GpuStatus, Identity, MigInstance, NvLink
+from gpuwatch.model.text import visible
 from gpuwatch.model.view import View
 from gpuwatch.model.workload import Workload
 
@@ -22,13 +23,13 @@ LinkKey = tuple[str, tuple[str | None]]
 Naming = Callable[[Identity, MigInstance | None, Workload | None], str]
 """The label text of a GPU or GPU instance and the workload that has it to itself."""
 
-_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\""})
 
 
 def label_text(**labels: Any) -> str:
-    """`name="value",...` in the given order, values escaped, unknown and empty ones left out."""
+    """`name="value",...` in the given order, without unknown and empty ones; control characters show as escapes."""
     known = ((name, str(value)) for name, value in labels.items() if value is not None)
-    return ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in known if value)
+    return ",".join(f'{name}="{visible(value).translate(_ESCAPES)}"' for name, value in known if value)
 
 
 def native(identity: Identity, mig: MigInstance | None, workload: Workload | None) -> str:
@@ -44,14 +45,55 @@ def native(identity: Identity, mig: MigInstance | None, workload: Workload | Non
     )
 
 
+TRAFFIC = ("transmit_bytes", "receive_bytes")
+"""Counters of an NVLink beside its errors."""
+
+
+def _nvlink_counters(gpu: Gpu) -> dict[tuple[int, str], int]:
+    counts = {(link.link, name): getattr(link, name) for link in gpu.nvlinks for name in TRAFFIC}
+    errors = {(link.link, name): count for link in gpu.nvlinks for name, count in link.errors.items()}
+    return {key: count for key, count in (counts | errors).items() if count is not None}
+
+
+class NvlinkCounters:
+    """The last counters of every NVLink. A link that is down may not state them, and without them the sum over a GPU's
+    links would fall: Prometheus takes that for a counter's reset and adds the whole sum again. Not thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, dict[tuple[int, str], int]] = {}
+
+    def observe(self, view: View) -> None:
+        """Take note of a View. GPUs that it does not name are forgotten, as is a GPU whose counters fell."""
+        known = {status.identity.uuid: self._known.get(status.identity.uuid, {}) for status in view.snapshot.statuses}
+        for gpu in view.snapshot.gpus:
+            before, now = known.get(gpu.identity.uuid, {}), _nvlink_counters(gpu)
+            is_reset = any(count < before.get(key, 0) for key, count in now.items())
+            known[gpu.identity.uuid] = now if is_reset else before | now
+        self._known = known
+
+    def totals(self, gpu: Gpu) -> dict[str, int]:
+        """Counter -> sum over the links, of counters that at least one link states now."""
+        found = _nvlink_counters(gpu)
+        totals = dict.fromkeys((name for _, name in found), 0)
+        for (_, name), count in (self._known.get(gpu.identity.uuid, {}) | found).items():
+            if name in totals:
+                totals[name] += count
+        return totals
+
+
 class MetricContext:
     """A View prepared for the rows: every GPU and GPU instance beside the label text it carries in one profile.
 
-    `gpus` and `instances` carry workload labels when `inline`; `subject` never does.
+    `gpus` and `instances` carry workload labels when `inline`; `subject` never does. `counters`: of the NVLinks, where
+    Views before this one were observed.
     """
 
-    def __init__(self, view: View, naming: Naming = native, *, inline: bool = False) -> None:
+    def __init__(
+        self, view: View, naming: Naming = native, *, inline: bool = False, counters: NvlinkCounters | None = None
+    ) -> None:
         self.view = view
+        self._counters = counters or NvlinkCounters()
         self._naming = naming
         snapshot = view.snapshot
         self._identities = {status.identity.uuid: status.identity for status in snapshot.statuses}
@@ -96,6 +138,11 @@ class MetricContext:
     def links(self) -> list[tuple[LinkKey, NvLink]]:
         """Every NVLink of every fresh GPU."""
         return [((subject, (str(link.link),)), link) for (subject, _), gpu in self.gpus for link in gpu.nvlinks]
+
+    @cached_property
+    def nvlink_totals(self) -> list[tuple[SubjectKey, dict[str, int]]]:
+        """Every fresh GPU with NVLinks, and their counters added up."""
+        return [(key, self._counters.totals(gpu)) for key, gpu in self.gpus if gpu.nvlinks]
 
     @property
     def identities(self) -> list[tuple[str, Identity]]:
@@ -143,7 +190,7 @@ class Metric(NamedTuple, Generic[T]):
     """One row: `name` without the prefix, `labels` beyond the subject's, `samples` from a `T`.
 
     `states`: exactly one sample of a subject is 1. `owned`: gpuwatch keeps this value itself, so it stays when the data
-    has gone stale. `opt_in`: off by default.
+    has gone stale. `is_gauge`: an `_info` whose stem is a family, too; OpenMetrics gives an info the name of its stem.
     """
 
     name: str
@@ -152,19 +199,26 @@ class Metric(NamedTuple, Generic[T]):
     labels: tuple[str, ...] = ()
     scope: Scope = "gpu"
     states: bool = False
+    is_gauge: bool = False
     owned: bool = False
-    opt_in: bool = False
+
+    @property
+    def full_name(self) -> str:
+        """With the prefix."""
+        return PREFIX + self.name
 
     @property
     def type(self) -> Type:
         """From the name, by Prometheus' naming rules."""
         if self.states:
             return "stateset"
-        return "counter" if self.name.endswith("_total") else "info" if self.name.endswith("_info") else "gauge"
+        if self.name.endswith("_info") and not self.is_gauge:
+            return "info"
+        return "counter" if self.name.endswith("_total") else "gauge"
 
     def family(self, subject: T) -> Family:
         """What this row says about `subject`; no samples where nothing is known."""
-        return Family(PREFIX + self.name, self.type, self.help, self.labels, self.samples(subject))
+        return Family(self.full_name, self.type, self.help, self.labels, self.samples(subject))
 
 
 def unit(name: str) -> str:

@@ -16,9 +16,10 @@ import msgspec
 from gpuwatch.config import MetricsConfig, Profile
 from gpuwatch.metrics.dcgm_profile import DcgmHistory, dcgm_families
 from gpuwatch.metrics.exposition import Encoder
-from gpuwatch.metrics.metric import Family
+from gpuwatch.metrics.metric import Family, NvlinkCounters
 from gpuwatch.metrics.native import cap, collect
 from gpuwatch.metrics.process import SelfMetrics
+from gpuwatch.metrics.selection import Selection, fits
 from gpuwatch.model.clock import Clock, SystemClock
 from gpuwatch.model.view import STALE_INTERVALS, View
 
@@ -44,6 +45,9 @@ PATIENCE = 3
 FORGET_SECONDS = (15.0, 90.0)
 """A scraper is never given up before the first; one that came only once is given up after the second."""
 
+MAX_SELECTIONS = 8
+"""So many selections of families are remembered and rendered ahead; any more are rendered for each request."""
+
 _GZIP_LEVEL = 1  # a tenth of the time of level 9 for a page half as large again, which is still 5 % of the text
 
 
@@ -56,21 +60,36 @@ class Profiles:
     def __init__(self, config: MetricsConfig, node: str) -> None:
         self._config, self._node = config, node
         self._history = DcgmHistory()
+        self._counters = NvlinkCounters()
 
     def observe(self, view: View, now: float) -> None:
         """Take note of a View at monotonic `now`: rates and windows need the ones before."""
         self._history.observe(view, now)
+        self._counters.observe(view)
 
     def collect(
-        self, view: View, profiles: Iterable[str], *, owned_only: bool = False, extra: Sequence[Family] = ()
+        self,
+        view: View,
+        profiles: Iterable[str],
+        *,
+        owned_only: bool = False,
+        extra: Sequence[Family] = (),
+        only: Selection = None,
     ) -> list[Family]:
-        """The families of `profiles`, each name once. `owned_only`, `extra`: see `metrics.native.collect`."""
+        """The families of `profiles`, each name once. `owned_only`, `extra`, `only`: see `metrics.native.collect`."""
         families: dict[str, Family] = {}
         for profile in profiles:
             if profile == "native":
-                found = collect(view, self._config, owned_only=owned_only, extra=extra)
+                found = collect(
+                    view, self._config, owned_only=owned_only, extra=extra, only=only, counters=self._counters
+                )
             else:
-                found = dcgm_families(view, profile, self._history, self._node, owned_only=owned_only)
+                there = dcgm_families(view, profile, self._history, self._node, owned_only=owned_only)
+                found = [
+                    family
+                    for family in there
+                    if (only is None or family.name in only) and not fits(family.name, self._config.families.deny)
+                ]
             for family in found:
                 known = families.get(family.name)
                 # what both DCGM profiles have, their labels tell apart
@@ -111,6 +130,7 @@ class Variant(NamedTuple):
     profiles: tuple[str, ...]
     openmetrics: bool = False
     gzip: bool = False
+    only: Selection = None
 
 
 class RenderedView:
@@ -161,24 +181,30 @@ class PageCache:
                     self._render(rendered, variant)
             self._newest = rendered
 
-    def page(self, profiles: Iterable[str], openmetrics: bool = False, gzip: bool = False) -> bytes:
-        """The exposition of `profiles`, in their own order; of an unknown name nothing.
+    def page(
+        self, profiles: Iterable[str], openmetrics: bool = False, gzip: bool = False, only: Selection = None
+    ) -> bytes:
+        """The exposition of `profiles`, in their own order; of an unknown name nothing. `only`: with these families.
 
         Before the first View, and once the newest is stale, only what gpuwatch knows of itself and counts itself.
         """
         wanted = set(profiles)
-        variant = Variant(tuple(name for name in PROFILES if name in wanted), openmetrics, gzip)
+        variant = Variant(tuple(name for name in PROFILES if name in wanted), openmetrics, gzip, only)
         now = self._clock.monotonic()
-        schedule = self._schedules.get(variant) or ScrapeSchedule()
-        schedule.note(now)
-        self._schedules[variant] = schedule  # also where it was forgotten meanwhile
+        schedule = self._schedules.get(variant)
+        selections = sum(each.only is not None for each in self._schedules.copy())
+        is_remembered = schedule is not None or only is None or selections < MAX_SELECTIONS
+        if is_remembered:
+            schedule = schedule or ScrapeSchedule()
+            schedule.note(now)
+            self._schedules[variant] = schedule  # also where it was forgotten meanwhile
         rendered = self._newest
         view = rendered.view
         is_stale = view is not None and (
             now - rendered.at > max(STALE_INTERVALS * view.snapshot.interval, MIN_STALE_SECONDS)
         )
-        if view is None or is_stale:  # made anew each time: its page shows gpuwatch's own state of now
-            rendered = RenderedView(view, rendered.at, owned_only=True, extra=rendered.extra)
+        if view is None or is_stale or not is_remembered:  # made anew each time; once stale it shows the state of now
+            rendered = RenderedView(view, rendered.at, owned_only=view is None or is_stale, extra=rendered.extra)
         page = rendered.pages.get(variant)
         if page is None:
             with self._rendering:
@@ -208,10 +234,16 @@ class PageCache:
                 families, dropped = [], 0
                 if rendered.view is not None:
                     families = self._profiles.collect(
-                        rendered.view, variant.profiles, owned_only=rendered.owned_only, extra=rendered.extra
+                        rendered.view,
+                        variant.profiles,
+                        owned_only=rendered.owned_only,
+                        extra=rendered.extra,
+                        only=variant.only,
                     )
                     families, dropped = cap(families, self._config.max_series)
                 own = self._self.families(dropped)
+                if variant.only is not None:
+                    own = [family for family in own if family.name in variant.only]
                 page = self._encoder.encode(own + families, openmetrics=variant.openmetrics)
             rendered.pages[variant] = page
         return page

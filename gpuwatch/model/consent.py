@@ -8,10 +8,10 @@ import re
 from gpuwatch.model.snapshot import Record
 
 PREFIX = "gpuwatch.io/"
-AUTOTUNE, MAX_SLOWDOWN, CLASS, GANG = (
-    f"{PREFIX}{name}" for name in ("autotune", "max-slowdown", "autotune-class", "gang")
+AUTOTUNE, MAX_SLOWDOWN, CLASS, PROGRESS, GANG = (
+    f"{PREFIX}{name}" for name in ("autotune", "max-slowdown", "autotune-class", "progress", "gang")
 )
-"""Annotations of a pod. The first three may also stand on its namespace, and the first one on the Node."""
+"""Annotations of a pod. All but the last may also stand on its namespace, and the first one on the Node."""
 
 POWER_AGENTS = ("dynamo.nvidia.com/gpu-power-limit",)
 """Annotations by which another agent sets the power limit of a pod's GPUs."""
@@ -20,6 +20,7 @@ POWER_AGENTS = ("dynamo.nvidia.com/gpu-power-limit",)
 class PodConsent(Record, frozen=True, kw_only=True):
     """One pod of this node. `annotations`: those above; `job`: what it is a rank of, if its labels say so; `priority`:
     that of its PriorityClass; `owner`: kind and name of its controller; `images`: by container, without digests.
+    `ip`: its own address, None: it has none yet, or that of the node.
     """
 
     namespace: str
@@ -30,6 +31,7 @@ class PodConsent(Record, frozen=True, kw_only=True):
     priority: int = 0
     owner: tuple[str, str] | None = None
     images: dict[str, str] = {}
+    ip: str | None = None
 
 
 class Consents(Record, frozen=True, kw_only=True):
@@ -42,6 +44,22 @@ class Consents(Record, frozen=True, kw_only=True):
     quarantined: bool = False
     namespaces: dict[str, dict[str, str]] = {}
     pods: tuple[PodConsent, ...] = ()
+
+
+class ProgressCounter(Record, frozen=True, kw_only=True):
+    """A counter of work done, as a pod's own page shows it. `samples`: the newest ones as (unix seconds, value), oldest
+    first; `trouble`: why the newest look gave none, empty: it did.
+    """
+
+    samples: tuple[tuple[float, float], ...] = ()
+    trouble: str = ""
+
+
+class Progress(Record, frozen=True, kw_only=True):
+    """As of `at`, unix seconds: the counters of the pods that name one, by the pod's uid."""
+
+    at: float
+    pods: dict[str, ProgressCounter] = {}
 
 
 _DIGEST = re.compile(r"@[a-z0-9+._-]+:[0-9a-fA-F]{32,}$")

@@ -8,8 +8,9 @@ from gpuwatch.model.workload import Workload
 
 CheckName = Literal[
     "recovery_action", "recovery_advised", "gpu_lost", "gpu_unresponsive", "gpu_missing", "driver_wedged",
+    "gpu_not_allocatable", "driver_slow",
     "xid_fatal", "xid_contained", "xid_warning", "xid_application", "xid_application_repeated", "xid_unknown",
-    "sxid_fatal", "sxid_warning",
+    "xid_unconfirmed", "sxid_fatal", "sxid_warning", "sxid_unconfirmed",
     "row_remap_failure", "row_remap_pending", "memory_unrepairable", "repair_pending",
     "ecc_uncorrected", "ecc_sram_threshold", "ecc_correctable_rate", "retired_pages_pending", "retired_pages_limit",
     "hw_thermal_slowdown", "hw_power_brake", "thermal_margin", "clocks_stuck",
@@ -19,6 +20,10 @@ CheckName = Literal[
 
 CHECK_NAMES: tuple[str, ...] = get_args(CheckName)
 """Values of taints, labels of metrics and keys of the configuration: they never change."""
+
+UnconfirmedCheck = Literal["xid_unconfirmed", "sxid_unconfirmed"]
+UNCONFIRMED_CHECKS: tuple[str, ...] = get_args(UnconfirmedCheck)
+"""Of findings that only the kernel log reports and the driver has not confirmed. They never act on a node."""
 
 XidClass = Literal["fatal", "contained", "warning", "application", "ignore"]
 """What an XID means for the GPU: it is out of order; it needs a reset when its work is done; it is worth knowing; the
@@ -76,11 +81,16 @@ class Finding(Record, frozen=True, kw_only=True):
     """The readings behind it, by their FIELDS path or a short name."""
     pods: tuple[Workload, ...] = ()
     """Workloads that had the GPU when it was found: possibly affected, not the cause."""
+    caused_by: str | None = None
+    """The `key` of the finding that explains this one; None: it stands for itself."""
 
     @property
     def key(self) -> str:
-        """What makes two findings the same fault: `check/GPU-uuid`, `check/GPU-uuid/xid`, `check/node`."""
-        parts = (self.check, self.gpu or "node", None if self.gi is None else f"gi{self.gi}", self.xid)
+        """What makes two findings the same fault: `check/GPU-uuid`, `check/GPU-uuid/xid`, `check/node`; until the GPU
+        at the address of an XID is known, `check/address/xid`.
+        """
+        place = self.evidence.get("pci") if self.gpu is None and self.xid is not None else None
+        parts = (self.check, self.gpu or place or "node", None if self.gi is None else f"gi{self.gi}", self.xid)
         return "/".join(str(part) for part in parts if part is not None)
 
     @property
@@ -95,12 +105,20 @@ class Judgement(Record, frozen=True, kw_only=True):
     node: Health = Health.UNKNOWN
     gpus: dict[str, Health] = {}
     findings: tuple[Finding, ...] = ()
+    ignored: tuple[str, ...] = ()
+    """Checks that `checks.ignore` switches off: they make no finding."""
 
 
 SchedulingLabel = Literal["gpu-class", "gpu-degraded", "gpu-healthy-count", "nvlink"]
 """Labels about GPUs for schedulers, without the domain."""
 
 Effect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+
+DeviceEffect = Literal["NoSchedule", "NoExecute"]
+"""Of a DeviceTaintRule."""
+
+Scope = Literal["gpu", "node"]
+"""What is taken out of service: only the sick GPUs, where the platform keeps work from them; or the node."""
 
 
 class Response(StrEnum):

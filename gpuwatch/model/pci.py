@@ -8,6 +8,7 @@ PCI:0000:3b:00      the driver's prefix
 """
 
 import re
+from functools import lru_cache
 from typing import Self
 
 import msgspec
@@ -49,6 +50,7 @@ class PciAddress(msgspec.Struct, frozen=True, order=True):
         return f"{self.domain:08X}:{self.bus:02X}:{self.device:02X}.{self.function}"
 
 
+@lru_cache(maxsize=1_024)  # a storm of XIDs asks for the same few thousands of times a second
 def pci_key(text: str | None) -> str | None:
     """The match key of any spelling, None when `text` is not an address."""
     try:

@@ -116,6 +116,24 @@ class Pcie(Record, frozen=True, kw_only=True):
     replays: int | None = None
     transmit_bytes: int | None = None
     receive_bytes: int | None = None
+    transmit_rate: float | None = None  # bytes per second over 20 ms, where the GPU has no counters
+    receive_rate: float | None = None
+
+
+class C2c(Record, frozen=True, kw_only=True):
+    """The chip-to-chip links between a GPU and its CPU (Grace)."""
+
+    enabled: bool | None = None
+    links: int | None = None
+    bytes_per_second: float | None = None  # what they can carry
+
+
+class VideoSessions(Record, frozen=True, kw_only=True):
+    """Sessions of the encoder, or those that capture the frame buffer; means over all of them."""
+
+    sessions: int | None = None
+    frames_per_second: int | None = None
+    latency_seconds: float | None = None
 
 
 class NvLink(Record, frozen=True, kw_only=True):
@@ -126,6 +144,9 @@ class NvLink(Record, frozen=True, kw_only=True):
     speed_bytes_per_second: float | None = None
     version: str | None = None
     remote_pci: str | None = None
+    remote_type: str | None = None  # gpu, switch or cpu
+    effective_ber: float | None = None  # bit errors per bit that error correction left, since the link came up
+    symbol_ber: float | None = None
     transmit_bytes: int | None = None
     receive_bytes: int | None = None
     errors: dict[str, int] = {}
@@ -179,7 +200,7 @@ class GpuProcess(Record, frozen=True, kw_only=True):
     """One process on a GPU or a MIG instance, with host pid; memory in bytes, utilization 0..1 of the whole GPU."""
 
     pid: int
-    type: str  # compute | graphics | mps
+    type: str  # compute | graphics | compute+graphics | mps
     name: str | None = None
     used_memory: int | None = None
     gi: int | None = None
@@ -191,12 +212,15 @@ class GpuProcess(Record, frozen=True, kw_only=True):
 
 
 class MigInstance(Record, frozen=True, kw_only=True):
-    """One MIG device: a compute instance `ci` in GPU instance `gi`."""
+    """One MIG device: a compute instance `ci` in GPU instance `gi`. `start`: the latter's first memory slice; None
+    where the driver does not report it (it takes the right to).
+    """
 
     index: int
     uuid: str
     gi: int
     ci: int
+    start: int | None = None
     profile: str | None = None
     memory: Memory = Memory()
     bar1: Memory = Memory()
@@ -232,11 +256,20 @@ class Identity(Record, frozen=True, kw_only=True):
     board_part_number: str | None = None
     vbios: str | None = None
     inforom_image: str | None = None
+    inforom_oem: str | None = None
+    inforom_ecc: str | None = None
+    inforom_power: str | None = None
     gsp_firmware: str | None = None
+    gsp_enabled: bool | None = None
     minor: int | None = None
     cores: int | None = None
     memory_bus_width: int | None = None
     numa_node: int | None = None
+    chassis_serial: str | None = None  # where the GPU is in its rack, as the platform says it
+    slot: int | None = None
+    tray: int | None = None
+    host: int | None = None  # number of the node in the tray
+    module: int | None = None  # number of the GPU on its baseboard
 
 
 class Gpu(Record, frozen=True, kw_only=True):
@@ -255,6 +288,9 @@ class Gpu(Record, frozen=True, kw_only=True):
     performance_state: int | None = None
     fans: tuple[float, ...] = ()  # ratio per fan
     pcie: Pcie = Pcie()
+    c2c: C2c = C2c()
+    encoder: VideoSessions = VideoSessions()
+    frame_capture: VideoSessions = VideoSessions()
     nvlinks: tuple[NvLink, ...] = ()
     ecc: Ecc = Ecc()
     row_remap: RowRemap = RowRemap()
@@ -262,6 +298,7 @@ class Gpu(Record, frozen=True, kw_only=True):
     recovery_action: int | None = None
     fabric: Fabric = Fabric()
     persistence_mode: bool | None = None
+    accounting_mode: bool | None = None
     display_active: bool | None = None
     compute_mode: str | None = None
     virtualization_mode: str | None = None
@@ -271,6 +308,7 @@ class Gpu(Record, frozen=True, kw_only=True):
     vgpus: tuple[Vgpu, ...] = ()
     processes: tuple[GpuProcess, ...] | None = None
     unsupported: tuple[str, ...] = ()  # FIELDS paths this GPU or driver does not offer
+    why_absent: dict[str, str] = {}  # unsupported path -> why, where the driver's version is the reason
     errors: dict[str, str] = {}  # FIELDS path -> NVML error of a read that failed this time
     read_seconds: float | None = None  # time the driver took for this sample
 
@@ -284,6 +322,10 @@ class GpuState(StrEnum):
     UNKNOWN = "unknown"  # not read: gpuwatch failed, which says nothing about the GPU
 
 
+QUICK_INTERVALS = 0.75
+"""A read that takes a smaller share of the interval is quick, one that takes longer than the interval is slow."""
+
+
 class GpuStatus(Record, frozen=True, kw_only=True):
     """Presence of one GPU, known even when it cannot be read: `detail` says in words what was seen."""
 
@@ -291,6 +333,7 @@ class GpuStatus(Record, frozen=True, kw_only=True):
     state: GpuState
     detail: str = ""
     since: float | None = None
+    read_intervals: float | None = None  # so many intervals its read takes, or took; None below QUICK_INTERVALS
 
 
 class SourceStatus(Record, frozen=True, kw_only=True):
@@ -339,4 +382,4 @@ class Snapshot(Record, frozen=True, kw_only=True):
     host: Host = Host()
 
 
-UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)

@@ -4,6 +4,8 @@
 a member changes meaning, and a reader refuses one it does not know; hence it is always on the wire, default or not.
 """
 
+from typing import Literal
+
 from gpuwatch.model.event import ActionEvent, FindingEvent
 from gpuwatch.model.finding import Judgement
 from gpuwatch.model.snapshot import Record, Snapshot
@@ -35,6 +37,40 @@ class AgentStatus(Record, frozen=True, kw_only=True):
     config_error: str | None = None
 
 
+class Validation(Record, frozen=True, kw_only=True):
+    """What active checks of one GPU (`gpu`: uuid) came to; they began at unix time `at`, in the boot `boot_id`."""
+
+    gpu: str
+    at: float
+    passed: bool
+    boot_id: str | None = None
+    message: str = ""
+    """The check that failed, and how: `X03: 3 of 268435456 words are wrong`."""
+
+
+class GpuRepair(Record, frozen=True, kw_only=True):
+    """How the repair of one GPU (`gpu`: uuid) stands. waiting: something stands against a reset, or the mode is
+    observe; repaired: it was reset and answers again; failed: it is tried again; given_up: so many resets did not help.
+    """
+
+    gpu: str
+    state: Literal["waiting", "resetting", "repaired", "failed", "given_up"]
+    tries: int = 0
+    message: str = ""
+
+
+class RepairerStatus(Record, frozen=True, kw_only=True):
+    """What `gpuwatch repairer` last reported, at unix time `at`. `closed`: the GPU that the agent's reader must not
+    hold open, until unix time `closed_until`.
+    """
+
+    at: float
+    mode: Literal["off", "observe", "enforce"]
+    gpus: tuple[GpuRepair, ...] = ()
+    closed: str | None = None
+    closed_until: float = 0.0
+
+
 class View(Record, frozen=True, kw_only=True, omit_defaults=False):
     """One snapshot with its findings and the users of its GPUs."""
 
@@ -47,6 +83,10 @@ class View(Record, frozen=True, kw_only=True, omit_defaults=False):
     xids: tuple[XidCount, ...] = ()
     sxids: tuple[SxidCount, ...] = ()
     judgement: Judgement = Judgement()
+    validations: tuple[Validation, ...] = ()
+    """The newest of each GPU that is still good: a fault since then takes it away."""
+    repairer: RepairerStatus | None = None
+    """None: none has reported since the agent's state was begun."""
 
 
 class Events(Record, frozen=True, kw_only=True, omit_defaults=False):

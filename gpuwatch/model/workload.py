@@ -49,6 +49,8 @@ class ProcessOwner(Record, frozen=True, kw_only=True):
     container_id: str | None = None
     workload: Workload | None = None  # set when the process lives in a pod
     slurm_job: str | None = None
+    slurm_step: str | None = None
+    unit: str | None = None  # the innermost systemd service
 
     @property
     def account(self) -> str | None:
@@ -100,8 +102,10 @@ class Attribution(Record, frozen=True, kw_only=True):
     """The join of GPUs, allocations and processes at one time.
 
     `unknown_devices` are allocated ids that name no GPU of this node: a reason to look at it again at once.
+    `withheld` are uuids of GPUs of which the kubelet may give nothing away, while it may of others; None: not known.
     """
 
     devices: tuple[DeviceUse, ...] = ()
     usage: tuple[PodUsage, ...] = ()
     unknown_devices: tuple[str, ...] = ()
+    withheld: tuple[str, ...] | None = None

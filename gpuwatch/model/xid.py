@@ -52,6 +52,10 @@ class KernelLine(msgspec.Struct, frozen=True, kw_only=True):
     """SXid: `fatal`, `non-fatal`, `correctable`."""
     link: int | None = None
     """SXid: the NVLink the switch blames."""
+    forgeable: bool = False
+    """Whether the log's form leaves open where a record begins: then text that a program put into the kernel log, such
+    as its own name with a newline in it, can look like this line.
+    """
 
 
 class KernelEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,6 +104,11 @@ class XidEvent(msgspec.Struct, frozen=True, kw_only=True):
     boot_id: str | None = None
     sequence: int | None = None
     historical: bool = False
+
+    @property
+    def sources(self) -> tuple[XidSource, ...]:
+        """The sources that have reported this occurrence so far, the first one first."""
+        return (self.source,) if self.also is None else (self.source, self.also)
 
 
 class SxidEvent(msgspec.Struct, frozen=True, kw_only=True):

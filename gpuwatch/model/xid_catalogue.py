@@ -13,9 +13,16 @@ from typing import Literal
 
 import msgspec
 
+from gpuwatch.model.decoding import prepared
 from gpuwatch.model.xid import NvLinkError
 
 Category = Literal["hardware", "driver", "application", "unknown"]
+
+Confirmation = Literal[
+    "event", "recovery_action", "ecc", "remap", "retired_pages", "lost", "silence", "nvlink", "fabric", "power"
+]  # fmt: skip
+"""How the driver itself confirms a line of the kernel log: by its NVML event of the same code, or by a state that NVML
+reports; `lost`: the GPU is gone from NVML, `silence`: its calls do not return."""
 
 _CATEGORIES: dict[str, Category] = {
     "hardware": "hardware",
@@ -43,6 +50,8 @@ class XidInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     taint: bool = False
     decided_by: Literal["recovery", "nvlink", "retirement"] | None = None
     """Where the line overrules the row: XID 154's number, 144-150's severity, 64's text."""
+    confirmed_by: tuple[Confirmation, ...] = ("event",)
+    """Any of these must stand beside a kernel line before the node is acted on."""
     nvidia: str | None = None
     """NVIDIA's immediate action, None where it names none."""
     investigate: str | None = None
@@ -100,6 +109,8 @@ class Catalogue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     sources: tuple[str, ...]
     recovery_actions: tuple[RecoveryAction, ...]
     retirement_texts: tuple[RetirementText, ...]
+    sxids_confirmed_by: tuple[Confirmation, ...]
+    """NVSwitches have no NVML events: what GPUs behind a switch report when it fails."""
     xids: tuple[XidInfo, ...]
     nvlink5: tuple[NvLinkAdvice, ...]
 
@@ -107,7 +118,7 @@ class Catalogue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 @cache
 def catalogue() -> Catalogue:
     """The data file, decoded once."""
-    return msgspec.json.decode(Path(__file__).with_name("xids.json").read_bytes(), type=Catalogue)
+    return msgspec.json.decode(Path(__file__).with_name("xids.json").read_bytes(), type=prepared(Catalogue))
 
 
 @cache

@@ -11,11 +11,15 @@ import os
 import queue
 import select
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from logging.handlers import QueueHandler
+from typing import Any
+
+from gpuwatch.model.text import visible, visible_lines
 
 MOST_LINES = 1_000
 """Lines that wait at most: some 200 KB."""
@@ -25,6 +29,18 @@ CLOSE_SECONDS = 0.3
 
 # poll(2) promises that so many bytes can be written to a pipe without blocking (PIPE_BUF).
 _PIECE = select.PIPE_BUF
+
+
+class LogFormatter(logging.Formatter):
+    """A message is one line; the lines of its traceback are indented, so that none of them passes for a message."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """The line, without a traceback."""
+        return visible(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:
+        """The traceback."""
+        return textwrap.indent(visible_lines(super().formatException(ei)), "  ")
 
 
 class _BoundedHandler(QueueHandler):

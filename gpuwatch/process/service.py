@@ -43,7 +43,12 @@ class RoleService(ABC):
     ) -> None:
         self._watch, self._pause = watch, pause
         self._signals = Signals()
-        self._http = HttpServer(routes, listen=listen or None, web_config=Path(web_config) if web_config else None)
+        self._http = HttpServer(
+            routes,
+            listen=listen or None,
+            web_config=Path(web_config) if web_config else None,
+            hosts=watch.config.agent.hosts if watch else (),
+        )
         self.stopping = threading.Event()
         self.worker = threading.Thread(target=self.work, name=self.role, daemon=True)
 
@@ -107,4 +112,8 @@ class RoleService(ABC):
             if getattr(getattr(new, self.section), name) != getattr(before, name):
                 changed = f"{self.section}.{name}"
                 log.warning("a change of `%s` takes effect when the %s is restarted", changed, self.role)
-        self.reconfigure(new)
+        try:
+            self.reconfigure(new)
+        except Exception as error:  # a bug in taking it over must not end what it configures
+            log.exception("the changed configuration could not be taken over")
+            watch.refuse(f"gpuwatch failed on it: {type(error).__name__}; please report it")

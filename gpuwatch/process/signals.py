@@ -7,6 +7,7 @@ for a lock that the main thread itself holds as it waits for that Event; SimpleQ
 import logging
 import os
 import signal
+import socket
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -15,6 +16,9 @@ import msgspec
 
 from gpuwatch.config import Config
 from gpuwatch.model.errors import UsageError
+from gpuwatch.model.snapshot import SourceStatus
+
+log = logging.getLogger(__name__)
 
 ENDS = (signal.SIGTERM, signal.SIGINT)
 HEEDED = (*ENDS, signal.SIGHUP)
@@ -43,7 +47,17 @@ class Signals:
             return None
 
 
-log = logging.getLogger(__name__)
+def keep_watchdog_quiet() -> None:
+    """Have systemd's watchdog (`WatchdogSec=` of a unit) wait once more; nothing where there is none (sd_notify(3))."""
+    if not (address := os.environ.get("NOTIFY_SOCKET")):
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as client:
+        client.setblocking(False)
+        try:
+            client.sendto(b"WATCHDOG=1", f"\0{address[1:]}" if address.startswith("@") else address)
+        except OSError as error:
+            log.debug("systemd cannot be notified; %s", error)
+
 
 LIVE_SECTIONS = ("metrics", "rightsizing")
 """Sections that take effect in a running agent; a change elsewhere is named in the log."""
@@ -52,7 +66,11 @@ WATCH_SECONDS = 2.0
 
 
 class ConfigWatch:
-    """The configuration in force and the file behind it. `load` reads file, environment and options anew."""
+    """The configuration in force and the file behind it. `load` reads file, environment and options anew.
+
+    `error` says why the file's is not in force: it is refused, unreadable, or gone. A file is gone when it is absent at
+    two looks; editors and the kubelet replace one by a rename, which leaves no gap.
+    """
 
     def __init__(
         self,
@@ -65,23 +83,28 @@ class ConfigWatch:
     ) -> None:
         self.config, self.role, self._path, self._load, self._live = config, role, path, load, live
         self._seen = self._stamp()
+        self._absent = False
         self.error: str | None = None
 
     def changed(self) -> bool:
-        """Whether the file is another one than at the last look; a file that is gone for a moment is no change."""
+        """Whether the file is another one than at the last look, or gone; gone for a moment is no change."""
         stamp = self._stamp()
-        if stamp is None or stamp == self._seen:
+        absent, self._absent = self._absent, stamp is None
+        if stamp == self._seen or (stamp is None and not absent):
             return False
         self._seen = stamp
         return True
 
     def reload(self) -> Config | None:
-        """The new configuration with what can change while running; None when nothing changes."""
+        """The new configuration with what can change while running; None when nothing changes. Never raises."""
         try:
             new = self._load()
         except UsageError as error:
-            self.error = str(error)
-            log.error("the changed configuration is refused, the old one stays in force: %s", error)
+            self.refuse(str(error))
+            return None
+        except Exception as error:  # a bug in reading a file must not end what runs with the one before
+            log.exception("the changed configuration could not be judged")
+            self.refuse(f"gpuwatch failed on it: {type(error).__name__}; please report it")
             return None
         self.error = None
         for section in Config.__struct_fields__:
@@ -94,14 +117,25 @@ class ConfigWatch:
         log.info("configuration reloaded")
         return self.config
 
-    def _stamp(self) -> tuple[int, int] | None:
+    def status(self) -> tuple[SourceStatus, ...]:
+        """The file as a source that is down; empty while it is in force. From it follow the finding, `status` and the
+        message of the Node's condition.
+        """
+        return () if self.error is None else (SourceStatus(name="configuration", up=False, reason=self.error),)
+
+    def refuse(self, why: str) -> None:
+        """Keep the configuration in force and say why."""
+        self.error = why
+        log.error("the changed configuration is refused, the old one stays in force: %s", why)
+
+    def _stamp(self) -> tuple[int, int, int, int] | None:
         if self._path is None:
             return None
         try:
             found = os.stat(self._path)
-        except OSError:
+        except (OSError, ValueError):  # ValueError: a path with a NUL
             return None
-        return found.st_ino, found.st_mtime_ns
+        return found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size  # the third changes with the rights
 
 
 log = logging.getLogger(__name__)

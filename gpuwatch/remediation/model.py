@@ -6,8 +6,9 @@ Times are unix seconds.
 from enum import StrEnum
 from typing import Literal
 
-from gpuwatch.kube.objects import DOMAIN, Condition, PodObject, Taint
-from gpuwatch.model.finding import Remedy, Response
+from gpuwatch.config import Mode
+from gpuwatch.kube.objects import DOMAIN, Condition, DeviceRule, PodObject, Taint
+from gpuwatch.model.finding import Remedy, Response, Scope
 from gpuwatch.model.snapshot import Record
 
 OWNER = f"{DOMAIN}/owner"
@@ -48,7 +49,8 @@ class Ownership(Record, frozen=True, kw_only=True):
     """The annotation that says what on this Node is ours, written before anything else is.
 
     `claimed`: about to taint; `applied`: the taint is there. An applied claim whose taint is missing was overruled by
-    a person; a claimed one was merely cut off. Both are written in the same request as what they speak of.
+    a person, but for one of scope `gpu`, which has none; a claimed one was merely cut off. Both are written in the same
+    request as what they speak of.
     """
 
     id: str  # of this quarantine, in Events and audit lines
@@ -66,6 +68,9 @@ class Ownership(Record, frozen=True, kw_only=True):
     held: str | None = None  # why only a person may release it
     lifted: bool = False  # a person took our cordon away: it is not set again
     draining: float | None = None  # when pods were first asked to leave
+    scope: Scope = "node"  # gpu: the platform keeps work from the sick GPUs, and there is no taint
+    rules: tuple[str, ...] = ()  # DeviceTaintRules, recorded before they are written
+    distrusted: bool = False  # it did not: scope gpu is not tried again
     handover: str | None = None  # the annotation put there for a tool that reboots; empty: only its file
 
 
@@ -115,12 +120,15 @@ class BlockReason(StrEnum):
     IDENTITY = "identity"  # the Node is not this machine
     STALE = "stale"  # no fresh view
     HOLD = "hold"  # not long enough yet
+    UNCONFIRMED = "unconfirmed"  # reported by the kernel log only
     RATE = "rate"
     PERMISSION = "permission"
     API = "api"
     PDB = "pdb"
     PROTECTED = "protected"  # pods that are never evicted
     DEADLINE = "deadline"  # draining took too long
+    VALIDATION = "validation"  # no active check has passed since the fault
+    REPAIR = "repair"  # the repairer tries a reset before a reboot is asked for
     HELD = "held"  # only a person may release it
 
 
@@ -133,7 +141,8 @@ class Blocked(Record, frozen=True, kw_only=True):
 
 class PatchNode(Record, frozen=True, kw_only=True, tag_field="do", tag="patch_node"):
     """One PATCH of the Node with its resourceVersion: all of it happens or nothing. None in a map takes the key away;
-    `taints` is the whole new list, None leaves it alone. `step` is claim, taint, refresh, untaint, forget or label.
+    `taints` is the whole new list, None leaves it alone. `step` is claim, taint, confine (only the sick GPUs are out of
+    service), refresh, untaint, forget or label.
     """
 
     step: str
@@ -190,7 +199,20 @@ class SetRebootSentinel(Record, frozen=True, kw_only=True, tag_field="do", tag="
     wanted: bool = True
 
 
-Step = PatchNode | TakeSlot | FreeSlot | SetCondition | CreateEvent | Evict | SetRebootSentinel
+class WriteRule(Record, frozen=True, kw_only=True, tag_field="do", tag="write_rule"):
+    """Create a DeviceTaintRule for one device of this Node; one of its name that is ours is as good."""
+
+    rule: DeviceRule
+
+
+class DeleteRule(Record, frozen=True, kw_only=True, tag_field="do", tag="delete_rule"):
+    """Delete a DeviceTaintRule, if it is there and of the quarantine `owner`."""
+
+    name: str
+    owner: str
+
+
+Step = WriteRule | DeleteRule | PatchNode | TakeSlot | FreeSlot | SetCondition | CreateEvent | Evict | SetRebootSentinel
 
 
 class Plan(Record, frozen=True, kw_only=True):
@@ -199,6 +221,10 @@ class Plan(Record, frozen=True, kw_only=True):
     node: str
     at: float
     stage: NodeStage
+    scope: Scope = "node"
+    """`gpu`: only the GPUs of `faults` are out of service."""
+    scope_reason: str = ""
+    """Why the node is, as a clause."""
     faults: tuple[Fault, ...] = ()
     steps: tuple[Step, ...] = ()
     blocked: tuple[Blocked, ...] = ()
@@ -210,13 +236,13 @@ class Plan(Record, frozen=True, kw_only=True):
     """Those yet to be evicted."""
     message: str = ""
     """The whole in one sentence."""
-    wants: tuple[Literal["slots", "pods"], ...] = ()
+    wants: tuple[Literal["slots", "pods", "devices"], ...] = ()
     """What has to be read, and the plan made anew, before more can be said."""
 
 
 ACTIONS = (
-    "claim", "slot", "taint", "refresh", "condition", "event", "evict", "handover", "untaint", "forget", "free_slot",
-    "label",
+    "claim", "slot", "taint", "confine", "refresh", "condition", "event", "evict", "handover", "untaint", "forget",
+    "free_slot", "label", "rule", "unrule",
 )  # fmt: skip
 """What a remediator does, in about the order of a quarantine's life: the actions of its audit lines."""
 
@@ -225,7 +251,7 @@ class RemediatorState(Record, frozen=True, kw_only=True):
     """As of the newest cycle. `actions` and `errors` count since the start."""
 
     node: str
-    mode: str
+    mode: Mode
     plan: Plan | None = None
     planned_at: float | None = None
     view_at: float | None = None

@@ -4,6 +4,7 @@ node.json      scenario, seed, speed, and the moment it began on the machine's m
 inject.jsonl   one action a line, `at` in simulated seconds: what was done to it since
 """
 
+import contextlib
 import fcntl
 import logging
 import os
@@ -17,10 +18,13 @@ import msgspec
 
 from gpuwatch.config import runtime_dir
 from gpuwatch.model.clock import Clock, SystemClock
-from gpuwatch.model.errors import GpuwatchError, NoGpuStack
+from gpuwatch.model.decoding import prepared
+from gpuwatch.model.errors import GpuwatchError, NoGpuStack, UsageError
+from gpuwatch.model.snapshot import UNREADABLE
 from gpuwatch.sim.node.actions import AnyAction
 from gpuwatch.sim.node.node import SimNode
 from gpuwatch.sim.node.scenario import Scenario, check_action, parse_action
+from gpuwatch.storage.private_folder import UnsafePath, make_named, make_private
 
 NODE, INJECTIONS = "node.json", "inject.jsonl"
 
@@ -113,8 +117,8 @@ class NodeReplica:
         self._read += len(whole)
         for line in whole.splitlines():
             try:
-                yield msgspec.json.decode(line, type=AnyAction)
-            except msgspec.MsgspecError as error:
+                yield msgspec.json.decode(line, type=prepared(AnyAction))
+            except UNREADABLE as error:
                 log.warning("no action in %s: %s", INJECTIONS, error)
 
 
@@ -141,7 +145,11 @@ def create(directory: Path, scenario: Scenario, seed: int, speed: float, clock: 
         GpuwatchError: another simulation runs there, or the directory cannot be written.
     """
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(UsageError):  # this user has no run folder, so it is not in it
+            if directory == default_directory():
+                make_private(directory.parent)  # an emptyDir has 0777
+        make_named(directory)
+        _refuse_foreign_trees(directory)
         fd = _lock(directory, fcntl.LOCK_EX, tries=2)  # a second one, for `inject` looks whether it is held
         if fd is None:
             raise GpuwatchError(
@@ -162,6 +170,8 @@ def create(directory: Path, scenario: Scenario, seed: int, speed: float, clock: 
         new = directory / f".{NODE}"
         new.write_bytes(msgspec.json.encode(record))
         new.replace(directory / NODE)
+    except UnsafePath as error:
+        raise GpuwatchError(f"cannot simulate in {directory}", error.why, error.next_step) from error
     except OSError as error:
         raise GpuwatchError(f"cannot simulate in {directory}", error.strerror or str(error)) from None
     return DirectoryLock(record, fd)
@@ -178,11 +188,31 @@ def attach(directory: Path, clock: Clock | None = None, *, physical: bool = True
 
 
 def end(directory: Path) -> None:
-    """Remove the node's files."""
-    for name in (NODE, INJECTIONS):
-        (directory / name).unlink(missing_ok=True)
+    """Remove the node's files; the injections last, as they mark the folders as a simulation's."""
+    (directory / NODE).unlink(missing_ok=True)
     for name in TREES:
-        shutil.rmtree(directory / name, ignore_errors=True)
+        tree = directory / name
+        if tree.is_symlink():
+            tree.unlink()
+        else:
+            shutil.rmtree(tree, ignore_errors=True)
+    (directory / INJECTIONS).unlink(missing_ok=True)
+
+
+def _refuse_foreign_trees(directory: Path) -> None:
+    """A simulation deletes its folders, such as `etc`, before it begins: never those that no simulation has made.
+
+    Raises:
+        GpuwatchError: there are such.
+    """
+    if any((directory / name).is_file() for name in (NODE, INJECTIONS)):
+        return
+    if foreign := [name for name in TREES if os.path.lexists(directory / name)]:
+        raise GpuwatchError(
+            f"cannot simulate in {directory}",
+            f"it has a folder {foreign[0]} that no simulation made and that one would delete",
+            "name an empty folder with --dir",
+        )
 
 
 def inject(directory: Path, action: dict[str, Any] | AnyAction, clock: Clock | None = None) -> AnyAction:
@@ -218,8 +248,8 @@ def _schedule(directory: Path, record: NodeRecord, action: AnyAction, clock: Clo
 
 def _current(directory: Path) -> NodeRecord:
     try:
-        record = msgspec.json.decode((directory / NODE).read_bytes(), type=NodeRecord)
-    except (OSError, msgspec.MsgspecError):
+        record = msgspec.json.decode((directory / NODE).read_bytes(), type=prepared(NodeRecord))
+    except (OSError, *UNREADABLE):
         raise NoGpuStack(f"no simulated node in {directory}", "it has no node.json", "try `gpuwatch sim run`") from None
     if record.boot_id != _boot_id():
         raise NoGpuStack(

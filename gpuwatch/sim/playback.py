@@ -25,6 +25,7 @@ from gpuwatch.collect.reader.messages import (
     GpuTrouble,
     ReaderFailed,
     ReaderHeartbeat,
+    ReadUnderWay,
 )
 from gpuwatch.config import Config
 from gpuwatch.health.judge import Judge
@@ -35,7 +36,7 @@ from gpuwatch.model.workload import Allocation, ProcessOwner
 from gpuwatch.model.xid import KernelEvent
 from gpuwatch.sim.node.gpu import SimGpu
 from gpuwatch.sim.node.node import SimNode
-from gpuwatch.sim.node.pods import allocations, pods, processes
+from gpuwatch.sim.node.pods import allocatable, allocations, pods, processes
 from gpuwatch.sim.node.scenario import Scenario
 from gpuwatch.sim.nvml import SimNvml
 
@@ -137,13 +138,15 @@ class Playback:
             news=ledger.news(),
         )
         bus = tuple(str(gpu.address) for gpu in node.gpus if not gpu.faults.off_bus)
-        return self._join.view(inputs, SlowSources(bus=bus, allocations=_allocations(node), owners=_owners(node)))
+        given = _allocations(node), tuple(allocatable(node))
+        return self._join.view(inputs, SlowSources((), bus, *given, _owners(node)))
 
     def _messages(self) -> Iterator[AnyMessage]:
         """What a reader process would send now."""
         node, at = self.node, self.now
         hung = {gpu.uuid for gpu in node.gpus if node.driver_hung or gpu.faults.hung}
-        yield ReaderHeartbeat(stuck={uuid: ("a driver call", at - self._sampled.get(uuid, at)) for uuid in hung})
+        waits = {uuid: at - self._sampled.get(uuid, at) for uuid in hung}
+        yield ReaderHeartbeat(reads={uuid: ReadUnderWay("a driver call", wait, wait) for uuid, wait in waits.items()})
         attached = [gpu for gpu in node.gpus if gpu.attached]
         if node.driver_hung:
             return

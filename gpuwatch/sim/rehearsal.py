@@ -10,12 +10,13 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from gpuwatch.kube.objects import CONDITION, LeaseObject, NodeObject, PodObject
+from gpuwatch.kube.objects import CONDITION, DeviceRule, LeaseObject, NodeObject, PodObject
 from gpuwatch.model.snapshot import Host
 from gpuwatch.model.view import View
 from gpuwatch.remediation.model import (
     BlockReason,
     CreateEvent,
+    DeleteRule,
     Evict,
     FreeSlot,
     PatchNode,
@@ -25,6 +26,7 @@ from gpuwatch.remediation.model import (
     SetRebootSentinel,
     Step,
     TakeSlot,
+    WriteRule,
 )
 from gpuwatch.remediation.planning.evidence import FRESH_SECONDS, Observation, is_clean
 from gpuwatch.remediation.planning.plan import EvictionHistory, PlanInputs, plan, remember
@@ -50,6 +52,7 @@ class InMemoryCluster:
         self.pods: dict[str, PodObject] = {}
         self.events: dict[str, CreateEvent] = {}
         self.files: set[str] = set()
+        self.rules: dict[str, DeviceRule] = {}
         self._slot_seconds = slot_seconds
         self._version = 1
 
@@ -77,6 +80,10 @@ class InMemoryCluster:
             self.events.setdefault(step.name, step)
         elif isinstance(step, Evict):
             self.pods.pop(step.pod.uid, None)
+        elif isinstance(step, WriteRule):
+            self.rules[step.rule.name] = step.rule
+        elif isinstance(step, DeleteRule):
+            self.rules.pop(step.name, None)
         elif isinstance(step, SetRebootSentinel):
             (self.files.add if step.wanted else self.files.discard)(step.sentinel)
 
@@ -154,7 +161,7 @@ class Rehearsal:
     ) -> None:
         self._gap, self._nodes = gap, nodes
         self._leases = {} if leases is None else leases
-        self._policy = Policy(config=replace(policy.config, mode="enforce"), asked=policy.asked, most=policy.most)
+        self._policy = replace(policy, config=replace(policy.config, mode="enforce"))
         self._cluster: InMemoryCluster | None = None
         self._memory, self._evictions = RemediatorMemory(), EvictionHistory()
         self._clean_since: float | None = None
@@ -244,7 +251,7 @@ class Rehearsal:
 
     def _note(self, made: Plan) -> None:
         steps = {step.step for step in made.steps if isinstance(step, PatchNode)}
-        if "taint" in steps:
+        if {"taint", "confine"} & steps and (not self.quarantines or self.quarantines[-1].end is not None):
             self.quarantines.append(Quarantine(made.at, None, tuple(fault.key for fault in made.faults)))
         elif "untaint" in steps and self.quarantines:
             self.quarantines[-1] = self.quarantines[-1]._replace(end=made.at)
@@ -281,6 +288,8 @@ def _patched(step: PatchNode, made: Plan) -> RehearsedAction | None:
     if step.step == "taint" and step.taints:
         taint = step.taints[-1]
         return RehearsedAction(made.at, "taint", f"{taint.key}={taint.value}:{taint.effect}{cordon}", made.message)
+    if step.step == "confine":
+        return RehearsedAction(made.at, step.step, f"only the sick GPUs are out of service{cordon}", made.message)
     if step.step in ("untaint", "forget"):
         return RehearsedAction(made.at, step.step, f"everything taken back{cordon}", made.message)
     return (

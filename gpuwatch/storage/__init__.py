@@ -1,1 +1,1 @@
-"""The event store and the audit log on disk."""
+"""The event store, the audit log and versioned files on disk. It imports host/ (paths beneath a root) and the model."""

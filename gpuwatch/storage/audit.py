@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.event import ActionEvent, Result
+from gpuwatch.model.text import json_text
 
 log = logging.getLogger("gpuwatch.audit")
 """Its messages are the JSON lines; give it a handler of its own to have nothing else in a file."""
@@ -81,5 +82,5 @@ class Audit:
             **deed._asdict(),
         )
         given = self._ledger.record(event)
-        log.info("%s", msgspec.json.encode(replace(event, number=given)).decode())
+        log.info("%s", json_text(msgspec.json.encode(replace(event, number=given))))
         return given

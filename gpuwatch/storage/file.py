@@ -1,4 +1,4 @@
-"""The store's SQLite file: opened, checked, set aside when it cannot be used, written, trimmed, read.
+"""The store's SQLite file: opened, checked, set aside when it cannot be used, written, trimmed.
 
 Several processes share it. SQLite (WAL) keeps their writes apart, and whole whenever one of them is killed; the lock
 file beside it only guards the moment in which a file is checked, made or set aside.
@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Self
 
-from gpuwatch.model.event import EVENT_KINDS, EventQuery
+from gpuwatch.model.event import EVENT_KINDS
+from gpuwatch.storage.private_folder import FILE_MODE, tighten_state
 from gpuwatch.storage.rows import Document, StoredRow
 
 NAME = "gpuwatch.db"
@@ -41,9 +42,6 @@ COMMIT;
 """
 _PUT_ROW = "INSERT OR REPLACE INTO events (key, at, kind, gpu, boot_id, body) VALUES (?, ?, ?, ?, ?, ?)"
 _PUT_DOCUMENT = "INSERT OR REPLACE INTO documents (name, at, body) VALUES (?, ?, ?)"
-_NEWEST = (
-    "SELECT key, at, kind, gpu, boot_id, body FROM events WHERE kind = ? AND at >= ? ORDER BY at DESC LIMIT ?"
-)  # fmt: skip
 _TOO_OLD = "DELETE FROM events WHERE at < ?"
 _TOO_MANY = (
     "DELETE FROM events WHERE kind = ? AND at < "
@@ -58,6 +56,8 @@ class StoreFile:
     def __init__(self, directory: Path) -> None:
         """Open or make it. Raises also Newer."""
         self.path = directory / NAME
+        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE))
+        # SQLite gives its log and its index the mode of the file
         self._connection = sqlite3.connect(
             self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )
@@ -72,7 +72,7 @@ class StoreFile:
     @classmethod
     def open(cls, directory: Path, now: float) -> tuple[Self, str | None]:
         """The file in `directory`, which is made; and what was set aside for it, in words, or None."""
-        directory.mkdir(parents=True, exist_ok=True)
+        tighten_state(directory)
         with _locked(directory / f"{NAME}.lock"):
             try:
                 return cls(directory), None
@@ -146,35 +146,6 @@ class StoreFile:
     def _count(self) -> int:
         (count,) = self._connection.execute("SELECT count(*) FROM events").fetchone()
         return int(count)
-
-
-def newest(directory: Path, query: EventQuery) -> list[StoredRow]:
-    """The newest rows, up to the limit of each kind. Raises sqlite3.Error; changes nothing."""
-    since, limit, kinds = query
-    with _reading(directory) as connection:
-        return [StoredRow(*row) for kind in kinds for row in connection.execute(_NEWEST, (kind, since, limit))]
-
-
-def document(directory: Path, name: str) -> bytes | None:
-    """One document; None when there is none. Raises sqlite3.Error; changes nothing."""
-    with _reading(directory) as connection:
-        found = connection.execute("SELECT body FROM documents WHERE name = ?", (name,)).fetchone()
-    return None if found is None else bytes(found[0])
-
-
-@contextlib.contextmanager
-def _reading(directory: Path) -> Iterator[sqlite3.Connection]:
-    """A connection of its own, so that no reader waits for a write."""
-    path = directory / NAME
-    # without its log nobody has it open, and a plain look neither makes one nor needs the right to
-    mode = "mode=ro" if path.with_name(f"{NAME}-wal").exists() else "immutable=1"
-    with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=1)) as connection:
-        (application,), (version,) = (
-            connection.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
-        )
-        if application != APPLICATION or version > SCHEMA:
-            raise sqlite3.DatabaseError(f"{path} is not a store that this gpuwatch knows")
-        yield connection
 
 
 @contextlib.contextmanager

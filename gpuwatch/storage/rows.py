@@ -6,13 +6,15 @@ completed takes the place of the first telling.
 
 import logging
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
 
+from gpuwatch.model.decoding import prepared
 from gpuwatch.model.event import EVENT_KINDS, ActionEvent, FindingEvent
-from gpuwatch.model.view import Events
+from gpuwatch.model.snapshot import UNREADABLE
+from gpuwatch.model.view import SCHEMA, Events
 from gpuwatch.model.xid import BusLossEvent, SxidEvent, XidEvent
 
 log = logging.getLogger(__name__)
@@ -66,10 +68,30 @@ def newest_events(rows: Iterable[StoredRow], limit: int) -> Events:
     )
 
 
+PIECE_BYTES = 64 * 1024
+
+
+def events_json(rows: Callable[[str], Iterable[StoredRow]]) -> Generator[bytes]:
+    """`Events` as JSON, of the rows of each kind, in pieces of PIECE_BYTES: never held in memory as a whole."""
+    piece = bytearray(b'{"schema":%d' % SCHEMA)
+    for kind, member in zip(EVENT_KINDS, Events.__struct_fields__[1:], strict=True):
+        piece += b',"%s":[' % member.encode()
+        separator = b""
+        for row in rows(kind):
+            if (event := _event(row)) is not None:
+                piece += separator + msgspec.json.encode(event)
+                separator = b","
+            if len(piece) >= PIECE_BYTES:
+                yield bytes(piece)
+                piece.clear()
+        piece += b"]"
+    yield bytes(piece + b"}")
+
+
 def _event(row: StoredRow) -> StoredEvent | None:
     try:
-        return msgspec.json.decode(row.body, type=KINDS[row.kind])
-    except (KeyError, msgspec.MsgspecError) as error:
+        return msgspec.json.decode(row.body, type=prepared(KINDS[row.kind]))
+    except (KeyError, *UNREADABLE) as error:
         log.debug("the stored event %s cannot be read; %r", row.key, error)
         return None
 

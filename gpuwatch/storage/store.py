@@ -9,7 +9,7 @@ import contextlib
 import logging
 import sqlite3
 import threading
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -17,14 +17,16 @@ import msgspec
 from msgspec import structs
 
 from gpuwatch.model.clock import Clock, SystemClock
+from gpuwatch.model.decoding import prepared
 from gpuwatch.model.event import EVERYTHING, ActionEvent, EventQuery, Result
 from gpuwatch.model.finding import Finding
-from gpuwatch.model.snapshot import SourceStatus
+from gpuwatch.model.snapshot import UNREADABLE, SourceStatus
 from gpuwatch.model.view import Events
 from gpuwatch.model.xid import KernelCursor
-from gpuwatch.storage import file as store_file
-from gpuwatch.storage.file import FAILURES, StoreFile, is_usual, trouble
-from gpuwatch.storage.rows import Document, StoredEvent, StoredRow, StoreQueue, newest_events, row_of
+from gpuwatch.storage import reading
+from gpuwatch.storage.file import FAILURES, NAME, StoreFile, is_usual, trouble
+from gpuwatch.storage.reading import EventReader
+from gpuwatch.storage.rows import Document, StoredEvent, StoreQueue, events_json, newest_events, row_of
 
 log = logging.getLogger(__name__)
 
@@ -110,15 +112,22 @@ class Store:
 
     def events(self, query: EventQuery = EVERYTHING) -> Events:
         """What happened, newest last."""
+        with contextlib.closing(self._reader(query)) as reader:
+            return newest_events((row for kind in query.kinds for row in reader.rows(kind)), query.limit)
+
+    def events_json(self, query: EventQuery = EVERYTHING) -> Generator[bytes]:
+        """The same as JSON, in pieces of 64 KiB; not held in memory together. One thread at a time may take them."""
+        with contextlib.closing(self._reader(query)) as reader:
+            yield from events_json(reader.rows)
+
+    def _reader(self, query: EventQuery) -> EventReader:
         # first what waits: what is written meanwhile is then found twice, not never
         waiting = self._queue.rows(query.kinds, query.since)
-        written: list[StoredRow] = []
-        if self._directory is not None:
-            try:
-                written = store_file.newest(self._directory, query)
-            except sqlite3.Error as error:
-                log.debug("the store's events cannot be read; %s", error)
-        return newest_events(written + waiting, query.limit)
+        try:
+            return EventReader(self._directory, query, waiting)
+        except sqlite3.Error as error:
+            log.debug("the store's events cannot be read; %s", error)
+            return EventReader(None, query, waiting)
 
     def open_findings(self) -> tuple[Finding, ...]:
         """The findings that were open when last saved, also of an earlier boot: a reboot is no cure."""
@@ -251,7 +260,7 @@ class Store:
         own, waits = self._queue.document(name)
         if self._directory is not None and not waits:
             try:
-                return store_file.document(self._directory, name)
+                return reading.document(self._directory, name)
             except sqlite3.Error as error:
                 log.debug("the store's %s cannot be read; %s", name, error)
         return None if own is None else own.body
@@ -259,18 +268,23 @@ class Store:
     def _decoded(self, name: str, type_: type[Noun]) -> Noun | None:
         body = self._document(name)
         try:
-            return None if body is None else msgspec.json.decode(body, type=type_)
-        except msgspec.MsgspecError as error:
+            return None if body is None else msgspec.json.decode(body, type=prepared(type_))
+        except UNREADABLE as error:
             log.error("the store's %s cannot be read; %s; it is begun anew", name, error)
             return None
 
 
 def stored_events(state_dir: str | Path, query: EventQuery = EVERYTHING) -> Events | None:
     """What the store in `state_dir` has, as `Store.events` gives it; None when there is none that can be read."""
-    if not str(state_dir) or not (Path(state_dir) / store_file.NAME).exists():
+    if not str(state_dir):
         return None
     try:
-        return newest_events(store_file.newest(Path(state_dir), query), query.limit)
-    except sqlite3.Error as error:
-        log.warning("the store in %s cannot be read; %s", state_dir, error)
+        (Path(state_dir) / NAME).stat()
+        with contextlib.closing(EventReader(Path(state_dir), query)) as reader:
+            return newest_events((row for kind in query.kinds for row in reader.rows(kind)), query.limit)
+    except FileNotFoundError:
+        return None
+    except (OSError, sqlite3.Error) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        log.warning("the store in %s cannot be read; %s", state_dir, why)
         return None

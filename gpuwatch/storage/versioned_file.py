@@ -23,8 +23,11 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from gpuwatch.host.tree import TreePath
+from gpuwatch.model.decoding import prepared
 from gpuwatch.model.errors import GpuwatchError, PermissionMissing
 from gpuwatch.model.snapshot import UNREADABLE
+from gpuwatch.storage.private_folder import FILE_MODE, UnsafePath, check_way, make_private
 
 Content = TypeVar("Content")
 
@@ -47,7 +50,9 @@ class VersionedFile(Generic[Content]):
     """`{"schema": N, "content": ...}` at `path`; `kind` is the type of the content.
 
     `durable`: a write is on the disk when it returns; only content that means nothing after a reboot does without.
-    `trusted`: a file of another user than root and this one, or that others may write, is refused.
+    `trusted`: a file of another user than root and this one, or that others may write, is refused;
+    with a `mode` that lets only its owner read, also one that others may read.
+    `folder_mode`: its folder is gpuwatch's own; it is made with this mode in the state folder, and checked.
     `next_step`, `repair`: the ends of the messages about a file that cannot be used or understood.
     """
 
@@ -59,17 +64,20 @@ class VersionedFile(Generic[Content]):
         schema: int = 1,
         durable: bool = True,
         trusted: bool = False,
+        mode: int = FILE_MODE,
+        folder_mode: int | None = None,
         next_step: str = "look at --state-dir",
         repair: str = "remove it",
     ) -> None:
         self.path, self._kind, self._schema, self._durable, self._trusted = path, kind, schema, durable, trusted
+        self._mode, self._folder_mode = mode, folder_mode
         self._next_step, self._repair = next_step, repair
 
-    def read(self) -> Content | None:
-        """The newest content; None: there is no file.
+    def read(self, *, only_shown: bool = False) -> Content | None:
+        """The newest content; None: there is no file. `only_shown`: nobody acts on it, so anybody may have written it.
 
         Raises:
-            PermissionMissing: the file may not be read.
+            PermissionMissing: the file may not be read, or another user may replace a trusted one.
             UnreadableFile: it is of another version, not valid, or not trusted.
             GpuwatchError: it cannot be read.
         """
@@ -79,15 +87,23 @@ class VersionedFile(Generic[Content]):
             return None
         except OSError as error:
             raise self.error(error) from error
-        if self._trusted and (status.st_uid not in (0, os.geteuid()) or status.st_mode & OTHERS_WRITE):
-            raise self.unreadable(f"it belongs to user {status.st_uid}, or others may write it")
+        if self._trusted and not only_shown:
+            self._check_writer(status)
         try:
-            document = msgspec.json.decode(body, type=_Document)
+            document = msgspec.json.decode(body, type=prepared(_Document))
             if document.schema != self._schema:
                 raise self.unreadable(f"it has schema {document.schema}, this gpuwatch knows {self._schema}")
-            return msgspec.json.decode(document.content, type=self._kind)
+            return msgspec.json.decode(document.content, type=prepared(self._kind))
         except UNREADABLE as error:
             raise self.unreadable(str(error)) from error
+
+    def _check_writer(self, status: os.stat_result) -> None:
+        excess = OTHERS_WRITE if self._mode & ~0o700 else 0o077
+        if status.st_uid not in (0, os.geteuid()) or status.st_mode & excess:
+            what = "write" if excess == OTHERS_WRITE else "read or write"
+            mode = f"others may {what} it (mode {stat.S_IMODE(status.st_mode):04o})"
+            raise self.unreadable(f"it belongs to user {status.st_uid}, or {mode}")
+        check_way(self.path.parent)
 
     def stamp(self) -> tuple[int, int] | None:
         """Another one after every write, so that readers notice a write without trusting a clock. None: no file."""
@@ -98,7 +114,7 @@ class VersionedFile(Generic[Content]):
         return status.st_ino, status.st_mtime_ns
 
     def write(self, content: Content) -> None:
-        """Replace the content. The folder must exist.
+        """Replace the content. The folder must exist, or of a folder of gpuwatch's own the one that it is in.
 
         Raises:
             PermissionMissing: the file may not be written.
@@ -109,7 +125,12 @@ class VersionedFile(Generic[Content]):
         if len(body) > MOST_BYTES:
             raise GpuwatchError(f"cannot write {self.path}", f"{len(body)} bytes, {MOST_BYTES} at most")
         try:
-            replace_file(self.path, (body,), durable=self._durable)
+            self.make_folder()
+            replace_file(self.path, (body,), durable=self._durable, mode=self._mode)
+        except UnsafePath as error:
+            raise PermissionMissing(
+                f"cannot write {self.path}", f"{error.what}, {error.why}", error.next_step
+            ) from error
         except OSError as error:
             raise self.error(error, "cannot write") from error
 
@@ -119,6 +140,12 @@ class VersionedFile(Generic[Content]):
             self.path.unlink(missing_ok=True)
         except OSError as error:
             raise self.error(error, "cannot remove") from error
+
+    def make_folder(self) -> None:
+        """Make a folder of gpuwatch's own where it is missing. Raises OSError, UnsafePath."""
+        if self._folder_mode is not None:
+            self.path.parent.parent.stat()
+            make_private(self.path.parent, self._folder_mode)
 
     def lock(self, patience: float) -> AbstractContextManager[bool]:
         """Hold it against other writers: `lock_file` of the lock beside it."""
@@ -135,9 +162,11 @@ class VersionedFile(Generic[Content]):
 
 
 def read_file(path: Path, most_bytes: int) -> tuple[os.stat_result, bytes]:
-    """A plain file of at most `most_bytes`. Raises OSError; never follows a link, never waits for a pipe's writer."""
+    """A plain file of at most `most_bytes`. Raises OSError; never follows a link (in the tree of another host none out
+    of it), never waits for a pipe's writer.
+    """
     try:
-        with open(path, "rb", opener=_open_plain) as file:
+        with path.open("rb") if isinstance(path, TreePath) else open(path, "rb", opener=_open_plain) as file:
             status, body = os.fstat(file.fileno()), file.read(most_bytes + 1)
     except OSError as error:
         if error.errno == errno.ELOOP:
@@ -153,7 +182,7 @@ def replace_file(
     parts: Iterable[bytes],
     *,
     durable: bool = True,
-    mode: int = 0o644,
+    mode: int = FILE_MODE,
     partial: Path | None = None,
     previous: Path | None = None,
 ) -> None:
@@ -195,7 +224,7 @@ def lock_file(path: Path, patience: float) -> Iterator[bool]:
     deadline = time.monotonic() + patience
     with contextlib.ExitStack() as stack:
         try:
-            lock = stack.enter_context(path.open("ab"))
+            lock = stack.enter_context(open(path, "ab", opener=_open_lock))
         except OSError:
             yield False
             return
@@ -213,6 +242,10 @@ def lock_file(path: Path, patience: float) -> Iterator[bool]:
 
 def _open_plain(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+
+def _open_lock(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, FILE_MODE)
 
 
 def _create(path: str, flags: int) -> int:

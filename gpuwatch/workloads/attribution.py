@@ -11,7 +11,16 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from gpuwatch.model.snapshot import Gpu, GpuProcess
-from gpuwatch.model.workload import Allocation, Attribution, DeviceUse, Holder, PodUsage, ProcessOwner, Workload
+from gpuwatch.model.workload import (
+    Allocatable,
+    Allocation,
+    Attribution,
+    DeviceUse,
+    Holder,
+    PodUsage,
+    ProcessOwner,
+    Workload,
+)
 from gpuwatch.workloads.devices import Device, devices_of, on_instance, resolve
 
 Key = tuple[str, str | None]
@@ -20,12 +29,16 @@ PodName = tuple[str | None, str | None]
 
 
 def attribute(
-    gpus: Sequence[Gpu], allocations: Iterable[Allocation] | None, owners: Mapping[int, ProcessOwner]
+    gpus: Sequence[Gpu],
+    allocations: Iterable[Allocation] | None,
+    owners: Mapping[int, ProcessOwner],
+    allocatable: Sequence[Allocatable] | None = None,
 ) -> Attribution:
     """Join one snapshot's GPUs with what kubelet and /proc say.
 
     `gpus`: the fresh samples, and of a lost GPU its last one without processes, so that its holders stay known.
     `allocations` None: there is no kubelet to ask; pods are then known by their processes only. `owners` by host pid.
+    `allocatable`: what the kubelet may give away; without any device of this node no device plugin is registered.
     """
     given, unknown = _given(gpus, allocations or ())
     names = _pods_by_uid(gpus, given, owners)
@@ -48,7 +61,11 @@ def attribute(
         for device in devices_of(gpu)
     )
     usage = tuple(row for gpu in gpus for row in pod_usage(gpu, workloads, devices))
-    return Attribution(devices=devices, usage=usage, unknown_devices=unknown)
+    offered = {
+        d.gpu.identity.uuid for each in allocatable or () for text in each.device_ids for d in resolve(text, gpus)
+    }
+    withheld = tuple(uuid for gpu in gpus if (uuid := gpu.identity.uuid) not in offered) if offered else None
+    return Attribution(devices=devices, usage=usage, unknown_devices=unknown, withheld=withheld)
 
 
 def _given(gpus: Sequence[Gpu], allocations: Iterable[Allocation]) -> tuple[Holders, tuple[str, ...]]:

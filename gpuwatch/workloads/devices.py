@@ -111,10 +111,19 @@ def resolve(text: str, gpus: Sequence[Gpu]) -> tuple[Device, ...]:
     instances = []
     for mig in gpu.mig:
         facts = (mig.gi, mig.ci, mig.index, compact_profile(mig.profile or ""))
+        if mig.start is not None and found.mig_start not in (None, mig.start):
+            continue
         if all(want is None or want == fact for want, fact in zip(wanted, facts, strict=True)):
             instances.append(mig)
-    # placement is not part of what NVML says of an instance, so a DRA name is sure only when one instance fits
+    # where the driver does not report placements, a DRA name is certain only when one instance fits
     return (Device(gpu, instances[0]),) if len(instances) == 1 or (instances and found.gi is not None) else ()
+
+
+def is_ambiguous(text: str, gpus: Sequence[Gpu]) -> bool:
+    """Whether this names an instance by its placement on a GPU whose driver does not report placements."""
+    found = parse_device_id(text)
+    gpu = _gpu(found, gpus) if found is not None and found.mig_start is not None else None
+    return gpu is not None and any(mig.start is None for mig in gpu.mig)
 
 
 def on_instance(gpu: Gpu, gi: int | None, ci: int | None) -> Device | None:

@@ -5,6 +5,7 @@ process. So the part of the schema that gpuwatch reads is spelled here, field nu
 built at import into a pool of its own. The decoder skips fields that are not listed, as protobuf wants it.
 """
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -12,7 +13,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 SERVICE = "v1.PodResourcesLister"
 
 # message -> fields in the order of api.proto: (number, name, type); "*" marks a repeated field
-_SCHEMA = {
+_SCHEMA: dict[str, tuple[tuple[int, str, str], ...]] = {
     "ListPodResourcesRequest": (),
     "ListPodResourcesResponse": ((1, "pod_resources", "PodResources*"),),
     "GetPodResourcesRequest": ((1, "pod_name", "string"), (2, "pod_namespace", "string")),
@@ -48,10 +49,11 @@ METHODS = {
 }
 
 
-def _file_descriptor() -> descriptor_pb2.FileDescriptorProto:
+def message_classes(schema: Mapping[str, Iterable[tuple[int, str, str]]]) -> dict[str, Any]:
+    """A class for each message of a schema in the form above."""
     field_proto = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(name="podresources.proto", package="v1", syntax="proto3")
-    for message, fields in _SCHEMA.items():
+    file = descriptor_pb2.FileDescriptorProto(name="messages.proto", package="v1", syntax="proto3")
+    for message, fields in schema.items():
         described = file.message_type.add(name=message)
         for number, name, kind in fields:
             field = described.field.add(name=name, number=number)
@@ -60,13 +62,9 @@ def _file_descriptor() -> descriptor_pb2.FileDescriptorProto:
                 field.type = field_proto.TYPE_STRING
             else:
                 field.type, field.type_name = field_proto.TYPE_MESSAGE, f".v1.{kind.rstrip('*')}"
-    return file
-
-
-def _message_classes() -> dict[str, Any]:
     pool = descriptor_pool.DescriptorPool()
-    pool.AddSerializedFile(_file_descriptor().SerializeToString())
-    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"v1.{name}")) for name in _SCHEMA}
+    pool.AddSerializedFile(file.SerializeToString())
+    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"v1.{name}")) for name in schema}
 
 
-MESSAGES = _message_classes()
+MESSAGES = message_classes(_SCHEMA)

@@ -19,6 +19,8 @@ _DASHED = r"[0-9a-f]{8}(?P<dash>[-_])[0-9a-f]{4}(?P=dash)[0-9a-f]{4}(?P=dash)[0-
 _POD = re.compile(rf"(?:^|[/-])pod(?P<uid>{_DASHED}|[0-9a-f]{{32}})(?![0-9a-f_-])")  # 32 hex: static pods
 _CONTAINER = re.compile(r"(?:^|[/:-])(?P<id>[0-9a-f]{64})(?![0-9a-f])")
 _SLURM_JOB = re.compile(r"slurm[^/]*/(?:[^/]+/)?job_(?P<slurm>\d{1,10})(?:/|$)|/job_(?P<step>\d{1,10})/step_", re.ASCII)
+_SLURM_STEP = re.compile(r"/job_\d{1,10}/step_(?P<step>\w{1,16})(?:/|$)", re.ASCII)
+_UNIT = re.compile(r"/(?P<unit>(?!user@|slurm)[\w:.\\@-]{1,128}\.service)(?=/|$)", re.ASCII)
 
 
 class CgroupOwner(NamedTuple):
@@ -27,6 +29,9 @@ class CgroupOwner(NamedTuple):
     pod_uid: str | None = None
     container_id: str | None = None
     slurm_job: str | None = None
+    slurm_step: str | None = None
+    unit: str | None = None
+    """The innermost systemd service of what is none of the above; a user's own manager is none."""
 
 
 def cgroup_owner(text: str) -> CgroupOwner:
@@ -42,8 +47,11 @@ def cgroup_owner(text: str) -> CgroupOwner:
             found.pod_uid or (pod["uid"].replace("_", "-") if pod else None),
             found.container_id or (container["id"] if container else None),
             found.slurm_job or (job["slurm"] or job["step"] if job else None),
+            found.slurm_step or (step["step"] if (step := _SLURM_STEP.search(path)) else None),
+            found.unit or next((unit["unit"] for unit in reversed([*_UNIT.finditer(path)])), None),
         )
-    return found
+    is_known = found.pod_uid or found.container_id or found.slurm_job
+    return found._replace(unit=None) if is_known else found
 
 
 _CONTAINER_LOG = re.compile(r"(?P<pod>[^_]+)_(?P<namespace>[^_]+)_(?P<container>[^_]+)-(?P<id>[0-9a-f]{64})\.log")
@@ -168,6 +176,8 @@ class Processes:
             pod_uid=group.pod_uid,
             container_id=group.container_id,
             slurm_job=group.slurm_job,
+            slurm_step=group.slurm_step,
+            unit=group.unit,
         )
 
     def _named(self, owner: ProcessOwner) -> ProcessOwner:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple, get_args
 
-from gpuwatch.config import TuningMode, WorkClassRule
+from gpuwatch.config import Mode, WorkClassRule
 from gpuwatch.model.consent import AUTOTUNE, CLASS, Consents, PodConsent, plain_image
 from gpuwatch.model.work import WorkClass, WorkloadKey
 
@@ -29,7 +29,7 @@ _SCHEDULED = re.compile(r"(?P<name>.+)-[0-9]{8,}", re.ASCII)
 _NUMBERED = re.compile(r"(?P<name>.+)-[0-9]{1,5}", re.ASCII)
 
 CLASSES: tuple[WorkClass, ...] = get_args(WorkClass)
-MODES: tuple[TuningMode, ...] = get_args(TuningMode)
+MODES: tuple[Mode, ...] = get_args(Mode)
 
 
 class Tenant(NamedTuple):

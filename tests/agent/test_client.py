@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from gpuwatch.agent.client import AgentClient, find_agent
+from gpuwatch.config import AgentConfig
 from gpuwatch.http.server import HttpServer, Response
 from gpuwatch.model.errors import GpuwatchError, PermissionMissing, UsageError
 from gpuwatch.model.snapshot import Snapshot
@@ -147,7 +148,7 @@ def test_a_wrong_address_is_a_usage_error(url):
 def test_the_agent_of_this_node_is_found_by_its_socket(serve, tmp_path, monkeypatch):
     serve()
     monkeypatch.setenv("GPUWATCH_AGENT_SOCKET", str(tmp_path / "0.sock"))
-    found = find_agent()
+    found = find_agent(AgentConfig()).client
     assert found is not None
     assert found.view() == VIEW
 
@@ -158,5 +159,5 @@ def test_a_socket_whose_owner_died_is_nobody(tmp_path, monkeypatch):
     dead.close()
     assert os.path.exists(tmp_path / "dead.sock")
     monkeypatch.setenv("GPUWATCH_AGENT_SOCKET", str(tmp_path / "dead.sock"))
-    found = find_agent()
+    found = find_agent(AgentConfig()).client
     assert found is None or found.name != str(tmp_path / "dead.sock"), "this machine may have an agent of its own"

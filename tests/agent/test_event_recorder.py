@@ -7,11 +7,13 @@ from msgspec.structs import replace
 
 from gpuwatch.agent.event_recorder import CURSOR_SECONDS, STORM_EVENTS, STORM_SECONDS, EventRecorder
 from gpuwatch.agent.one_shot import event_history
+from gpuwatch.collect.kernel_log.lines import parse_line
+from gpuwatch.health.xid.ledger import XidLedger
 from gpuwatch.model.event import Change
 from gpuwatch.model.finding import Finding, Judgement, Severity
 from gpuwatch.model.snapshot import Host, Snapshot
 from gpuwatch.model.view import AgentStatus, View
-from gpuwatch.model.xid import KernelCursor, XidEvent
+from gpuwatch.model.xid import KernelCursor, KernelEvent, XidEvent
 from gpuwatch.storage.store import Store
 
 AT = 1_790_000_000.0
@@ -117,6 +119,39 @@ def test_history_that_an_earlier_life_told_is_not_kept_again(opened) -> None:
     assert store.events().xids == (new,)
     recorder.record_events((old,), resumed=False)
     assert store.events().xids == (old, new)
+
+
+def test_a_line_that_an_earlier_life_added_to_an_event_of_nvml_is_not_kept_again(opened) -> None:
+    """The agent was killed between the row and the cursor: it reads the line once more."""
+    store, recorder = opened()
+    complete = XidEvent(at=AT, xid=48, source="nvml", also="kernel", pci="0000:3b:00", boot_id="b", sequence=4)
+    recorder.record_events((complete,), resumed=False)
+    store.close()
+    store, recorder = opened()
+    line = XidEvent(at=AT + 3, xid=48, source="kernel", pci="0000:3b:00", boot_id="b", sequence=4)
+    others = replace(line, sequence=5), replace(line, boot_id="c")
+    assert recorder.record_events((line, *others), resumed=True) == list(others)
+    assert store.events().xids == (complete, *others)
+
+
+def test_a_line_that_comes_in_the_next_life_completes_the_event_of_nvml(opened) -> None:
+    """The agent was killed between the driver's event and its line."""
+    store, recorder = opened()
+    bare = XidEvent(at=AT, xid=48, source="nvml", pci="0000:3b:00")
+    recorder.record_events((bare,), resumed=False)
+    store.close()
+    store, recorder = opened()
+    ledger = XidLedger()
+    for event in recorder.without_line:
+        ledger.expect(event)
+    assert ledger.news() == ()
+    text = "NVRM: Xid (PCI:0000:3b:00): 48, pid=7, name=python3, text"
+    line = KernelEvent(at=AT + 0.2, line=parse_line(text), boot_id="b", sequence=4)
+    assert ledger.observe(line) is None
+    recorder.record_events(ledger.news(), resumed=True)
+    (kept,) = store.events().xids
+    assert (kept.at, kept.sources, kept.sequence, kept.pid) == (AT, ("nvml", "kernel"), 4, 7)
+    assert [(row.count, row.last) for row in ledger.xids()] == [(0, AT)]
 
 
 def test_without_an_agent_what_was_kept_and_what_is_seen_are_one(opened, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from gpuwatch.collect.reader.messages import (
     GpuTrouble,
     ReaderFailed,
     ReaderHeartbeat,
+    ReadUnderWay,
 )
 from gpuwatch.model.snapshot import Activity, Driver, Gpu, GpuState, Identity
 from gpuwatch.model.view import STALE_INTERVALS
@@ -47,7 +48,9 @@ class Node:
         self.say(*(GpuSample(gpu=Gpu(identity=identity(index), at=EPOCH + (at or 0))) for index in indices), at=at)
 
     def beat(self, at: float, stuck: dict[str, tuple[str, float]] | None = None) -> None:
-        self.say(ReaderHeartbeat(stuck=stuck or {}), at=at)
+        """`stuck`: reads that hang in one call since they began."""
+        reads = {key: ReadUnderWay(part, seconds, seconds) for key, (part, seconds) in (stuck or {}).items()}
+        self.say(ReaderHeartbeat(reads=reads), at=at)
 
     def states(self) -> dict[str, GpuState]:
         return {s.identity.uuid: s.state for s in self.state.statuses(self.now, EPOCH + self.now)}
@@ -402,3 +405,22 @@ def test_gpus_that_do_not_tell_who_they_are_are_known_by_their_index() -> None:
     node.beat(3.2, {})
     assert node.state.unanswered() == {}
     assert "index 2" not in node.state.nvml_status(node.now).reason
+
+
+def test_a_gpu_that_answers_late_has_an_interval_for_its_first_sample():
+    node = Node(gpus=1)
+    node.say(DriverOpened(driver=Driver(), count=1), at=1.0)
+    node.say(GpuFound(identity=identity(0)), at=9.0)
+    node.beat(at=10.0)
+    assert node.states() == {"GPU-0": GpuState.FRESH}
+    node.beat(at=9.0 + 2 * INTERVAL)
+    assert node.states() == {"GPU-0": GpuState.UNRESPONSIVE}
+
+
+def test_a_gpu_that_was_found_is_not_awaited_whatever_the_heartbeat_before_said():
+    node = Node(gpus=1)
+    node.say(DriverOpened(driver=Driver(), count=1), at=1.0)
+    node.beat(at=2.0, stuck={"index 0": ("registration", 0.4)})
+    assert node.state.awaited() == {0: 0.4}
+    node.say(GpuFound(identity=identity(0)), at=2.1)
+    assert node.state.awaited() == {}

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gpuwatch.agent.node_state import SETTLE_SECONDS
 from gpuwatch.agent.one_shot import OneShotCollector
 from gpuwatch.config import Backend, Config, SourcesConfig
 from gpuwatch.model.errors import GpuwatchError, NoGpuStack
@@ -48,6 +49,20 @@ def test_a_slow_driver_is_waited_for(driver: FakeDriver, tmp_path: Path) -> None
     driver.delay(0.6, "nvmlDeviceGetUUID", gpu=2)
     view = look(driver, tmp_path)
     assert [gpu.identity.index for gpu in view.snapshot.gpus] == [0, 1, 2]
+
+
+def test_a_gpu_that_takes_long_for_a_sample_is_slow_and_not_unresponsive(driver: FakeDriver, tmp_path: Path) -> None:
+    driver.delay(1.5, "nvmlDeviceGetPowerUsage", gpu=1)
+    view = look(driver, tmp_path, samples=2)
+    assert [gpu.identity.index for gpu in view.snapshot.gpus] == [0, 1, 2]
+    assert {status.state for status in view.snapshot.statuses} == {GpuState.FRESH}
+
+
+def test_gpus_whose_names_take_long_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with FakeDriver(tmp_path / "slow", gpus=1) as driver:
+        monkeypatch.setenv("GPUWATCH_FAKE_NVML", driver.env["GPUWATCH_FAKE_NVML"])
+        driver.delay(SETTLE_SECONDS + 1.0, "nvmlDeviceGetUUID")
+        assert len(look(driver, tmp_path).snapshot.gpus) == 1
 
 
 def test_a_hung_gpu_does_not_keep_the_others(driver: FakeDriver, tmp_path: Path) -> None:

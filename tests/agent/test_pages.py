@@ -4,21 +4,25 @@ import http.client
 import statistics
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from pathlib import Path
 
+import msgspec
 import pytest
 
+import gpuwatch
 from gpuwatch.agent.client import AgentClient
 from gpuwatch.agent.pages import ViewSignal, routes
 from gpuwatch.config import MetricsConfig
-from gpuwatch.http.server import HttpServer
+from gpuwatch.http.server import HttpServer, Request, Response
 from gpuwatch.metrics.page_cache import PageCache
 from gpuwatch.model.event import EventQuery
-from gpuwatch.model.recommendation import Recommendations
+from gpuwatch.model.recent import Recent
 from gpuwatch.model.snapshot import Snapshot
 from gpuwatch.model.view import AgentStatus, Events, View
 from gpuwatch.model.xid import XidEvent
-from tests.model.advice_factory import advice, recommendation
+from gpuwatch.rightsizing.model.recommendation import Recommendations
+from tests.rightsizing.model.advice_factory import advice, recommendation
 
 SECONDS = 60.0
 """The longest wait that the agent allows."""
@@ -36,6 +40,7 @@ class Stage:
         self.published = ViewSignal()
         self.asked: list[EventQuery] = []
         self._view: View | None = None
+        self.still: str | None = None
         self.advice: Recommendations | str = "nothing yet"
 
     def publish(self, at: float) -> None:
@@ -50,9 +55,16 @@ class Stage:
     def view(self) -> View | None:
         return self._view
 
-    def events(self, query: EventQuery) -> Events:
+    def wedged(self) -> str | None:
+        return self.still
+
+    def events_json(self, query: EventQuery) -> Generator[bytes]:
         self.asked.append(query)
-        return Events(xids=(XidEvent(at=1.0, xid=79, source="kernel"),))
+        body = msgspec.json.encode(Events(xids=(XidEvent(at=1.0, xid=79, source="kernel"),)))
+        return (body[start : start + 10] for start in range(0, len(body), 10))
+
+    def recent(self) -> Recent:
+        return Recent()
 
     def recommendations(self) -> Recommendations | str:
         return self.advice
@@ -165,3 +177,36 @@ def test_recommendations_are_told_or_why_there_are_none(stage: Stage, server: Ht
     stage.advice = advice(recommendation("chat", 24.0))
     assert client.recommendations() == stage.advice
     assert "/api/v1/recommendations" in get(server, "/")[1]
+
+
+def test_a_wedged_agent_is_not_healthy(stage: Stage, server: HttpServer) -> None:
+    assert get(server, "/-/healthy") == (200, "ok\n")
+    stage.still = "the publisher has stood still for 20 s"
+    assert get(server, "/-/healthy") == (503, "wedged: the publisher has stood still for 20 s\n")
+    assert get(server, "/healthz")[0] == 503
+
+
+def test_advice_is_encoded_once_however_many_ask(stage: Stage) -> None:
+    stage.advice = advice(recommendation("chat", 24.0))
+    page = routes(stage)["/api/v1/recommendations"]
+    first, second = (page(Request(path="/api/v1/recommendations")) for _ in range(2))
+    assert isinstance(first, Response)
+    assert isinstance(second, Response)
+    assert first.body is second.body
+    stage.advice = advice(recommendation("chat", 25.0))
+    third = page(Request(path="/api/v1/recommendations"))
+    assert isinstance(third, Response)
+    assert third.body != first.body
+
+
+def test_each_runbook_of_the_package_is_served_by_its_name_and_as_a_file(server: HttpServer) -> None:
+    folder = Path(gpuwatch.__file__).with_name("runbooks")
+    for name in ("GpuFellOffBus", "GpuwatchDown"):
+        contents = (folder / f"{name}.md").read_text()
+        assert get(server, f"/runbooks/{name}") == get(server, f"/runbooks/{name}.md") == (200, contents)
+    assert get(server, "/runbooks/") == (200, (folder / "README.md").read_text())
+
+
+@pytest.mark.parametrize("path", ["../__init__.py", "..%2f__init__.py", "/etc/passwd", "%2e%2e/agent/pages.py", "x.md"])
+def test_below_runbooks_there_is_nothing_else(server: HttpServer, path: str) -> None:
+    assert get(server, f"/runbooks/{path}") == (404, "no such page; / lists what is here\n")

@@ -4,8 +4,20 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.agent.repairs import KEPT, mark_repaired, repaired_at
+from gpuwatch.agent.repairs import (
+    KEPT,
+    MAX_CLOSED_SECONDS,
+    closed_gpu,
+    keep_validations,
+    mark_repaired,
+    publish_repairer,
+    repaired_at,
+    repairer_status,
+    validations,
+)
 from gpuwatch.model.event import EventQuery
+from gpuwatch.model.finding import Finding, Remedy, Severity
+from gpuwatch.model.view import RepairerStatus, Validation
 from gpuwatch.storage.store import Store
 
 
@@ -53,3 +65,54 @@ def test_a_store_that_cannot_be_written_is_said(opened, tmp_path: Path) -> None:
     store = opened(tmp_path / "file" / "state")
     assert not mark_repaired(store, {"GPU-1"}, 1.0, [])
     assert store.trouble
+
+
+def validated(gpu: str, at: float, *, passed: bool = True) -> Validation:
+    return Validation(gpu=gpu, at=at, passed=passed, boot_id="b", message="" if passed else "X01: bad")
+
+
+def test_the_agent_reads_what_was_validated_and_the_newest_counts(opened) -> None:
+    agent, person = opened(), opened()
+    assert keep_validations(person, [validated("GPU-1", 10.0), validated("GPU-2", 10.0)], "operator")
+    assert keep_validations(person, [validated("GPU-1", 20.0, passed=False)], "repairer")
+    assert validations(agent) == (validated("GPU-2", 10.0), validated("GPU-1", 20.0, passed=False))
+    actions = agent.events(EventQuery(kinds=("action",))).actions
+    assert {(each.actor, each.target, each.result) for each in actions} == {
+        ("operator", "gpu/GPU-1", "done"), ("operator", "gpu/GPU-2", "done"), ("repairer", "gpu/GPU-1", "failed")
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("gpu", "at", "remedy", "stays"),
+    [
+        ("GPU-1", 11.0, Remedy.RESET_GPU, False),
+        (None, 11.0, Remedy.REBOOT_NODE, False),
+        ("GPU-1", 9.0, Remedy.RESET_GPU, True),
+        ("GPU-2", 11.0, Remedy.RESET_GPU, True),
+        ("GPU-1", 11.0, Remedy.RESTART_APP, True),
+    ],
+)
+def test_a_fault_after_a_validation_takes_it_away_for_good(opened, gpu, at, remedy, stays) -> None:
+    store = opened()
+    keep_validations(store, [validated("GPU-1", 10.0)], "operator")
+    fault = Finding(
+        check="xid_fatal", severity=Severity.CRITICAL, message="", gpu=gpu, since=1.0, last=at, remedy=remedy
+    )
+    assert bool(validations(store, [fault])) == stays
+    assert bool(validations(store)) == stays, "also when the fault is over"
+
+
+@pytest.mark.parametrize(
+    ("until", "now", "closed"),
+    [(200.0, 150.0, "GPU-1"), (200.0, 201.0, None), (1e12, 100.0 + MAX_CLOSED_SECONDS + 1, None), (200.0, 50.0, None)],
+)
+def test_a_gpu_is_closed_no_longer_than_a_reset_takes(opened, until: float, now: float, closed: str | None) -> None:
+    publish_repairer(opened(), RepairerStatus(at=100.0, mode="enforce", closed="GPU-1", closed_until=until))
+    assert closed_gpu(repairer_status(opened()), now) == closed
+
+
+def test_a_report_that_cannot_be_read_closes_nothing(opened) -> None:
+    store = opened()
+    assert closed_gpu(repairer_status(store), 1.0) is None
+    store.remember("repairer", b"[]")
+    assert repairer_status(store) is None

@@ -25,7 +25,7 @@ from gpuwatch.model.snapshot import (
     SourceStatus,
 )
 from gpuwatch.model.view import STALE_INTERVALS, AgentStatus, View
-from gpuwatch.model.workload import Allocation, Workload
+from gpuwatch.model.workload import Allocatable, Allocation, Workload
 from gpuwatch.model.xid import XidEvent
 from gpuwatch.sim.surroundings.kubelet import SimKubelet
 from gpuwatch.sim.surroundings.proctree import ProcTree, SimProcess
@@ -218,6 +218,21 @@ def test_a_kubelet_says_who_has_what(node: Node, kubelet: SimKubelet) -> None:
     view = node.view(gpu(0), gpu(1))
     assert holders(view) == {"GPU-0": {"train-0"}, "GPU-1": set()}
     assert [use.allocated for use in view.attribution.devices] == [True, False]
+
+
+def test_gpus_that_the_kubelet_may_give_nobody_are_known_while_it_may_give_others(
+    node: Node, kubelet: SimKubelet
+) -> None:
+    def withheld(*devices: str) -> tuple[str, ...] | None:
+        kubelet.show((), [Allocatable(resource="nvidia.com/gpu", device_ids=devices)])
+        node.builder.refresh_allocations()
+        return node.view(gpu(0), gpu(1)).attribution.withheld
+
+    assert withheld("GPU-0", "GPU-1") == ()
+    assert withheld("GPU-0::0", "GPU-0::1") == ("GPU-1",)
+    assert withheld() is None  # no device plugin is registered
+    kubelet.fail("old")
+    assert withheld("GPU-0") is None
 
 
 def test_a_kubelet_that_is_gone_is_believed_for_a_while(node: Node, kubelet: SimKubelet) -> None:

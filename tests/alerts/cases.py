@@ -15,17 +15,21 @@ FINDINGS: Mapping[str, tuple[str, ...]] = {
     "GpuRecoveryAdvised": ("recovery_advised",),
     "GpuFellOffBus": ("gpu_lost",),
     "GpuMissing": ("gpu_missing",),
+    "GpuNotAllocatable": ("gpu_not_allocatable",),
+    "GpuDriverSlow": ("driver_slow",),
     "GpuUnresponsive": ("gpu_unresponsive", "driver_wedged"),
     "GpuXidCritical": ("xid_fatal",),
     "GpuNvswitchFatal": ("sxid_fatal",),
     "GpuXidContained": ("xid_contained",),
+    "GpuXidUnconfirmed": ("xid_unconfirmed", "sxid_unconfirmed"),
     "GpuXidWarning": ("xid_warning", "sxid_warning"),
     "GpuXidApplication": ("xid_application",),
     "GpuXidApplicationRepeated": ("xid_application_repeated",),
     "GpuXidUnknown": ("xid_unknown",),
     "GpuEccUncorrectable": ("ecc_uncorrected",),
     "GpuMemoryUnrepairable": ("row_remap_failure", "memory_unrepairable", "ecc_sram_threshold"),
-    "GpuRepairPending": ("row_remap_pending", "repair_pending", "retired_pages_pending", "mig_pending"),
+    "GpuRepairPending": ("row_remap_pending", "repair_pending", "retired_pages_pending"),
+    "GpuMigChangePending": ("mig_pending",),
     "GpuRetiredPagesHigh": ("retired_pages_limit",),
     "GpuEccCorrectableRateHigh": ("ecc_correctable_rate",),
     "GpuNvlinkDown": ("nvlink_down",),
@@ -44,7 +48,7 @@ GPU = {"gpu": "3", "uuid": "GPU-3"}
 OF_GPU = 'job="gpuwatch",gpu="3",uuid="GPU-3"'
 OF_NODE = 'job="gpuwatch"'
 REMEDIATOR = 'job="gpuwatch-remediator"'
-NODE_CHECKS = ("gpu_missing", "driver_wedged", "sxid_fatal", "sxid_warning", "monitoring_degraded")
+NODE_CHECKS = ("gpu_missing", "driver_wedged", "sxid_fatal", "sxid_warning", "sxid_unconfirmed", "monitoring_degraded")
 
 
 def _finding(check: str) -> str:
@@ -93,6 +97,9 @@ def grows(by: float, born: float = 0, until: int = 10**6) -> Values:
 CAPACITY = 'kube_node_status_capacity{job="kube-state-metrics",resource="nvidia_com_gpu",node="n1",instance="ksm"}'
 MIG_CAPACITY = CAPACITY.replace("nvidia_com_gpu", "nvidia_com_mig_1g_10gb")
 UP = f"up{{{OF_NODE}}}"
+AGENT_SEEN = f"gpuwatch_snapshot_timestamp_seconds{{{OF_NODE}}}"
+GPUS_EXPECTED = f'gpuwatch_gpus{{{OF_NODE},state="expected"}}'
+MODE = f'gpuwatch_remediator_mode{{{REMEDIATOR},mode="observe"}}'
 STARTED = f"process_start_time_seconds{{{OF_NODE}}}"
 RESTARTS = f"gpuwatch_reader_restarts_total{{{OF_NODE}}}"
 REMEDIATOR_UP = f"up{{{REMEDIATOR}}}"
@@ -103,13 +110,26 @@ KMSG_LOST = f"gpuwatch_kmsg_lost_records_total{{{OF_NODE}}}"
 STORE_UP = f"gpuwatch_store_up{{{OF_NODE}}}"
 
 AGENT = [
-    Case("GpuwatchDown", {UP: (1, 0)}, why="a scrape fails"),
-    Case("GpuwatchDown", {UP: (1, None), CAPACITY: (8, 8)}, why="its pod is gone"),
-    Case("GpuwatchDown", {UP: (1, None), MIG_CAPACITY: (7, 7)}, why="its pod is gone, and its GPUs are cut"),
-    Case("GpuwatchDown", {UP: (1, None)}, fires=False, why="the node may have gone as well"),
-    Case("GpuwatchDown", {UP: (1, None), CAPACITY: (8, None)}, fires=False, why="the node has gone as well"),
+    Case("GpuwatchDown", {UP: (1, 0), AGENT_SEEN: (1, None)}, why="a scrape fails"),
+    Case("GpuwatchDown", {UP: (1, None), AGENT_SEEN: (1, None), CAPACITY: (8, 8)}, why="its pod is gone"),
+    Case("GpuwatchDown", {UP: (1, None), AGENT_SEEN: (1, None), MIG_CAPACITY: (7, 7)}, why="its GPUs are cut"),
+    Case(
+        "GpuwatchDown",
+        {UP: (None, 0), UP.replace("{", '{node="n2",'): (1, 1), AGENT_SEEN.replace("{", '{node="n2",'): (1, 1)},
+        why="it has never answered, and others of its job have",
+    ),
+    Case("GpuwatchDown", {UP: (1, None), AGENT_SEEN: (1, None)}, fires=False, why="the node may have gone as well"),
+    Case(
+        "GpuwatchDown",
+        {UP: (1, None), AGENT_SEEN: (1, None), CAPACITY: (8, None)},
+        fires=False,
+        why="the node has gone as well",
+    ),
     Case("GpuwatchDown", {UP: (None, None), CAPACITY: (8, 8)}, fires=False, why="it never was on that node"),
-    Case("GpuwatchDown", {'up{job="other"}': (1, 0)}, fires=False, why="another job"),
+    Case("GpuwatchDown", {UP: (1, 0)}, fires=False, why="a target that never was gpuwatch's"),
+    Case("GpuwatchDown", {REMEDIATOR_UP: (1, 0), MODE: (1, None)}, fires=False, why="the remediator's"),
+    Case("GpuwatchAbsent", {AGENT_SEEN: (1, None), GPUS_EXPECTED: (8, None)}, target={}),
+    Case("GpuwatchAbsent", {AGENT_SEEN: (None, None)}, fires=False, why="it never was on that cluster"),
     Case(
         "GpuwatchNvmlDown",
         {_source("nvml"): (1, None), _source("nvml", "Driver Not Loaded"): (None, 0), _source("kmsg"): (1, 1)},
@@ -141,12 +161,25 @@ AGENT = [
     Case("GpuwatchSourceDown", {_source("kmsg"): (1, 0)}, {"source": "kmsg"}),
     Case("GpuwatchSourceDown", {_source("pci"): (1, 0)}, {"source": "pci"}),
     Case("GpuwatchSourceDown", {_source("nvml"): (1, 0), _source("podresources"): (1, 0)}, fires=False, why="theirs"),
+    Case("GpuwatchSourceDown", {_source("configuration"): (1, 0)}, fires=False, why="of GpuwatchConfigRejected"),
     Case("GpuwatchMonitoringDegraded", {DROPPED: (0, 40)}, why="its page is too long"),
     Case("GpuwatchMonitoringDegraded", {KMSG_LOST: grows(9, until=11)}, linger=59, lasts=2, why="dmesg is flooded"),
     Case("GpuwatchMonitoringDegraded", {KMSG_LOST: grows(0, born=9), DROPPED: (0, 0)}, fires=False, why="born with 9"),
-    Case("GpuwatchRestarting", {STARTED: grows(60, until=16)}, {"job": "gpuwatch"}, delay=3, linger=53, lasts=10),
-    Case("GpuwatchRestarting", {STARTED: grows(60, until=12)}, fires=False, why="an upgrade that took three tries"),
-    Case("GpuwatchRestarting", {STARTED: grows(0, born=1.7e9)}, fires=False, why="born long ago"),
+    Case(
+        "GpuwatchRestarting",
+        {AGENT_SEEN: (1, 1), STARTED: grows(60, until=16)},
+        {"job": "gpuwatch"},
+        delay=3,
+        linger=53,
+        lasts=10,
+    ),
+    Case(
+        "GpuwatchRestarting",
+        {AGENT_SEEN: (1, 1), STARTED: grows(60, until=12)},
+        fires=False,
+        why="an upgrade that took three tries",
+    ),
+    Case("GpuwatchRestarting", {AGENT_SEEN: (1, 1), STARTED: grows(0, born=1.7e9)}, fires=False, why="born long ago"),
     Case("GpuwatchReaderRestarting", {RESTARTS: grows(1, until=16)}, delay=3, linger=53, lasts=10),
     Case("GpuwatchReaderRestarting", {RESTARTS: grows(0, born=7)}, fires=False, why="born with 7"),
     Case("GpuwatchReaderRestarting", {RESTARTS: grows(1, until=11)}, fires=False, why="two restarts"),
@@ -184,7 +217,7 @@ AGENT = [
     ),
     Case(
         "GpuwatchRemediatorDown",
-        {REMEDIATOR_UP: (1, 0), PLANNED: lambda m: None if FAULT <= m < FAULT + 15 else 60.0 * m},
+        {REMEDIATOR_UP: (1, 0), MODE: (1, None), PLANNED: lambda m: None if FAULT <= m < FAULT + 15 else 60.0 * m},
         lasts=15,
     ),
     Case(
@@ -195,14 +228,14 @@ AGENT = [
     ),
     Case(
         "GpuwatchRemediatorDown",
-        {REMEDIATOR_UP: (1, 1), PLANNED: _seconds(FAULT, 35)},
+        {REMEDIATOR_UP: (1, 1), MODE: (1, 1), PLANNED: _seconds(FAULT, 35)},
         delay=5,
         lasts=25,
         why="no plans",
     ),
     Case(
         "GpuwatchRemediatorDown",
-        {REMEDIATOR_UP: lambda m: 1 if m >= FAULT else None, PLANNED: lambda m: 60.0 * m if m >= 25 else None},
+        {MODE: lambda m: 1 if m >= FAULT else None, PLANNED: lambda m: 60.0 * m if m >= 25 else None},
         lasts=15,
         why="it never made a plan",
     ),
@@ -360,10 +393,11 @@ def _blocked(reason: str) -> str:
 
 
 QUARANTINED = f"gpuwatch_remediator_quarantined{{{REMEDIATOR}}}"
-WAITING = ("mode", "hold", "rate", "maintenance", "opt_out", "acknowledged", "foreign")
+WAITING = ("mode", "hold", "rate", "maintenance", "opt_out", "acknowledged", "foreign", "unconfirmed", "repair")
 """Reasons of the remediator to wait that nobody has to do anything about."""
 STUCK = (
     "budget", "budget_unreadable", "identity", "stale", "permission", "api", "pdb", "protected", "deadline", "held",
+    "validation",
 )  # fmt: skip
 """Those a person has to look at."""
 DAY = 24 * 60
@@ -383,7 +417,9 @@ WIDESPREAD = {"fault": "GpuXidCritical"}
 
 def _sick(nodes: int, of: int, why: str = "", fault: str = "GpuXidCritical") -> Case:
     """So many nodes of a fleet have the same alert."""
-    up: dict[str, Values] = {f'up{{{OF_NODE},node="n{n}",instance="n{n}"}}': (1, 1) for n in range(of)}
+    up: dict[str, Values] = {
+        f'gpuwatch_snapshot_timestamp_seconds{{{OF_NODE},node="n{n}",instance="n{n}"}}': (1, 1) for n in range(of)
+    }
     there = {name.replace("GpuXidCritical", fault): (None, 1) for name in SICK[:nodes]}
     return Case("GpuFaultWidespread", {**up, **there}, WIDESPREAD, lasts=20, fires=not why, why=why, target={})
 

@@ -7,12 +7,16 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-import yaml
+
+from alerts import inhibition
+from gpuwatch.health.causes import CAUSES
+from tests import fast_yaml
+from tests.alerts.cases import FINDINGS, NODE_CHECKS
 
 ALERTS = Path(__file__).parent.parent.parent / "alerts"
 EXAMPLE = ALERTS / "alertmanager.example.yaml"
-CONFIG = yaml.safe_load(EXAMPLE.read_text())
-FILES = [yaml.safe_load((ALERTS / name).read_text()) for name in ("gpuwatch.rules.yaml", "dcgm.rules.yaml")]
+CONFIG = fast_yaml.load(EXAMPLE.read_text())
+FILES = [fast_yaml.load((ALERTS / name).read_text()) for name in ("gpuwatch.rules.yaml", "dcgm.rules.yaml")]
 RULE = {rule["alert"]: rule for file in FILES for each in file["groups"] for rule in each["rules"] if "alert" in rule}
 MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"(.*)"')
 RECEIVERS = {"critical": "gpu-pager", "warning": "gpu-tickets", "info": "gpu-chat"}
@@ -22,22 +26,31 @@ def amtool(*words):
     return subprocess.run(["amtool", *words], capture_output=True, text=True, check=False)
 
 
-def labels(alert, gpu=""):
-    """What the alert carries, of node n1 and of a GPU or of none."""
+def labels(alert, gpu="", check=None):
+    """What the alert carries, of node n1 and of a GPU or of none, about its first check unless `check` says which."""
     own = {"gpu": gpu, "UUID" if alert.startswith("Dcgm") else "uuid": gpu and f"GPU-{gpu}"}
+    if alert in FINDINGS and alert != inhibition.WITHOUT_CHECK:
+        fitting = [name for name in FINDINGS[alert] if (name in NODE_CHECKS) == (not gpu)]
+        own["check"] = check or (fitting or FINDINGS[alert])[0]
     return {"alertname": alert, "node": "n1", "instance": "n1", **own, **RULE[alert]["labels"]}
 
 
 def matches(matchers, found):
     """As Alertmanager matches: a missing label is an empty one, expressions are anchored."""
-    tests = {
-        "=": lambda value, pattern: value == pattern,
-        "!=": lambda value, pattern: value != pattern,
-        "=~": lambda value, pattern: re.fullmatch(pattern, value) is not None,
-        "!~": lambda value, pattern: re.fullmatch(pattern, value) is None,
-    }
-    parts = [MATCHER.fullmatch(matcher).groups() for matcher in matchers]
-    return all(tests[how](found.get(name, ""), pattern) for name, how, pattern in parts)
+    return all(HOW[how](found.get(name, ""), pattern) for name, how, pattern in map(_parts, matchers))
+
+
+HOW = {
+    "=": lambda value, pattern: value == pattern,
+    "!=": lambda value, pattern: value != pattern,
+    "=~": lambda value, pattern: re.fullmatch(pattern, value) is not None,
+    "!~": lambda value, pattern: re.fullmatch(pattern, value) is None,
+}
+
+
+@cache
+def _parts(matcher):
+    return MATCHER.fullmatch(matcher).groups()
 
 
 def holds_back(source, target):
@@ -50,7 +63,14 @@ def holds_back(source, target):
     )
 
 
-EVERY = [labels(alert, gpu) for alert in RULE if alert != "GpuFaultWidespread" for gpu in ("", "3")]
+EVERY = [
+    labels(alert, gpu, check)
+    for alert in RULE
+    if alert != "GpuFaultWidespread"
+    for check in FINDINGS.get(alert, (None,))
+    for gpu in ("", "3")
+    if check is None or (check in NODE_CHECKS) == (not gpu)
+]
 FAULTS = sorted(set(re.search(r'alertname=~"([^"]+)"', RULE["GpuFaultWidespread"]["expr"])[1].split("|")))
 WIDESPREAD = [{"alertname": "GpuFaultWidespread", "fault": fault} for fault in FAULTS]
 """It has no node, and a label that says which alert so many nodes have."""
@@ -137,6 +157,7 @@ def test_inhibition_names_alerts_that_exist():
         "UUID",
         "reason",
         "fault",
+        "check",
     }
 
 
@@ -147,6 +168,16 @@ def test_each_rule_of_inhibition_holds_something_back():
         targets = [found for found in blocked if matches(rule["target_matchers"], found)]
         assert sources, rule
         assert targets, rule
+
+
+def test_what_follows_from_a_finding_is_held_back_as_the_table_of_causes_has_it():
+    assert EXAMPLE.read_text() == inhibition.example(EXAMPLE.read_text()), "run `make generate`"
+    alert_of = {check: alert for alert, checks in FINDINGS.items() for check in checks}
+    for cause in CAUSES:
+        for source, target in itertools.product(cause.checks, cause.effects):
+            found = [labels(alert_of[check], "" if check in NODE_CHECKS else "3", check) for check in (source, target)]
+            milder = found[0]["severity"] != "critical" and found[1]["severity"] == "critical"
+            assert source == target or target in cause.checks or milder or holds_back(*found), (source, target)
 
 
 def test_no_two_alerts_hold_each_other_back():
@@ -160,6 +191,9 @@ def test_what_is_critical_is_only_held_back_by_something_critical():
 def test_other_nodes_and_other_gpus_are_never_silenced():
     """Equal labels keep a rule to one node; rules about one GPU have `gpu` among them."""
     for source, target in pairs():
+        if source["alertname"] == "GpuwatchAbsent":  # of all nodes of a cluster
+            assert not holds_back({**source, "cluster": "a"}, {**target, "cluster": "b"})
+            continue
         assert not holds_back(source, {**target, "node": "n2", "instance": "n2"})
         assert not holds_back({**source, "node": ""}, {**target, "node": "", "instance": "10.0.0.2:9400"})
         assert not holds_back({**source, "cluster": "a"}, {**target, "cluster": "b"})

@@ -9,7 +9,8 @@ from tests.promql import families, is_known, recorded
 
 ROOT = Path(__file__).parent.parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
-NATIVE = re.compile(r"(?:[a-z]+:)?\bgpuwatch_[a-z0-9_]*(?::[a-z0-9_]+)?\*?")
+NATIVE = re.compile(r"(?:[a-z]+:)?\bgpuwatch_(?!agent-)[a-z0-9_]*(?::[a-z0-9_]+)?\*?")
+"""But the wheel's file name: gpuwatch_agent-0.1.0-py3-none-any.whl."""
 DCGM = re.compile(r"\bDCGM_(?:FI|EXP)_[A-Z0-9_]+\*?")
 TABLE = set(DCGM.findall((ROOT / "docs/metrics.md").read_text()))
 """DCGM's names in the page that is generated from the profiles."""

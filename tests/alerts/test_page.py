@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-import yaml
-
 from alerts.page import EXAMPLE, RULES, page
+from tests import fast_yaml
 
 COMMITTED = Path(__file__).parent.parent.parent / "docs" / "alerts.md"
 
@@ -14,12 +13,12 @@ def test_the_committed_page_is_up_to_date():
 
 
 def test_each_alert_has_a_row_and_each_rule_of_inhibition_too():
-    rules = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+    rules = [rule for group in fast_yaml.load(RULES.read_text())["groups"] for rule in group["rules"]]
     lines = page().splitlines()
     for rule in rules:
         beginning = f"| [{rule['alert']}](" if "alert" in rule else f"- `{rule['record']}`"
         assert len([line for line in lines if line.startswith(beginning)]) == 1
-    inhibition = yaml.safe_load(EXAMPLE.read_text())["inhibit_rules"]
+    inhibition = fast_yaml.load(EXAMPLE.read_text())["inhibit_rules"]
     assert len([line for line in lines if line.endswith((" | cluster |", " | node |", " | node and GPU |"))]) == len(
         inhibition
     )

@@ -87,7 +87,7 @@ class Scraper:
         self._address = (parts.hostname or "", parts.port or 80)
         lines = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
         target = parts.path + (f"?{parts.query}" if parts.query else "")
-        self._request = f"GET {target} HTTP/1.1\r\nHost: x\r\n{lines}\r\n".encode()
+        self._request = f"GET {target} HTTP/1.1\r\nHost: localhost\r\n{lines}\r\n".encode()
         self._connection: socket.socket | None = None
 
     def scrape(self) -> Scrape:

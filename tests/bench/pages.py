@@ -4,7 +4,9 @@ import itertools
 import sys
 import threading
 import time
+from collections.abc import Generator
 
+import msgspec
 from prometheus_client import CollectorRegistry, start_http_server
 
 from gpuwatch.agent.pages import routes
@@ -12,6 +14,7 @@ from gpuwatch.config import MetricsConfig
 from gpuwatch.http.server import HttpServer
 from gpuwatch.metrics.native import collect
 from gpuwatch.metrics.page_cache import PageCache
+from gpuwatch.model.event import EventQuery
 from gpuwatch.model.view import Events, View
 from tests.bench.bench_exposition import CONFIG, Peer
 from tests.model.view_factory import full_view
@@ -41,8 +44,11 @@ class Stage:
     def view(self) -> View | None:
         return None
 
-    def events(self) -> Events:
-        return Events()
+    def wedged(self) -> str | None:
+        return None
+
+    def events_json(self, _: EventQuery) -> Generator[bytes]:
+        yield msgspec.json.encode(Events())
 
 
 def serve_gpuwatch(port: int, alternating: "itertools.cycle[View]") -> None:

@@ -121,7 +121,9 @@ def agent(place: Path, world: World) -> Iterator[tuple[int, str]]:
     port = free_port()
     launch = Launch(
         config=Config(
-            agent=AgentConfig(listen=f"127.0.0.1:{port}", socket=str(place / "agent.sock"), interval=INTERVAL),
+            agent=AgentConfig(
+                listen=f"127.0.0.1:{port}", socket=str(place / "agent.sock"), interval=INTERVAL, api="open"
+            ),
             metrics=MetricsConfig(profiles=("native", "dcgm-4.8"), processes=True),
             sources=world.sources,
         ),

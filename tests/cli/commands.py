@@ -11,8 +11,9 @@ from click.testing import CliRunner, Result
 
 from gpuwatch.cli.main import cli
 from gpuwatch.http.server import HttpServer, Request, Response
-from gpuwatch.model.recommendation import Recommendations
+from gpuwatch.model.recent import Recent
 from gpuwatch.model.view import Events, View
+from gpuwatch.rightsizing.model.recommendation import Recommendations
 from tests.cli.processes import OURS
 
 JSON = "application/json"
@@ -26,6 +27,7 @@ def serving(
     advice: Recommendations | None = None,
     refusal: str = "",
     followed: list[Request] | None = None,
+    recent: Recent | None = None,
 ):
     """Path of the socket of an agent that knows `view`; None: it has none yet. `refusal`: why it has no advice;
     `followed` gets every request for events.
@@ -43,6 +45,7 @@ def serving(
             Response(content_type=JSON, body=body) if view else Response(status=503, body=b"no view")
         ),
         "/api/v1/events": tell,
+        "/api/v1/recent": lambda _: Response(content_type=JSON, body=msgspec.json.encode(recent or Recent())),
         "/api/v1/recommendations": lambda _: (
             Response(content_type=JSON, body=msgspec.json.encode(advice))
             if advice
@@ -79,9 +82,10 @@ def ask(
     events: Events | None = None,
     env: dict[str, str] | None = None,
     advice: Recommendations | None = None,
+    recent: Recent | None = None,
 ) -> Result:
     """One command line that asks an agent with this View."""
-    with serving(view, events, advice=advice) as path:
+    with serving(view, events, advice=advice, recent=recent) as path:
         return run("--source", f"agent:{path}", *args, env=env)
 
 

@@ -3,10 +3,10 @@
 import json
 
 import pytest
-import yaml
 
 from gpuwatch.cli.console.effective_config import OVERRIDES
 from gpuwatch.config import Config
+from tests import fast_yaml
 from tests.cli.commands import run
 
 
@@ -59,7 +59,7 @@ def test_several_profiles_may_be_given():
 def test_what_is_shown_as_yaml_can_be_used(file, tmp_path):
     saved = tmp_path / "saved.yaml"
     saved.write_text(run("--config", str(file), "config", "show", "-o", "yaml").stdout)
-    assert yaml.safe_load(saved.read_text())["agent"]["interval"] == 5.0
+    assert fast_yaml.load(saved.read_text())["agent"]["interval"] == 5.0
     assert run("config", "check", str(saved)).exit_code == 0
 
 
@@ -78,7 +78,7 @@ def test_every_override_is_a_setting():
         ("metrics: {profiles: [dcgm]}", "use native, dcgm-4.8, dcgm-4.9"),
         ("metrics: {workload_labels: some}", "use info, inline"),
         ("- a list", "not a mapping"),
-        ("a: [", "is not YAML"),
+        ("a: [", "line 2; while parsing"),
     ],
 )
 def test_a_wrong_file_is_2_with_the_reason(tmp_path, text, said):

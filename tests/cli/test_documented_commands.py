@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 import pytest
-import yaml
 
 from gpuwatch.cli.main import cli
+from tests import fast_yaml
 
 ROOT = Path(__file__).parent.parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -54,7 +54,7 @@ def documented() -> list[tuple[str, str]]:
         for path in DOCUMENTS
         for line in commands(path.read_text(), IN_HELP if path.name == "cli.md" else IN_BLOCK)
     ]
-    rules = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+    rules = [rule for group in fast_yaml.load(RULES.read_text())["groups"] for rule in group["rules"]]
     found += [(rule["alert"], line) for rule in rules if "alert" in rule for line in commands(described(rule))]
     return list(dict.fromkeys(found))
 

@@ -44,7 +44,9 @@ def test_a_monitor_that_cannot_look_is_unknown_to_other_monitors():
     assert run("--source", "agent:/nowhere.sock", "status", "--npd").exit_code == 2
 
 
-@pytest.mark.parametrize("command", [("status",), ("get", "gpus"), ("describe", "gpu", "0"), ("metrics",), ("events",)])
+@pytest.mark.parametrize(
+    "command", [("status",), ("get", "gpus"), ("describe", "gpu", "0"), ("why",), ("metrics",), ("events",)]
+)
 def test_no_driver_is_5_and_points_to_the_simulator(command):
     ended = run(*NO_DRIVER, *command)
     assert ended.exit_code == 5

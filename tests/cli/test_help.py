@@ -13,6 +13,7 @@ from gpuwatch.cli.console.lazy import LazyGroup
 from gpuwatch.cli.main import cli
 from tests.cli.commands import run
 from tests.cli.help_page import markdown
+from tests.seeds import a_third
 
 DOCS = Path(__file__).parent.parent.parent / "docs" / "cli.md"
 
@@ -53,10 +54,13 @@ def test_help_loads_click_and_nothing_else_from_outside_the_standard_library():
 def test_help_loads_no_more_of_gpuwatch_than_the_command_line_itself():
     ours = {name for name in loaded_by("--help") if name.startswith("gpuwatch.")}
     assert {name.split(".")[1] for name in ours} == {"cli", "model"}
-    assert {name for name in ours if name.startswith("gpuwatch.model.")} == {"gpuwatch.model.errors"}
+    assert {name for name in ours if name.startswith("gpuwatch.model.")} == {
+        "gpuwatch.model.errors",
+        "gpuwatch.model.text",
+    }
 
 
-@pytest.mark.parametrize("args", [(name, "--help") for name in cli.entries], ids=" ".join)
+@pytest.mark.parametrize("args", a_third((name, "--help") for name in cli.entries), ids=" ".join)
 def test_help_of_a_command_loads_neither_rich_nor_a_driver(args):
     assert not {"rich", "grpc", "pynvml", "prometheus_client"} & loaded_by(*args)
 
@@ -80,12 +84,30 @@ def test_a_table_row_says_what_its_command_says(path, command, ctx):
 
 
 @pytest.mark.parametrize(("path", "command", "ctx"), TREE, ids=[path for path, _, _ in TREE])
-def test_every_option_has_a_variable_and_shows_it(path, command, ctx):
+def test_every_option_has_a_variable_as_the_end_of_its_help_says_or_shows_it(path, command, ctx):
+    ends = re.findall(r"^  Each option is also a variable: GPUWATCH_\w+ for --", command.get_help(ctx), re.MULTILINE)
     for param in command.get_params(ctx):
-        if isinstance(param, click.Option) and not {"--help", "--version"} & set(param.opts):
+        if isinstance(param, click.Option) and not param.hidden and not {"--help", "--version"} & set(param.opts):
             shown = re.search(r"env var: ([^;\]]+)", param.get_help_record(ctx)[1])
-            assert shown, param.name
-            assert all(name.startswith("GPUWATCH_") for name in shown[1].split(", "))
+            names = shown[1].split(", ") if shown else [variable(path, max(param.opts, key=len))]
+            assert shown or ends
+            assert all(name.startswith("GPUWATCH_") for name in names)
+            for name in names:
+                assert param.resolve_envvar_value(ctx) is None
+                with pytest.MonkeyPatch.context() as patched:
+                    patched.setenv(name, "something")
+                    assert param.resolve_envvar_value(ctx) == "something", name
+
+
+def variable(path, option):
+    return f"{path}_{option.lstrip('-')}".upper().replace(" ", "_").replace("-", "_")
+
+
+@pytest.mark.parametrize(("path", "command", "ctx"), TREE, ids=[path for path, _, _ in TREE])
+def test_help_fits_a_screen(path, command, ctx):
+    """Of the program itself: a line for each of its commands besides."""
+    more = len(command.list_commands(ctx)) if isinstance(command, click.Group) else 0
+    assert len(command.get_help(ctx).splitlines()) <= 40 + more
 
 
 def test_the_page_is_as_the_program_says():

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote, urlsplit
 
-import yaml
+from tests import fast_yaml
 
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -125,7 +125,7 @@ def without_messages(answer: Answer) -> Answer:
 
 def credentials(kubeconfig: Path) -> tuple[ssl.SSLContext, dict[str, str]]:
     """The trust and the identity that a kubeconfig with one cluster and one user of files or a token gives."""
-    said = yaml.safe_load(kubeconfig.read_text())
+    said = fast_yaml.load(kubeconfig.read_text())
     cluster, user = said["clusters"][0]["cluster"], said["users"][0]["user"]
     context = ssl.create_default_context(cafile=cluster["certificate-authority"])
     if "client-certificate" in user:

@@ -17,6 +17,12 @@ from tests.cluster.simulated import Simulated
 
 HERE = Path(__file__).parent
 
+DEVICE_TAINTS = (
+    "--feature-gates=DRADeviceTaints=true,DRADeviceTaintRules=true",
+    "--runtime-config=resource.k8s.io/v1beta2=true",
+)
+"""Options with which kube-apiserver 1.36 serves DeviceTaintRules."""
+
 
 class Planes:
     """The control planes of this process: started when first asked for, stopped after the last test that may ask.
@@ -28,10 +34,10 @@ class Planes:
         self._running = contextlib.ExitStack()
         self._found: dict[str, ControlPlane] = {}
 
-    def get(self, name: str, tmp_path_factory: pytest.TempPathFactory) -> ControlPlane:
-        """That of a name."""
+    def get(self, name: str, tmp_path_factory: pytest.TempPathFactory, options: tuple[str, ...] = ()) -> ControlPlane:
+        """That of a name; `options`: further ones of its kube-apiserver."""
         if name not in self._found:
-            plane = ControlPlane(tmp_path_factory.mktemp(name), binaries())
+            plane = ControlPlane(tmp_path_factory.mktemp(name), binaries(), options)
             self._found[name] = self._running.enter_context(plane)
         return self._found[name]
 
@@ -91,7 +97,7 @@ def control_plane(tmp_path_factory) -> ControlPlane:
 @pytest.fixture(scope="module")
 def fresh(tmp_path_factory) -> Installing:
     """The administrator of another API server, in which nothing is installed: a test takes away what it installs."""
-    return Installing(PLANES.get("fresh", tmp_path_factory)).prepare()
+    return Installing(PLANES.get("fresh", tmp_path_factory, DEVICE_TAINTS)).prepare()
 
 
 @pytest.fixture

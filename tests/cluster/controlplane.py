@@ -28,11 +28,11 @@ ISSUER = "https://kubernetes.default.svc"
 class ControlPlane:
     """Runs between `start()` and `stop()`, or as a context manager. Fits tests.cluster.api.ApiServer."""
 
-    def __init__(self, directory: Path, binaries: Binaries) -> None:
+    def __init__(self, directory: Path, binaries: Binaries, options: tuple[str, ...] = ()) -> None:
         self.directory = directory
         self.url = ""
         self.ca_file = directory / "ca.pem"
-        self._binaries = binaries
+        self._binaries, self._options = binaries, options
         self._store = 0  # the port of etcd
         self._ca = trustme.CA()
         self._running = contextlib.ExitStack()
@@ -158,4 +158,5 @@ class ControlPlane:
             "--disable-admission-plugins=ServiceAccount",  # nobody makes the default account that it asks for
             "--service-cluster-ip-range=10.0.0.0/24",
             "--endpoint-reconciler-type=none",
+            *self._options,
         ]

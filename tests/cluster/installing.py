@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from tests.cluster.api import Api
 from tests.cluster.controlplane import ControlPlane
+from tests.cluster.manifests import POLICY, manifests, renamed
 from tests.deploy.kubectl import Kubectl
 from tests.deploy.rendering import DEPLOY, OVERLAYS, Manifest, built, kustomization, pod
 from tests.deploy.schemas import CRDS
@@ -23,11 +24,17 @@ class Installing:
         self.kubectl = Kubectl(plane.kubeconfig())
 
     def prepare(self) -> Self:
-        """The kinds of the Prometheus Operator, and the runtime class of NVIDIA's toolkit."""
+        """The kinds of the Prometheus Operator, the runtime class of NVIDIA's toolkit, and policies for nobody.
+
+        A kube-apiserver ends its watch of a kind when the last binding with such parameters is deleted, and begins no
+        other one (test_reinstall.py). Those for nobody stay, so that every installation is like the first one.
+        """
         for crd in CRDS.glob("*.yaml"):
             self.kubectl("apply", "-f", crd)
         self.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
         self.kubectl("apply", "-f", "-", stdin=json.dumps(NVIDIA))
+        policies = [each for each in renamed(manifests(), "nobody") if each["kind"].startswith(POLICY)]
+        self.kubectl("apply", "-f", "-", stdin="\n---\n".join(json.dumps(each) for each in policies))
         return self
 
     def folder(self, place: Path, *chosen: str, **more: Any) -> Path:

@@ -49,21 +49,29 @@ def asked(api: Api, user: str, namespace: str = NAMESPACE) -> set[Right]:
 
 def served(api: Api) -> Iterator[tuple[str, str, str]]:
     """Group, resource and verb."""
-    groups = {"": "/api/v1"}
+    for (group, resource), (_, verbs) in _resources(api).items():
+        yield from ((group, resource, verb) for verb in verbs)
+
+
+def _resources(api: Api) -> dict[tuple[str, str], tuple[str, tuple[str, ...]]]:
+    """(group, resource) -> its path without its name, its verbs: in the preferred version, or in one that has it."""
+    paths = [("", "/api/v1")]
     for group in api.request("GET", "/apis").body["groups"]:
-        groups[group["name"]] = f"/apis/{group['preferredVersion']['groupVersion']}"
-    for group, path in groups.items():
+        versions = sorted(group["versions"], key=lambda each: each != group["preferredVersion"])
+        paths += [(group["name"], f"/apis/{each['groupVersion']}") for each in versions]
+    found: dict[tuple[str, str], tuple[str, tuple[str, ...]]] = {}
+    for name, path in paths:
         for resource in api.request("GET", path).body["resources"]:
-            yield from ((group, resource["name"], verb) for verb in resource["verbs"])
+            found.setdefault((name, resource["name"]), (path, tuple(resource["verbs"])))
+    return found
 
 
 def objects(api: Api) -> set[Right]:
     """Every object there is: its namespace, its resource, its name."""
     found = set()
-    for group, resource, verb in served(api):
-        if verb == "list" and resource not in ("events", "componentstatuses"):
-            version = f"/apis/{group}/{preferred(api, group)}" if group else "/api/v1"
-            items = _items(api, f"{version}/{resource}")
+    for (_, resource), (path, verbs) in _resources(api).items():
+        if "list" in verbs and resource not in ("events", "componentstatuses"):
+            items = _items(api, f"{path}/{resource}")
             found |= {(each["metadata"].get("namespace", ""), resource, each["metadata"]["name"]) for each in items}
     return found
 
@@ -73,12 +81,6 @@ def _items(api: Api, path: str) -> list[dict[str, Any]]:
     answer: Answer = until(lambda: (got := api.request("GET", path)).status == 200 and got, path)
     found: list[dict[str, Any]] = answer.body["items"]
     return found
-
-
-def preferred(api: Api, group: str) -> str:
-    """The version of a group that the server prefers."""
-    version: str = api.request("GET", f"/apis/{group}").body["preferredVersion"]["version"]
-    return version
 
 
 def full_name(group: str, resource: str) -> str:

@@ -13,6 +13,7 @@ from tests.remediation.model.remediating import NAMESPACE, NODE, Bench, fatal, s
 
 OWN_POD = f"gpuwatch-{NODE}"
 VICTIM = "train-0"
+GPU_CONTAINER = {"name": "main", "image": "none", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
 OWN_PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 REBOOT = "gpuwatch.io/reboot-requested"
 
@@ -34,8 +35,7 @@ def set_up(api: Api, account: str) -> dict[str, Any]:
     make_node(api, NODE, f"boot-of-{NODE}", f"machine-of-{NODE}")
     labels = {"nvidia.com/gpu.present": "true"}
     assert api.request("PATCH", f"{NODES}/{NODE}", {"metadata": {"labels": labels}}, MERGE).status == 200
-    gpu = {"name": "main", "image": "none", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
-    pod_on(api, PODS, VICTIM, NODE, containers=[gpu])
+    pod_on(api, PODS, VICTIM, NODE, containers=[GPU_CONTAINER])
     return pod_on(api, OWN_PODS, OWN_POD, NODE, serviceAccountName=account, tolerations=[{"operator": "Exists"}])
 
 

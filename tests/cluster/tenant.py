@@ -1,13 +1,19 @@
 """A remediator's service account on a real API server, and whatever it may ask there, allowed or not."""
 
 import random
+import time
 from typing import Any
 
 from gpuwatch.kube.objects import TAINT
+from gpuwatch.remediation.model import QUARANTINED
+from gpuwatch.remediation.service.node_writer import LABELS
 from tests.cluster.api import EVENTS, MERGE, NODES, PODS, STRATEGIC, Answer, Api
-from tests.cluster.remediating import BUDGETS, make_node
-from tests.cluster.story import OWN_PODS, pod_on
+from tests.cluster.remediating import BUDGETS, OTHER, make_node
+from tests.cluster.story import GPU_CONTAINER, OWN_PODS, pod_on
 from tests.remediation.model.remediating import NAMESPACE
+
+CACHE_SECONDS = 120.0
+"""How long a busy API server's cache may lag behind its store."""
 
 OURS = {"key": TAINT, "value": "gpu_lost", "effect": "NoSchedule"}
 
@@ -18,13 +24,25 @@ class Tenant:
     def __init__(self, api: Api, account: str) -> None:
         self.api, self.account = api, account
         self.node, self.other = f"{account}-own", f"{account}-other"
-        self.pod, self.slot = f"{account}-victim", f"gpuwatch-slot-{random.randrange(10**6)}"
+        self.pod, self.foreign_pod, self.pod_without_gpu = (
+            f"{account}-{each}" for each in ("gpu", "foreign", "no-gpu")
+        )
+        self.slot = f"gpuwatch-slot-{random.randrange(10**6)}"
         for node in (self.node, self.other):
             make_node(api, node, f"boot-of-{node}")
-        pod_on(api, PODS, self.pod, self.other)
+        pod_on(api, PODS, self.pod, self.node, containers=[GPU_CONTAINER])
+        pod_on(api, PODS, self.foreign_pod, self.other, containers=[GPU_CONTAINER])
+        pod_on(api, PODS, self.pod_without_gpu, self.node)
         mine = pod_on(api, OWN_PODS, account, self.node, serviceAccountName=account)
         issue = api.server.service_account_token
         self.token, self.unbound = issue(NAMESPACE, account, mine), issue(NAMESPACE, account)
+
+    def remove(self) -> None:
+        """All objects that it was made of."""
+        own = f"{OWN_PODS}/{self.account}"
+        pods = (f"{PODS}/{each}" for each in (self.pod, self.foreign_pod, self.pod_without_gpu))
+        for path in (own, *pods, *(f"{NODES}/{each}" for each in (self.node, self.other))):
+            self.api.request("DELETE", f"{path}?gracePeriodSeconds=0")
 
     def asks(self, method: str, path: str, body: Any = None, form: str | None = None, *, bound: bool = True) -> Answer:
         """One request with the pod's token, or with one that names no pod and so no node."""
@@ -46,13 +64,11 @@ class Tenant:
         entry = {"type": kind, "status": "False", "reason": "Test"}
         return self.patch({"status": {"conditions": [entry]}}, node=node, status=True)
 
-    def creates_slot(self, holder: str, name: str = "", *, bound: bool = True) -> Answer:
-        spec = {"holderIdentity": holder, "leaseDurationSeconds": 900}
-        return self.asks("POST", BUDGETS, {"metadata": {"name": name or self.slot}, "spec": spec}, bound=bound)
+    def creates_slot(self, holder: str, name: str = "", *, bound: bool = True, labels: Any = LABELS) -> Answer:
+        return self.asks("POST", BUDGETS, slot(name or self.slot, holder, labels), bound=bound)
 
     def frees_slot_of(self, holder: str) -> Answer:
-        body = {"metadata": {"name": self.slot}, "spec": {"holderIdentity": holder, "leaseDurationSeconds": 900}}
-        assert self.api.request("POST", BUDGETS, body).status == 201
+        assert self.api.request("POST", BUDGETS, slot(self.slot, holder)).status == 201
         return self.asks("PATCH", f"{BUDGETS}/{self.slot}", {"spec": {"holderIdentity": None}}, MERGE)
 
     def tells(self, about: str, by: str, *, bound: bool = True) -> Answer:
@@ -60,8 +76,42 @@ class Tenant:
         event = {"metadata": {"generateName": "e-"}, "involvedObject": involved, "reason": "Test"}
         return self.asks("POST", EVENTS, {**event, "reportingInstance": by}, bound=bound)
 
-    def evicts(self, *, bound: bool = True, **options: Any) -> Answer:
-        uid = self.api.request("GET", f"{PODS}/{self.pod}").body["metadata"]["uid"]
-        told = {"deleteOptions": {"preconditions": {"uid": uid}, **options}}
-        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": self.pod}, **told}
-        return self.asks("POST", f"{PODS}/{self.pod}/eviction", body, bound=bound)
+    def takes_second_slot(self) -> Answer:
+        """Beside one that it holds."""
+        assert self.api.request("POST", BUDGETS, slot(f"{self.slot}0", self.node)).status == 201
+        return self._refused_or_not("POST", BUDGETS, slot(self.slot, self.node))
+
+    def takes_slot_of_quarantined(self) -> Answer:
+        marked = {"metadata": {"labels": {QUARANTINED: "true"}}, "spec": {"taints": [OTHER, OURS]}}
+        assert self.api.request("PATCH", f"{NODES}/{self.other}", marked, MERGE).status == 200
+        assert self.api.request("POST", BUDGETS, slot(self.slot, self.other)).status == 201
+        answer = self._refused_or_not("PATCH", f"{BUDGETS}/{self.slot}", {"spec": {"holderIdentity": self.node}})
+        healthy = {"metadata": {"labels": {QUARANTINED: None}}, "spec": {"taints": [OTHER]}}
+        assert self.api.request("PATCH", f"{NODES}/{self.other}", healthy, MERGE).status == 200
+        return answer
+
+    def _refused_or_not(self, method: str, path: str, body: Any) -> Answer:
+        """Policies look into the server's cache, which learns of the preparations after a while."""
+        until = time.monotonic() + CACHE_SECONDS
+        while True:
+            answer = self.asks(method, f"{path}?dryRun=All", body, MERGE if method == "PATCH" else None)
+            if answer.status == 403 or time.monotonic() > until:
+                return answer
+            time.sleep(0.1)
+
+    def evicts(self, pod: str = "", *, bound: bool = True, labels: Any = LABELS, **options: Any) -> Answer:
+        path = f"{PODS}/{pod or self.pod}"
+        uid = self.api.request("GET", path).body["metadata"]["uid"]
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod or self.pod, "labels": labels},
+            "deleteOptions": {"dryRun": ["All"], "preconditions": {"uid": uid}, **options},
+        }
+        return self.asks("POST", f"{path}/eviction", body, bound=bound)
+
+
+def slot(name: str, holder: str | None, labels: Any = LABELS) -> dict[str, Any]:
+    """A Lease of the budget."""
+    metadata = {"name": name, "labels": labels}
+    return {"metadata": metadata, "spec": {"holderIdentity": holder, "leaseDurationSeconds": 900}}

@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
-from tests.cluster.binaries import NAMES, NoBinaries, find, get, go_version, home, numbers, pinned
+from tests.cluster.binaries import MODULE, NAMES, find, get
 from tests.e2e.processes import running
+from tests.gobuild import NoBinaries, go_version, numbers
 from tests.waiting import until
 
 # A Go that says how often it was asked to build, and takes its time
@@ -66,10 +67,10 @@ def test_they_are_built_once(go):
     log = go()
     assert find() is None
     built = get()
-    assert built == tuple(home() / name for name in NAMES)
+    assert built == tuple(MODULE.home() / name for name in NAMES)
     assert find() == get() == built
     assert log.read_text() == "\n"
-    assert sorted(entry.name for entry in home().parent.iterdir()) == [home().name, "kubernetes.lock"]
+    assert sorted(entry.name for entry in MODULE.home().parent.iterdir()) == [MODULE.home().name, f"{MODULE.name}.lock"]
 
 
 def test_two_who_want_them_at_once_build_them_once(go):
@@ -80,7 +81,7 @@ def test_two_who_want_them_at_once_build_them_once(go):
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other,
     ):
         said = [process.communicate()[0].splitlines() for process in (one, other)]
-    assert said == [[str(home() / name) for name in NAMES]] * 2
+    assert said == [[str(MODULE.home() / name) for name in NAMES]] * 2
     assert log.read_text() == "\n"
 
 
@@ -104,17 +105,17 @@ def test_a_build_that_was_killed_is_begun_again(go, tmp_path):
 
 
 def test_half_of_them_are_none(go):
-    home().mkdir(parents=True)
-    (home() / "etcd").touch(mode=0o755)
+    MODULE.home().mkdir(parents=True)
+    (MODULE.home() / "etcd").touch(mode=0o755)
     assert find() is None
     go()
     assert get() == find() is not None
 
 
 def test_an_old_go_is_known_by_its_version(go):
-    for version, enough in (("1.2.3", False), (pinned("go"), True), ("99.0.0", True)):
+    for version, enough in (("1.2.3", False), (MODULE.pinned("go"), True), ("99.0.0", True)):
         go(version=version)
-        assert (go_version(shutil.which("go")) >= numbers(pinned("go"))) is enough
+        assert (go_version(shutil.which("go")) >= numbers(MODULE.pinned("go"))) is enough
 
 
 @pytest.mark.slow  # makes a virtual environment; the test above holds which Go is too old

@@ -9,10 +9,12 @@ from deploy.helm.generate import CHART
 from tests.cluster.api import MERGE, NODES, Api
 from tests.deploy.charts import OPERATOR, case, is_test, rendered, run, warnings
 from tests.deploy.kubectl import Kubectl
-from tests.deploy.schemas import CRDS
 from tests.waiting import until
 
-pytestmark = pytest.mark.cluster
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.slow,
+]  # quick: the rendered chart is compared with the manifests in tests/deploy
 
 EVERYTHING = case("everything")
 LABEL = "gpuwatch.io/gpu-healthy-count"
@@ -46,12 +48,13 @@ class Release(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def plane(control_plane):
-    """A cluster that knows the Prometheus operator's kinds."""
-    kubectl = Kubectl(control_plane.kubeconfig())
-    kubectl("apply", *(word for file in sorted(CRDS.glob("*.yaml")) for word in ("-f", file)))
-    kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
-    return control_plane
+def plane(fresh):
+    """A cluster that knows the Prometheus operator's kinds.
+
+    It is that of the tests that install: an API server from which a release is taken away ends its watch of Leases with
+    the last policy that compares them (test_reinstall.py), and so fails those who try that policy there.
+    """
+    return fresh.plane
 
 
 @pytest.fixture
@@ -62,6 +65,7 @@ def release(plane, name):
     run("uninstall", made.name, "--namespace", made.name, "--kubeconfig", str(plane.kubeconfig()), "--ignore-not-found")
 
 
+@pytest.mark.slow  # test_install.py has the same objects by kubectl, test_chart_same.py that they are the same
 def test_install_enforce_roll_back_uninstall(release):
     release.install()
     alone = release.objects()

@@ -16,7 +16,7 @@ from tests.cluster.rights import asked
 from tests.remediation.model.remediating import NAMESPACE, HandClock
 from tests.waiting import until
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]  # quick: tests/consents on the simulated API server
 
 NAMESPACES = "/api/v1/namespaces"
 COMPONENTS = {

@@ -7,9 +7,9 @@ import pytest
 import yaml
 
 from gpuwatch.rightsizing.apply import applied
-from tests.cluster.binaries import NoBinaries
 from tests.cluster.conftest import without
 from tests.cluster.device_plugin import Unread, understood
+from tests.gobuild import NoBinaries
 from tests.rightsizing.findings.advised import shared
 
 # Slow, as the reader is built first: 70 s of CPU. tests/rightsizing/test_apply.py holds what the files say.

@@ -15,7 +15,10 @@ from tests.deploy.rendering import COMPONENTS, OVERLAYS, built
 from tests.remediation.model.remediating import NAMESPACE
 from tests.waiting import until
 
-pytestmark = pytest.mark.cluster
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.slow,
+]  # quick: objects and rights are compared without a cluster in tests/deploy
 
 PAGE = Path(gpuwatch.__file__).parents[1] / "docs/kubernetes.md"
 NOT_OWN = "the token is not of a pod on this Node"

@@ -5,13 +5,17 @@ import pytest
 from tests.cli.processes import finish
 from tests.cluster.api import NODES
 from tests.cluster.manifests import ACCOUNT
+from tests.cluster.remediating import BUDGETS
 from tests.cluster.rights import asked, listed, table
-from tests.cluster.tenant import OURS, Tenant
+from tests.cluster.tenant import OURS, Tenant, slot
 from tests.deploy.rendering import COMPONENTS, built
 from tests.remediation.model.remediating import NAMESPACE
 from tests.waiting import until
 
-pytestmark = pytest.mark.cluster
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.slow,
+]  # quick: tests/deploy/test_privileges.py reads the same rights from the manifests
 
 OBSERVE = {
     ("", "nodes", "get"),
@@ -27,9 +31,12 @@ ENFORCE = OBSERVE | {
     (NAMESPACE, "leases.coordination.k8s.io", "patch"),
     (NAMESPACE, "pods", "get"),
 }
+DRA = "resource.k8s.io"
 DRAIN = ENFORCE | {("", "pods", "list"), ("", "pods/eviction", "create")}
 CONSENTS = {("", "nodes", "get"), ("", "namespaces", "get"), ("", "pods", "list")}
-EVERYTHING = DRAIN | CONSENTS
+DEVICES = {("", f"devicetaintrules.{DRA}", verb) for verb in ("get", "list", "create", "delete")}
+DEVICES |= {("", f"resourceslices.{DRA}", "list")}
+EVERYTHING = DRAIN | CONSENTS | DEVICES
 RIGHTS = {
     (): {},
     ("tuner",): {},
@@ -38,6 +45,7 @@ RIGHTS = {
     ("remediation", "tuner", "tuner-enforce"): {ACCOUNT: OBSERVE | CONSENTS},
     ("remediation", "remediation-enforce"): {ACCOUNT: ENFORCE},
     ("remediation", "remediation-enforce", "remediation-drain"): {ACCOUNT: DRAIN},
+    ("remediation", "remediation-enforce", "remediation-devices"): {ACCOUNT: ENFORCE | DEVICES},
     COMPONENTS: {ACCOUNT: EVERYTHING},
 }
 """Components -> what the pod's account may do. The agent's own may do nothing, unless it is the pod's."""
@@ -81,12 +89,11 @@ def enforcing(fresh, install):
     """The remediator's account as installed, once the policies are in force."""
     install(*COMPONENTS)
     tenant = Tenant(fresh.api, ACCOUNT)
-    until(lambda: NOT_OWN in tenant.patch({}, node=tenant.other).body.get("message", ""), "the policies hold")
+    until(lambda: NOT_OWN in tenant.patch({}, node=tenant.other).body.get("message", ""), "the Node's policy holds")
+    of_another = slot(tenant.slot, tenant.other)
+    until(lambda: tenant.asks("POST", f"{BUDGETS}?dryRun=All", of_another).status == 403, "the slots' policy holds")
     yield tenant
-    nodes = (f"{NODES}/{name}" for name in (tenant.node, tenant.other))
-    pods = (f"/api/v1/namespaces/{each}" for each in (f"default/pods/{tenant.pod}", f"{NAMESPACE}/pods/{ACCOUNT}"))
-    for path in (*nodes, *pods):
-        fresh.api.request("DELETE", f"{path}?gracePeriodSeconds=0")
+    tenant.remove()
 
 
 def test_the_installed_policy_lets_the_own_node_change_and_nothing_else(enforcing):

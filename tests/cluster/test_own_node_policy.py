@@ -12,9 +12,9 @@ import pytest
 from gpuwatch.kube.objects import TAINT
 from tests.cluster.api import EVENTS, MERGE, NODES, PODS, Answer, Api
 from tests.cluster.manifests import ACCOUNT, POLICY, apply, manifests, renamed, rules, with_variable, without
-from tests.cluster.remediating import BUDGETS, OTHER, Objects, foreign
-from tests.cluster.story import VICTIM, live, policy, set_up, tear_down
-from tests.cluster.tenant import OURS, Tenant
+from tests.cluster.remediating import BUDGETS, OTHER, Objects, foreign, remove
+from tests.cluster.story import GPU_CONTAINER, VICTIM, live, pod_on, policy, set_up, tear_down
+from tests.cluster.tenant import OURS, Tenant, slot
 from tests.remediation.model.remediating import NAMESPACE, NODE, Bench, HandClock, fatal
 from tests.waiting import until
 
@@ -32,7 +32,8 @@ class Attempt(NamedTuple):
 
 CREATED_ELSEWHERE = {"apiVersion": "v1", "kind": "ConfigMap", "name": "none", "uid": "00000000"}
 
-N, S, E, V = (f"gpuwatch-own-{each}" for each in ("node", "slot", "events", "evictions"))
+N, S, E, V, P = (f"gpuwatch-own-{each}" for each in ("node", "slot", "events", "evictions", "pods"))
+SECOND, UNUSED = "gpuwatch-own-single-slot", "gpuwatch-own-unused-slot"
 NOT_OWN = "the token is not of a pod on this Node"
 NO_NODE = "the token is not of a pod on a node"
 LABELS = "only labels of gpuwatch.io may be changed"
@@ -46,6 +47,7 @@ STATUS = "of the status only conditions may be changed"
 SLOTS = "only gpuwatch-slot-N may be changed"
 TAKE = "a slot may be taken for the own node only"
 FREE = "a slot of another node may not be given back"
+SLOT_LABEL = "a slot has the label app.kubernetes.io/managed-by=gpuwatch"
 TELLER = "the Event is not told by the token's node"
 
 HANDOVER = "handover", "['example.com/reboot']"
@@ -88,12 +90,28 @@ ATTEMPTS = (
     Attempt("make another Lease", S, SLOTS, lambda t: t.creates_slot(t.node, t.account)),
     Attempt("take a slot for another", S, TAKE, lambda t: t.creates_slot(t.other)),
     Attempt("free another's slot", S, FREE, lambda t: t.frees_slot_of(t.other)),
+    Attempt("take a slot that the policies do not find", S, SLOT_LABEL, lambda t: t.creates_slot(t.node, labels={})),
+    Attempt("take every slot", SECOND, "this node holds another slot", lambda t: t.takes_second_slot()),
+    Attempt(
+        "make room by a slot that is in use",
+        UNUSED,
+        "the slot is of a node that is quarantined",
+        lambda t: t.takes_slot_of_quarantined(),
+    ),
     Attempt("tell of another Node", E, "the Event is about another Node", lambda t: t.tells(t.other, t.node)),
     Attempt("tell in another's name", E, TELLER, lambda t: t.tells("", t.other)),
     Attempt("tell without being on a node", E, TELLER, lambda t: t.tells("", "", bound=False)),
-    Attempt("evict without being on a node", V, NO_NODE, lambda t: t.evicts(bound=False)),
+    Attempt("evict without being on a node", P, "the pod runs on another Node", lambda t: t.evicts(bound=False)),
     Attempt("kill", V, "the time a pod has to end may not be changed", lambda t: t.evicts(gracePeriodSeconds=0)),
     Attempt("evict by name", V, "the eviction does not name the pod's uid", lambda t: t.evicts(preconditions=None)),
+    Attempt(
+        "evict what the policies do not find",
+        V,
+        "the eviction has not the label app.kubernetes.io/managed-by=gpuwatch",
+        lambda t: t.evicts(labels={}),
+    ),
+    Attempt("evict a pod of another Node", P, "the pod runs on another Node", lambda t: t.evicts(t.foreign_pod)),
+    Attempt("evict a pod without a GPU", P, "the pod asks for no GPU", lambda t: t.evicts(t.pod_without_gpu)),
 )
 
 
@@ -213,12 +231,21 @@ def test_the_annotation_of_the_hand_over_may_be_named(hands_over):
 
 def test_a_slot_may_be_taken_over_and_given_back(api, tenant):
     name = "gpuwatch-slot-1000000"
-    spec = {"holderIdentity": tenant.other, "leaseDurationSeconds": 900}
-    assert api.request("POST", BUDGETS, {"metadata": {"name": name}, "spec": spec}).status == 201
+    assert api.request("POST", BUDGETS, slot(name, tenant.other)).status == 201
     for holder in (tenant.node, None):
         taken = {"spec": {"holderIdentity": holder}}
         status, body = tenant.asks("PATCH", f"{BUDGETS}/{name}", taken, MERGE)
         assert status == 200, body
+
+
+def test_a_pod_of_the_own_node_that_uses_a_gpu_may_be_evicted(api, tenant):
+    """By a limit of any of its containers, or by a claim (DRA)."""
+    init = {"initContainers": [{**GPU_CONTAINER, "name": "init"}]}
+    claim = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "none"}]}
+    for name, spec in (("by-limit", {"containers": [GPU_CONTAINER]}), ("by-init", init), ("by-claim", claim)):
+        pod_on(api, PODS, name, tenant.node, **spec)
+        until(lambda name=name: tenant.evicts(name).status == 201, f"{name} may be evicted")
+        remove(api, f"{PODS}/{name}")
 
 
 @pytest.mark.parametrize("attempt", ATTEMPTS, ids=lambda attempt: attempt.name)

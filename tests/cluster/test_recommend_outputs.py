@@ -6,18 +6,18 @@ import subprocess
 from functools import reduce
 
 import pytest
-import yaml
 
-from gpuwatch.model.recommendation import RecommendedAction, RecommendedChange
 from gpuwatch.rightsizing.apply import applied
 from gpuwatch.rightsizing.apply.pod import TEMPLATES
+from gpuwatch.rightsizing.model.recommendation import RecommendedAction, RecommendedChange
+from tests import fast_yaml
 from tests.cluster.api import NODES, Api
 from tests.deploy.kubectl import Kubectl
 from tests.deploy.rendering import DEPLOY, built, one
 from tests.deploy.tools import kubectl
 from tests.rightsizing.findings.advised import advice, cut, layout, resized, shared
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]  # quick: the commands as texts, tests/rightsizing/test_apply.py
 
 MIG = "nvidia.com/mig-1g.10gb.me"
 GROUPS = {"ReplicationController": "v1", "Pod": "v1", "Job": "batch/v1", "CronJob": "batch/v1"}
@@ -295,7 +295,7 @@ def test_the_weekly_report_is_taken_where_pods_are_restricted(cluster):
     example = built(REPORT)
     template = one(example, "CronJob", "gpuwatch-weekly-report")["spec"]["jobTemplate"]["spec"]["template"]
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "report"}, "spec": template["spec"]}
-    reader = yaml.safe_load((REPORT / "reader.yaml").read_text())
+    reader = fast_yaml.load((REPORT / "reader.yaml").read_text())
     for each in (*example, reader, pod):
         each["metadata"]["namespace"] = cluster.name
         cluster.kubectl("create", "-f", "-", "--dry-run=server", stdin=json.dumps(each))

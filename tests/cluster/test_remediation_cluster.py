@@ -249,6 +249,46 @@ def test_an_xid_becomes_a_taint_within_a_second_and_the_taint_goes_again(chain, 
     assert shown[done] == runs
 
 
+FORGED = "NVRM: Xid (PCI:{pci}): 79, pid=1, name=a, GPU has fallen off the bus."
+
+
+@pytest.mark.slow  # quick: test_a_line_that_only_the_kernel_log_has of tests/e2e/test_remediator.py
+def test_forged_lines_of_the_driver_change_nothing_on_the_node(chain, place):
+    """What a process can write: to /dev/kmsg, as the name of a program that crashes, and, at worst, the driver's own
+    line. The same chain taints for an XID that the driver confirms.
+    """
+    node_agent, name, page = chain
+    view = json.loads(fetch(f"{node_agent.url}/api/v1/view"))
+    pci = view["snapshot"]["gpus"][5]["identity"]["pci_bus_id"].lower().removesuffix(".0")
+    line = FORGED.format(pci=pci)
+
+    def node():
+        return place.request("GET", f"{NODES}/{name}").body
+
+    def measured(metric, *labels):
+        found = {(each.name, *sorted(each.labels)): value for each, value in series(fetch(f"{page}/metrics")).items()}
+        return found.get((f"gpuwatch_remediator_{metric}", *labels))
+
+    def spec_and_marks():
+        told = node()
+        return told["spec"], {key: text for key, text in told["metadata"].items() if key in ("labels", "annotations")}
+
+    until(lambda: node()["metadata"]["labels"].get(HEALTHY_COUNT) == "8", "it has acted once")
+    before = spec_and_marks()
+    inject(node_agent.directory, {"do": "kernel", "facility": 1, "line": line})
+    inject(node_agent.directory, {"do": "kernel", "line": f"x\n{line} y[77]: segfault at 8 ip 40 sp 7f error 6 in x"})
+    inject(node_agent.directory, {"do": "xid", "gpu": 5, "xid": 79, "event": False})
+    until(lambda: measured("blocked", ("reason", "unconfirmed")) == 1, "the plan knows of the last of them")
+    planned = measured("plan_timestamp_seconds")
+    until(lambda: measured("plan_timestamp_seconds") > planned, "it has planned again")
+    findings = json.loads(fetch(f"{node_agent.url}/api/v1/view"))["judgement"]["findings"]
+    assert {each["check"] for each in findings} == {"xid_unconfirmed"}
+    assert spec_and_marks() == before
+    assert _holders(place) == []
+    inject(node_agent.directory, {"do": "recovery_action", "gpu": 5, "action": 2})
+    until(lambda: any(taint["key"] == TAINT for taint in node()["spec"].get("taints", [])), "the driver confirms it")
+
+
 def _waited_for_a_core():
     """Seconds since boot in which some program of this machine could have run and had no core; 0 where unknown."""
     with contextlib.suppress(OSError):

@@ -30,7 +30,7 @@ WRONG = {
     "remediation: {held_checks: [gpu_lots]}": ("remediation.held_checks[0]", "gpu_lost"),
     "remediation: {foreign: ['a=b']}": ("remediation.foreign", "a=b"),
     "remediation: {handover: {sentinel: var/run/reboot}}": ("remediation.handover.sentinel", "absolute"),
-    "remediation: {recovery_hold: .nan}": ("remediation.recovery_hold", "2592000"),
+    "remediation: {recovery_hold: .nan}": ("remediation.recovery_hold", "no finite number"),
     "remediation: {mode: of}": ("remediation.mode", "off, observe, enforce"),
     "remediation: {mode: off, mode: enforce}": ("mode", "twice"),
     "tuning: {mode: enforced}": ("tuning.mode", "off, observe, enforce"),

@@ -55,6 +55,7 @@ def test_it_says_what_the_agents_page_says_at_that_moment(query: Query, minute: 
     assert len(page) > 200
 
 
+@pytest.mark.slow  # as all that needs the history, see conftest
 def test_it_is_the_same_every_time():
     once, again = (b"".join(islice(samples("east"), 40)) for _ in range(2))
     assert once == again
@@ -103,7 +104,7 @@ def test_faults_lead_to_quarantine_repair_to_release_and_the_budget_stands_in_th
         "rate(process_cpu_seconds_total[10m]) > 0",
         'min_over_time(gpuwatch_source_up{source="nvml"}[2h]) == 0',
         "min_over_time(gpuwatch_gpu_temperature_margin_celsius[2h]) < 1",
-        "increase(gpuwatch_gpu_nvlink_errors_total[2h]) > 0",
+        "increase(gpuwatch_gpu_nvlinks_errors_total[2h]) > 0",
         "gpuwatch_gpu_row_remap_failure == 1",
         'gpuwatch_tuner_state{state="refused", reason="fault"}',
         'gpuwatch_tuner_state{state="refused", reason="conflict"}',

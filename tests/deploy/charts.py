@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from deploy.helm.generate import CHART
+from tests import fast_yaml
 from tests.deploy.rendering import Manifest
 from tests.deploy.tools import helm
 
@@ -47,7 +48,7 @@ def run(*arguments: str | Path, values: Manifest | None = None) -> Said:
 
 def case(name: str) -> Manifest:
     """The values of a file in `ci/`."""
-    values: Manifest = yaml.safe_load((CHART / f"ci/{name}-values.yaml").read_text())
+    values: Manifest = fast_yaml.load((CHART / f"ci/{name}-values.yaml").read_text())
     return values
 
 
@@ -82,7 +83,7 @@ def notes(values: Manifest, version: str = VERSION, operator: bool = False) -> s
     arguments = ("template", "gpuwatch", telling(), "--namespace", "gpuwatch", "--kube-version", version)
     said = run(*arguments, "--show-only", "templates/said.yaml", *kinds, values=values)
     assert said.code == 0, said.error
-    text: str = yaml.safe_load(said.out)["said"]
+    text: str = fast_yaml.load(said.out)["said"]
     return text
 
 

@@ -1,6 +1,7 @@
 """What a container may do beyond computing, in words: each is a reason for somebody to say no to an installation."""
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from tests.deploy.rendering import Manifest
 
@@ -52,7 +53,7 @@ def _confinement(context: Manifest) -> Iterator[tuple[str, bool]]:
 def _mounted(mount: Manifest, volume: Manifest) -> Iterator[str]:
     if "hostPath" in volume:
         verb = "reads" if mount.get("readOnly") else "writes"
-        yield f"{verb} {volume['hostPath']['path']}"
+        yield f"{verb} {Path(volume['hostPath']['path'], mount.get('subPath', ''))}"
     if any("serviceAccountToken" in source for source in volume.get("projected", {}).get("sources", [])):
         yield "API token"
     unusual = set(volume) - {"name", "hostPath", "projected", "emptyDir", "configMap"}

@@ -9,16 +9,18 @@ from typing import Any
 import yaml
 
 import gpuwatch
+from tests import fast_yaml
 from tests.deploy.tools import kubectl
 
 Manifest = dict[str, Any]
 
 DEPLOY = Path(gpuwatch.__file__).parents[1] / "deploy"
-OVERLAYS = ("demo", "gpu-operator", "gke", "eks")
+OVERLAYS = ("demo", "gpu-operator", "gke", "eks", "migrate")
 NEEDS: dict[str, tuple[str, ...]] = {
     "remediation": (),
     "remediation-enforce": ("remediation",),
     "remediation-drain": ("remediation", "remediation-enforce"),
+    "remediation-devices": ("remediation", "remediation-enforce"),
     "klog": (),
     "processes": (),
     "tuner": (),
@@ -54,7 +56,7 @@ def built(folder: Path) -> list[Manifest]:
     done = subprocess.run([kubectl(), "kustomize", folder], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert not done.stderr, done.stderr  # deprecated fields are told here
-    return list(yaml.safe_load_all(done.stdout))
+    return list(fast_yaml.load_all(done.stdout))
 
 
 def one(found: list[Manifest], kind: str, name: str = "gpuwatch") -> Manifest:

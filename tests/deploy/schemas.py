@@ -1,15 +1,20 @@
 """Would an API server take it? By Kubernetes' own schemas, and for the Prometheus Operator's kinds those in `crds/`."""
 
 import json
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import kubernetes_validate
-import yaml
+from kubernetes_validate import utils
 
+from tests import fast_yaml
 from tests.deploy.rendering import Manifest
+
+# For each object it would read megabytes of definitions again; a few are the version's at hand.
+utils.schema_contents = lru_cache(maxsize=8)(utils.schema_contents)
+utils.all_versions = cache(utils.all_versions)
 
 CRDS = Path(__file__).parent / "crds"
 FIRST = 30
@@ -20,7 +25,7 @@ VERSIONS = tuple(f"1.{minor}" for minor in range(FIRST, int(kubernetes_validate.
 @cache
 def custom() -> dict[str, Any]:
     """Kind -> schema that refuses unknown fields."""
-    found = (yaml.safe_load(file.read_text())["spec"] for file in CRDS.glob("*.yaml"))
+    found = (fast_yaml.load(file.read_text())["spec"] for file in CRDS.glob("*.yaml"))
     return {spec["names"]["kind"]: _strict(spec["versions"][0]["schema"]["openAPIV3Schema"]) for spec in found}
 
 

@@ -3,11 +3,11 @@
 import json
 
 import pytest
-import yaml
 
 import gpuwatch
 from deploy.helm.generate import CHART, COPIES, REPOSITORY, copies, generated
 from deploy.helm.values import FILE, documented
+from tests import fast_yaml
 from tests.cli.processes import finish
 from tests.deploy.charts import run
 
@@ -39,7 +39,7 @@ def test_a_copy_has_a_source(source):
 
 
 def test_versions_are_gpuwatch_s():
-    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    chart = fast_yaml.load((CHART / "Chart.yaml").read_text())
     assert (chart["version"], chart["appVersion"]) == (gpuwatch.__version__,) * 2
 
 

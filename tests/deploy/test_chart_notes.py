@@ -26,7 +26,10 @@ WARNED = [
         {"remediation": ENFORCE, "config": {"remediation": {"checks": {"gpu_lost": "drain"}, "xids": {"79": "drain"}}}},
         "the policy says drain for gpu_lost, 79, and the remediator has no right to",
     ),
-    ({"remediation": {**ENFORCE, "drain": True}}, "remediation.drain gives the right to evict every pod"),
+    (
+        {"remediation": {**ENFORCE, "drain": True}},
+        "remediation.drain gives the right to evict the GPU pods of the own node",
+    ),
     ({"podMonitor": {"enabled": True}}, "the cluster knows no PodMonitor"),
     ({"prometheusRule": {"enabled": True}, "podMonitor": {"enabled": True}}, "the cluster knows no PrometheusRule"),
 ]
@@ -80,6 +83,28 @@ def test_they_read_well(name):
     assert "<no value>" not in text
     assert "\n\n\n" not in text
     assert "-n gpuwatch exec ds/" in text
+
+
+HAS_GPU = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "example.com/gpu", "operator": "Exists"}]}]}
+REQUIRED = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": HAS_GPU}}
+ANYWHERE = {"nvidia.com/gpu.present": None}
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({}, "every node with nvidia.com/gpu.present=true."),
+        ({"nodeSelector": ANYWHERE}, "every node, with or without a GPU."),
+        ({"source": "sim"}, "every node, with or without a GPU."),
+        ({"nodeSelector": ANYWHERE, "affinity": REQUIRED}, "every node with what affinity.nodeAffinity requires."),
+        ({"affinity": REQUIRED}, "nvidia.com/gpu.present=true and what affinity.nodeAffinity requires."),
+        ({"nodeSelector": ANYWHERE, "affinity": {"podAffinity": {}}}, "every node, with or without a GPU."),
+    ],
+    ids=["selector", "none", "simulated", "affinity", "both", "other affinity"],
+)
+def test_they_say_which_nodes_get_a_pod(values, words):
+    """As the DaemonSet has it: a simulated node may be anywhere, an affinity selects nodes as a selector does."""
+    assert words in notes(values)
 
 
 def test_they_say_how_to_agree_and_how_to_stop_only_where_something_is_tuned():

@@ -5,11 +5,12 @@ import os
 import re
 
 import pytest
-import yaml
 
-from gpuwatch import __version__
+from gpuwatch import PROJECT_URL, __version__
+from tests import fast_yaml
 from tests.deploy.rendering import COMPONENTS, DEPLOY, OVERLAYS, built, containers, kustomization, one, pod, with_needs
 from tests.deploy.schemas import VERSIONS, complaints
+from tests.seeds import a_third
 
 PAGE = DEPLOY.parent / "docs/kubernetes.md"
 CHOICES = [(), *(with_needs(name) for name in COMPONENTS), COMPONENTS]
@@ -19,28 +20,32 @@ def refusals(found):
     return [words for version in VERSIONS for each in found for words in complaints(each, version)]
 
 
-@pytest.mark.parametrize("chosen", CHOICES, ids=lambda chosen: "+".join(chosen) or "base")
+@pytest.mark.parametrize("chosen", a_third(CHOICES), ids=lambda chosen: "+".join(chosen) or "base")
 def test_components_are_valid(tmp_path, chosen):
     assert refusals(built(kustomization(tmp_path, *chosen))) == []
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
+@pytest.mark.parametrize("overlay", a_third(OVERLAYS))
 def test_an_overlay_is_valid_alone_and_with_everything(tmp_path, overlay):
     assert refusals(built(DEPLOY / "overlays" / overlay)) == []
-    more = [name for name in COMPONENTS if overlay != "demo" or name != "remediation"]
+    has = {"demo": ("remediation",), "migrate": with_needs("remediation-drain")}.get(overlay, ())
+    more = [name for name in COMPONENTS if name not in has]
     assert refusals(built(kustomization(tmp_path, *more, on=f"overlays/{overlay}"))) == []
 
 
 @pytest.mark.parametrize(
     ("kind", "path", "wrong"),
-    [
-        ("DaemonSet", ("spec", "template", "spec", "runtimeClass"), "nvidia"),
-        ("DaemonSet", ("spec", "template", "spec", "hostPID"), "yes"),
-        ("ConfigMap", ("data",), {"a": 1}),
-        ("PodMonitor", ("spec", "podMetricsEndpoint"), []),
-        ("PodMonitor", ("spec", "podMetricsEndpoints"), [{"port": "metrics", "interval": "15"}]),
-        ("PrometheusRule", ("spec", "group"), []),
-    ],
+    a_third(
+        [
+            ("DaemonSet", ("spec", "template", "spec", "runtimeClass"), "nvidia"),
+            ("DaemonSet", ("spec", "template", "spec", "hostPID"), "yes"),
+            ("ConfigMap", ("data",), {"a": 1}),
+            ("PodMonitor", ("spec", "podMetricsEndpoint"), []),
+            ("PodMonitor", ("spec", "podMetricsEndpoints"), [{"port": "metrics", "interval": "15"}]),
+            ("PrometheusRule", ("spec", "group"), []),
+        ],
+        3,
+    ),
 )
 def test_a_typing_error_is_noticed(tmp_path, kind, path, wrong):
     found = built(kustomization(tmp_path, *COMPONENTS))
@@ -78,7 +83,7 @@ def test_a_shared_namespace_is_left_to_its_owner(tmp_path):
     """As the page says, word for word: an uninstall must not take it away."""
     block = re.search(r"```yaml\n(namespace: monitoring\n.*?)```", PAGE.read_text(), re.DOTALL)
     assert block
-    found = built(kustomization(tmp_path, "remediation", **yaml.safe_load(block[1])))
+    found = built(kustomization(tmp_path, "remediation", **fast_yaml.load(block[1])))
     assert "Namespace" not in {each["kind"] for each in found}
     assert {each["metadata"].get("namespace", "monitoring") for each in found} == {"monitoring"}
 
@@ -87,7 +92,7 @@ def test_the_patch_for_the_nri_plugin_asks_for_the_agents_gpus_without_a_runtime
     """As the page says, word for word."""
     block = re.search(r"```yaml\n(patches:\n(?:(?!```).)*?management\.nvidia.*?)```", PAGE.read_text(), re.DOTALL)
     assert block
-    made = pod(built(kustomization(tmp_path, on="overlays/gpu-operator", **yaml.safe_load(block[1]))))
+    made = pod(built(kustomization(tmp_path, on="overlays/gpu-operator", **fast_yaml.load(block[1]))))
     assert "runtimeClassName" not in made["spec"]
     asked = {key: value for key, value in made["metadata"]["annotations"].items() if key.startswith("nvidia.cdi")}
     assert asked == {"nvidia.cdi.k8s.io/container.agent": "management.nvidia.com/gpu=all"}
@@ -107,7 +112,7 @@ def test_the_folder_that_the_page_advises_is_what_it_says(tmp_path):
     block = re.search(r"```yaml\n# kustomization.yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert block
     root = os.path.relpath(DEPLOY.parent.resolve(), tmp_path.resolve())
-    text = re.sub(r"github.com/gpuwatch/gpuwatch//(\S+)\?ref=\S+", rf"{root}/\1", block[1])
+    text = re.sub(rf"{re.escape(PROJECT_URL.partition('://')[2])}//(\S+)\?ref=\S+", rf"{root}/\1", block[1])
     assert f"ref=v{__version__}" in block[1]
     (tmp_path / "gpuwatch.yaml").write_text("agent: {interval: 1}\n")
     for more in ("", "namespace: elsewhere\n"):

@@ -4,11 +4,11 @@ import re
 
 import click
 import pytest
-import yaml
 
-from gpuwatch import __version__
+from gpuwatch import IMAGE, __version__
 from gpuwatch.config import parse
 from gpuwatch.remediation.service.process import FINISH_SECONDS
+from tests import fast_yaml
 from tests.cli.processes import finish
 from tests.deploy.commandline import commands, variables
 from tests.deploy.rendering import COMPONENTS, DEPLOY, OVERLAYS, built, containers, kustomization, one, pod
@@ -33,7 +33,7 @@ def every(everything):
 
 def test_every_container_runs_this_version(every):
     images = {container["image"] for found in every for container in containers(found)}
-    assert images == {f"ghcr.io/gpuwatch/gpuwatch:{__version__}"}
+    assert images == {f"{IMAGE}:{__version__}"}
 
 
 def test_who_serves_has_a_port_and_is_probed_there(everything):
@@ -151,7 +151,7 @@ def test_a_command_in_the_pod_asks_its_agent(every, monkeypatch):
 def configuration(found):
     """The ConfigMap's file, decoded."""
     (text,) = one(found, "ConfigMap")["data"].values()
-    return yaml.safe_load(text)
+    return fast_yaml.load(text)
 
 
 def test_the_configuration_is_good(every, tmp_path):

@@ -10,15 +10,16 @@ from tests.deploy.rendering import COMPONENTS, DEPLOY, OVERLAYS, built, kustomiz
 
 DOCS = Path(gpuwatch.__file__).parents[1] / "docs/kubernetes.md"
 
-STATE, LOGS = "writes /var/lib/gpuwatch", "reads /var/log/pods"
+STATE, RECORD, LOGS = "writes /var/lib/gpuwatch", "reads /var/lib/gpuwatch/tuner", "reads /var/log/pods"
 
 BASE = {
-    "agent": {"root", "GPUs", STATE, "reads /var/lib/kubelet/pod-resources", "reads /etc/machine-id"},
+    "agent": {"root", "GPUs", STATE, RECORD, "reads /var/lib/kubelet/pod-resources", "reads /etc/machine-id"},
 }
 ADDED: dict[str, dict[str, set[str]]] = {
-    "remediation": {"agent": {LOGS}, "remediator": {"root", "API token", STATE}},
+    "remediation": {"agent": {LOGS}, "remediator": {"root", "API token", STATE, RECORD}},
     "remediation-enforce": {},  # rights, see tests/cluster/test_installed.py
     "remediation-drain": {},
+    "remediation-devices": {},
     "klog": {"agent": {"capability SYSLOG"}},
     "processes": {POD: {"hostPID"}, "agent": {LOGS, "reads /var/log/containers"}},
     "tuner": {"tuner": {"root", STATE}, "guard": {"root", "GPUs", STATE, "capability SYS_ADMIN"}},
@@ -30,6 +31,7 @@ OVERLAID: dict[str, dict[str, set[str]]] = {
     "demo": {"agent": {"root"}, "remediator": {"root", "API token"}},
     "gpu-operator": {"agent": BASE["agent"] | {"reads /dev/null"}},
     "eks": {"agent": BASE["agent"] | {"reads /dev/null"}},
+    "migrate": {name: BASE.get(name, set()) | told for name, told in ADDED["remediation"].items()},
     "gke": {"agent": BASE["agent"] - {"GPUs"} | {"privileged", DRIVER, "writes /dev/nvidiactl"}},
 }
 

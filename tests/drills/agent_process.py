@@ -102,7 +102,7 @@ class AgentProcess:
         places = {"kmsg": missing, "pod_resources": f"{missing}/kubelet.sock", "pod_logs": f"{missing}/pods"}
         quiet = {"sys": missing, "disabled": ("kmsg",) if "kmsg" not in sources else ()}
         config = Config(
-            agent=AgentConfig(listen="127.0.0.1:0", socket=str(folder / "agent.sock"), interval=interval),
+            agent=AgentConfig(listen="127.0.0.1:0", socket=str(folder / "agent.sock"), interval=interval, api="open"),
             sources=SourcesConfig(**{**places, **quiet, **sources}),
             state_dir=str(folder / "state"),
         )

@@ -26,6 +26,7 @@ class Orders(msgspec.Struct):
     sick: bool
     after: float  # seconds since the story began
     seconds: float = 300.0
+    withheld: bool = False  # the device plugin has taken the sick GPU out
 
 
 def bench(orders: Orders, cluster: Any, store: Store, **more: Any) -> Bench:
@@ -33,6 +34,7 @@ def bench(orders: Orders, cluster: Any, store: Store, **more: Any) -> Bench:
     clock = HandClock()
     clock.go(orders.after)
     made = Bench(cluster, orders.kubeconfig, clock, orders.config, store, **more)
+    made.views.withheld = ("GPU-0",) if orders.withheld else None
     made.finds(*([fatal(START)] if orders.sick else []))
     return made
 

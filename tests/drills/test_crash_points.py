@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpuwatch.config import DrainConfig, HandoverConfig
+from gpuwatch.kube.devices import DRIVER
 from gpuwatch.model.finding import Response, SchedulingLabel
 from gpuwatch.remediation.model import HEALTHY_COUNT, NVLINK
 from gpuwatch.remediation.planning.labels import LABEL_SECONDS
@@ -29,9 +30,13 @@ class Story(NamedTuple):
     quarantined: bool
     claimed: bool = False
     pods: bool = True
+    withheld: bool = False
+    device: bool = False
 
 
 QUARANTINE = Story(sick=True, quarantined=False)
+DEVICE = Story(sick=True, quarantined=False, device=True)
+CONFINE = Story(sick=True, quarantined=False, withheld=True)
 HAND_OVER = Story(sick=True, quarantined=False, pods=False)
 GIVE_BACK = Story(sick=False, quarantined=True, pods=False)
 FORGET = Story(sick=False, quarantined=False, claimed=True)
@@ -40,6 +45,7 @@ STORIES = {
     "claim": (QUARANTINE,),
     "slot": (QUARANTINE,),
     "taint": (QUARANTINE,),
+    "confine": (CONFINE,),
     "event": (QUARANTINE, GIVE_BACK),
     "condition": (QUARANTINE, GIVE_BACK),
     "evict": (QUARANTINE,),
@@ -49,6 +55,8 @@ STORIES = {
     "free_slot": (GIVE_BACK,),
     "forget": (FORGET,),
     "label": (QUARANTINE,),
+    "rule": (DEVICE,),
+    "unrule": (DEVICE._replace(sick=False),),
 }
 CASES = [
     pytest.param(point, story, id=f"{point}-{number}", marks=() if point.endswith(".sent") else pytest.mark.slow)
@@ -118,6 +126,20 @@ def test_killed_at(point, story, server, orders, tmp_path):
         cluster.add_pod("ml", "train-0", node=NODE, labels={"app": "train"})
     node = cluster.get("nodes", "", NODE)
     cluster.put("nodes", {**node, "spec": {**node["spec"], "taints": [FOREIGN]}}, user="another controller")
+    if story.withheld or story.device:  # a hand-over takes the whole node
+        config = replace(orders.config, handover=HandoverConfig())
+        orders = replace(orders, withheld=story.withheld, config=config)
+    if story.device:
+        device = {"name": "gpu-0", "attributes": {"uuid": {"string": "GPU-0"}}}
+        spec = {"driver": DRIVER, "nodeName": NODE, "pool": {"name": NODE, "generation": 1}, "devices": [device]}
+        cluster.create("resourceslices", {"metadata": {"name": "slice"}, "spec": spec})
+        cluster.serve_device_taints()
+        if not story.sick:
+            assert live(replace(orders, sick=True), cluster, 60).is_confined()
+    if story.withheld:
+        node = cluster.get("nodes", "", NODE)
+        status = {**node["status"], "allocatable": {**node["status"]["allocatable"], "nvidia.com/gpu": "3"}}
+        cluster.put("nodes", {**node, "status": status}, user="the kubelet")
     if story.quarantined:
         assert live(orders, cluster, 60).is_quarantined()
         assert sentinel.exists()
@@ -134,11 +156,12 @@ def test_killed_at(point, story, server, orders, tmp_path):
     again = live(replace(told, after=1000.0), cluster, SETTLED)
     reasons = [event["reason"] for event in cluster.objects("events", "default")]
     if story.sick:
-        assert again.is_quarantined()
-        assert reasons.count("GPUQuarantined") == 1
+        assert again.is_confined() if story.withheld or story.device else again.is_quarantined()
+        assert reasons.count("GPUDegraded" if story.withheld or story.device else "GPUQuarantined") == 1
         assert sentinel.exists() is not story.pods
         again = live(replace(told, after=2000.0, sick=False), cluster, SETTLED)
     assert again.is_clean()
+    assert cluster.objects("devicetaintrules") == []
     assert not sentinel.exists()
     assert again.taints == [FOREIGN]
     assert again.condition["status"] == "True"

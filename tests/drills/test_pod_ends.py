@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 import gpuwatch
+from tests import fast_yaml
 from tests.drills.tuner_rig import Rig
 from tests.waiting import until
 
@@ -34,7 +35,7 @@ CASES = [
 
 def spec(file: str) -> dict[str, Any]:
     """Of the pod."""
-    found: dict[str, Any] = yaml.safe_load((DEPLOY / file).read_text())["spec"]["template"]["spec"]
+    found: dict[str, Any] = fast_yaml.load((DEPLOY / file).read_text())["spec"]["template"]["spec"]
     return found
 
 

@@ -1,5 +1,7 @@
 """The driver hangs, crashes, slows down, reloads or loses a GPU: the agent serves on, tells it, and can end."""
 
+import contextlib
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -250,3 +252,36 @@ def test_the_library_path_of_an_odd_driver_root(driver: FakeDriver, start: Start
     agent = start(nvml_library=str(odd), env={"LD_LIBRARY_PATH": ""})
     agent.wait_complete(4)
     assert agent.value("gpuwatch_source_up", source="nvml") == 1
+
+
+def test_systemds_watchdog_is_kept_quiet_while_the_driver_hangs(
+    driver: FakeDriver, start: Start, tmp_path: Path
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.settimeout(BOUND_SECONDS)
+        systemd.bind(str(tmp_path / "notify"))
+        agent = start(interval=1.0, env={"NOTIFY_SOCKET": str(tmp_path / "notify")})
+        agent.wait_complete(4)
+        assert systemd.recv(100) == b"WATCHDOG=1"
+        driver.hang("nvmlDeviceGetPowerUsage")
+        agent.wait(lambda: all(sick(agent, gpu) for gpu in range(4)))
+        systemd.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while systemd.recv(100):
+                pass
+        systemd.settimeout(BOUND_SECONDS)
+        assert systemd.recv(100) == b"WATCHDOG=1"
+
+
+def test_a_gpu_that_is_slow_at_every_call_keeps_its_values_and_has_a_finding(driver: FakeDriver, start: Start) -> None:
+    agent = start()
+    agent.wait_complete(4)
+    driver.delay(0.05, gpu=3)
+    agent.wait(lambda: agent.value("gpuwatch_finding", gpu=3, check="driver_slow") == 1)
+    for _ in range(5):
+        before = agent.sample_times()
+        agent.wait(lambda before=before: _newer(agent, before, {0, 1, 2}))
+        assert not sick(agent, 3)
+        assert agent.value("gpuwatch_gpu_power_watts", gpu=3) is not None
+    driver.clear()
+    agent.wait(lambda: agent.value("gpuwatch_finding", gpu=3, check="driver_slow") is None)

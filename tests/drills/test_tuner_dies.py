@@ -13,10 +13,10 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from gpuwatch.model.setting import Actuation, Setting
 from gpuwatch.tuning.actuation.guard import SILENCE_SECONDS
 from gpuwatch.tuning.actuation.heartbeat import HeartbeatFile
 from gpuwatch.tuning.actuation.record import SettingsRecord
+from gpuwatch.tuning.model.setting import Actuation, Setting
 from tests.drills.agent_process import AgentProcess
 from tests.e2e.processes import fetch, series
 from tests.fakes.libnvml import FakeDriver
@@ -33,7 +33,7 @@ from gpuwatch.cli.console.session import Session
 from gpuwatch.cli.tune.driver_access import restorer
 from gpuwatch.config import Config
 from gpuwatch.model.clock import SystemClock
-from gpuwatch.model.setting import Trigger
+from gpuwatch.tuning.model.setting import Trigger
 from gpuwatch.tuning.actuation.guard import LOOK_SECONDS, RETRY_SECONDS, SILENCE_SECONDS, Guard
 from gpuwatch.tuning.actuation.heartbeat import HeartbeatFile
 from gpuwatch.tuning.actuation.record import SettingsRecord
@@ -51,7 +51,7 @@ HOLDER = """
 import sys, threading, time
 from pathlib import Path
 import pynvml
-from gpuwatch.model.setting import Setting
+from gpuwatch.tuning.model.setting import Setting
 from gpuwatch.tuning.actuation.heartbeat import HeartbeatFile
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from gpuwatch.host.machine import boot_id_file, first_line
@@ -59,14 +59,13 @@ from gpuwatch.host.machine import boot_id_file, first_line
 place, record = Path(sys.argv[1]), SettingsRecord(Path(sys.argv[1]))
 pynvml.nvmlInit()
 here = {"boot_id": first_line(boot_id_file(Path("/proc"))), "driver": pynvml.nvmlSystemGetDriverVersion()}
-with record.lock(5.0):
-    for index, watts in enumerate((400, 300)):
-        gpu = pynvml.nvmlDeviceGetHandleByIndex(index)
-        own = {"uuid": pynvml.nvmlDeviceGetUUID(gpu), "at": time.time(), **here}
-        record.add(Setting(knob="power_limit", original=700.0, applied=(float(watts),), **own))
-        record.add(Setting(knob="locked_clocks", original=None, applied=(1.2e9,), **own))
-        pynvml.nvmlDeviceSetPowerManagementLimit(gpu, watts * 1000)
-        pynvml.nvmlDeviceSetGpuLockedClocks(gpu, 210, 1200)
+for index, watts in enumerate((400, 300)):
+    gpu = pynvml.nvmlDeviceGetHandleByIndex(index)
+    own = {"uuid": pynvml.nvmlDeviceGetUUID(gpu), "at": time.time(), **here}
+    record.add(Setting(knob="power_limit", original=700.0, applied=(float(watts),), **own))
+    record.add(Setting(knob="locked_clocks", original=None, applied=(1.2e9,), **own))
+    pynvml.nvmlDeviceSetPowerManagementLimit(gpu, watts * 1000)
+    pynvml.nvmlDeviceSetGpuLockedClocks(gpu, 210, 1200)
 print("set", flush=True)
 while True:
     HeartbeatFile(place).beat("enforce", time.time())

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.model.setting import Setting
 from gpuwatch.tuning.actuation.heartbeat import HeartbeatFile
 from gpuwatch.tuning.actuation.record import SettingsRecord
+from gpuwatch.tuning.model.setting import Setting
 from gpuwatch.tuning.model.status import GpuTuning, ObstacleReason, TunerState, TuningState
 from gpuwatch.tuning.service.state_dir import StopRequest, TunerMemory, TunerStatus, TunerStopFile
 from tests.drills.agent_process import AgentProcess
@@ -102,7 +102,7 @@ class Node:
 
     def capped(self) -> None:
         """Wait until a cap is in force on both GPUs that work."""
-        until(lambda: None not in self.caps()[:2], "a cap is in force")
+        until(lambda: None not in self.caps()[:2], "a cap is in force", seconds=300.0)  # it searches anew
 
     def freed(self, what: str) -> float:
         """Wait until nothing is in force or recorded; seconds."""

@@ -69,6 +69,7 @@ def test_s4_the_guards_path_takes_thirty_five_seconds_at_most(told: Sequence[Tol
     assert max(paths) <= PATH_SECONDS
 
 
+@pytest.mark.slow  # quick: test_a9_a_tuner_that_observes_calls_no_setter of test_tuner_dies
 @pytest.mark.parametrize(("mode", "state"), [("observe", "eligible"), ("off", None)])
 def test_a9_what_is_not_enforce_calls_no_setter_however_much_there_is_to_do(
     tmp_path: Path, mode: Literal["observe", "off"], state: str | None

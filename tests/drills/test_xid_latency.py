@@ -189,3 +189,29 @@ def test_a_storm_counts_every_xid_and_keeps_serving(driver: FakeDriver, start: S
     for gpu in range(4):
         agent.wait(lambda gpu=gpu: count(agent, driver.get(gpu, "uuid"), 63) == 100)
     agent.serves_within(0.05)
+
+
+@pytest.mark.slow  # the rate; tests/health/xid/test_ledger_storms.py holds the case
+def test_a_killed_jobs_xids_from_both_sources_count_once_and_few_are_kept(
+    driver: FakeDriver, start: Start, tmp_path: Path
+) -> None:
+    """11,000 at once: as many as the kernel log has, although the driver's queue holds 256 and loses some of them."""
+    log = tmp_path / "log"
+    log.touch()
+    agent = start(kmsg=str(log))
+    agent.wait_complete(4)
+    uuid, address = driver.get(1, "uuid"), bus_id(driver, 1).lower()[4:-2]
+    since = time.monotonic()
+    with log.open("a") as file:
+        for number in range(1, 11_001):
+            file.write(
+                f"4,{number},{int(time.monotonic() * 1e6)},-;NVRM: Xid (PCI:{address}): 45, pid=7, name=x, Ch 8\n"
+            )
+            driver.xid(1, 45)
+    written = time.monotonic() - since
+    agent.wait(lambda: count(agent, uuid, 45) >= 11_000)
+    print(f"11,000 XIDs written in {written:.1f} s, counted after {time.monotonic() - since:.1f} s")
+    agent.wait(lambda: len(agent.get("/api/v1/events")["xids"]) >= 100)
+    time.sleep(WINDOW_SECONDS)
+    assert count(agent, uuid, 45) == 11_000
+    assert len(agent.get("/api/v1/events")["xids"]) <= 110

@@ -18,11 +18,10 @@ import msgspec
 from gpuwatch.cli.console.session import Session
 from gpuwatch.cli.tune.driver_access import nvml_actuator, restorer
 from gpuwatch.collect.nvml import library as nvml
-from gpuwatch.config import Config, SourcesConfig, TuningConfig, TuningMode
+from gpuwatch.config import Config, Mode, SourcesConfig, TuningConfig
 from gpuwatch.host import machine
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.finding import Health, Judgement
-from gpuwatch.model.setting import Trigger
 from gpuwatch.model.snapshot import (
     Activity,
     ClockEvents,
@@ -44,6 +43,7 @@ from gpuwatch.tuning.actuation.guard import LOOK_SECONDS, RETRY_SECONDS, SILENCE
 from gpuwatch.tuning.actuation.heartbeat import HeartbeatFile
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from gpuwatch.tuning.actuation.restore import Restorer
+from gpuwatch.tuning.model.setting import Trigger
 from gpuwatch.tuning.service.process import TunerService
 from gpuwatch.tuning.service.state_dir import TunerFolder
 from gpuwatch.tuning.service.tuner import Tuner
@@ -69,7 +69,7 @@ class Place(msgspec.Struct, frozen=True):
     library: str
     views: float
     guard: float
-    mode: TuningMode = "enforce"
+    mode: Mode = "enforce"
     budget: float | None = BUDGET
 
     @property

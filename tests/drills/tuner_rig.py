@@ -8,7 +8,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gpuwatch.config import TuningMode
+from gpuwatch.config import Mode
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.tuning.actuation.guard import LOOK_SECONDS, SILENCE_SECONDS
 from gpuwatch.tuning.actuation.record import SettingsRecord
@@ -48,7 +48,7 @@ class Told(NamedTuple):
 class Rig:
     """A node of two GPUs with a tuner and a guard; used for one drill after the other."""
 
-    def __init__(self, folder: Path, guard: float = GUARD, mode: TuningMode = "enforce") -> None:
+    def __init__(self, folder: Path, guard: float = GUARD, mode: Mode = "enforce") -> None:
         self.folder = folder
         self.driver = FakeDriver(folder / "driver", gpus=GPUS)
         self.place = Place(str(folder), str(self.driver.path), str(self.driver.library), VIEWS, guard, mode)

@@ -116,6 +116,11 @@ class Stage:
         until(lambda: fetch(f"http://{url}/-/ready"), f"the remediator of {node} is ready")
         self._scrape("gpuwatch-remediator", node, f"http://{url}")
 
+    def wait_until_found(self, node: str, check: str) -> None:
+        """Wait for a finding of the node's agent."""
+        agent = self._agents[node]
+        until(lambda: f'check="{check}"'.encode() in (fetch(f"{agent.url}/metrics") or b""), f"{check} on {node}")
+
     def _scrape(self, job: str, node: str, url: str) -> None:
         labels = {"job": job, "node": node, "instance": node}
         new = self.targets / f".{job}-{node}"

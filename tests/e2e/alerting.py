@@ -14,9 +14,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 from gpuwatch.sim.kubeapi import SimulatedApiServer, SimulatedCluster
+from tests import fast_yaml
 from tests.e2e.alert_cases import CASES, NODES, Case
 from tests.e2e.alert_stage import NAMESPACE, Stage
 from tests.e2e.alertmanager import ROOT, Alert, Alertmanager, alertmanager
@@ -33,7 +32,7 @@ SETTLE_SECONDS = 4.0
 
 def hurried() -> dict[str, Any]:
     """The rules with shorter waits, else word for word."""
-    rules: dict[str, Any] = yaml.safe_load(RULES.read_text())
+    rules: dict[str, Any] = fast_yaml.load(RULES.read_text())
     for group in rules["groups"]:
         for rule in group["rules"]:
             rule |= {key: _shorter(rule[key]) for key in ("for", "keep_firing_for") if key in rule}

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from tests import fast_yaml
 from tests.e2e.processes import fetch, running
 from tests.ports import free_port
 from tests.waiting import until
@@ -88,7 +89,7 @@ def quick(webhook: str, inhibits: bool) -> dict[str, Any]:
     """The example with shorter waits, and the test's webhook in place of its receivers. Inhibition is as it stands, or
     there is none.
     """
-    config = yaml.safe_load(EXAMPLE.read_text())
+    config = fast_yaml.load(EXAMPLE.read_text())
     if not inhibits:
         del config["inhibit_rules"]
     _hurry(config["route"])

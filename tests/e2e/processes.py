@@ -113,7 +113,9 @@ def agent(
     directory.mkdir(parents=True, exist_ok=True)
     port, log, node = free_port(), directory / "agent.log", directory / "node"
     file = directory / "gpuwatch.yaml"
-    file.write_text(json.dumps(config or {}))  # JSON is YAML
+    settings = dict(config or {})
+    settings["agent"] = {"api": "open", **settings.get("agent", {})}  # the tests ask over TCP
+    file.write_text(json.dumps(settings))  # JSON is YAML
     command = [sys.executable, "-m", "gpuwatch", "--config", str(file), *source, "agent"]
     command += ["--listen", f"127.0.0.1:{port}", "--socket", str(directory / "agent.sock")]
     command += ["--state-dir", str(directory / "state")]

@@ -22,7 +22,7 @@ STORY = (
     r"tuner +limits GPUs 0 to 7 to 350 W each",
     r"of 2800 W its GPUs may draw 2800 W and do draw \d+ W",
     r"3\. Power for everybody",
-    r"tuner +gives the power limit of GPUs 0 to 7 back",
+    r"tuner +gives the power limit of GPUs? [0-7].* back",
     r"4\. Less energy",
     r"a person +annotates ml-research/llama-pretrain-0 with \S+=batch, gpuwatch.io/autotune=enforce",
     r"tuner +watches GPUs 0 to 3 at full speed for a minute: ml-research/llama-pretrain-0",
@@ -42,8 +42,7 @@ STORY = (
     r"9\. Repair",
     r"gpuwatch +takes the taint gpuwatch.io/gpu-fault=\w+:NoSchedule off gpu-node-1",
     r"gpuwatch +sets the condition GPUHealthy of gpu-node-1 to True",
-    r"gpuwatch +gives gpuwatch-slot-0 back",
-    r"scheduler +places ml-research/evaluate-0 on gpu-node-1",
+    frozenset({r"gpuwatch +gives gpuwatch-slot-0 back", r"scheduler +places ml-research/evaluate-0 on gpu-node-1"}),
     r"10\. The driver hangs",
     r"GPUHealthy of gpu-node-1 to False: gpu_unresponsive on GPU 6",
     r"GPUHealthy of gpu-node-1 to True",
@@ -115,12 +114,15 @@ def played(place, program):
 
 
 def in_order(patterns, story):
-    """Whether it tells all of it, in this order."""
+    """Whether it tells all of it, in this order; what stands together in a set has none."""
     at = 0
-    for words in patterns:
-        found = re.compile(words).search(story, at)
-        assert found, f"{words}\n is not in what follows:\n{story[at:]}"
-        at = found.end()
+    for step in patterns:
+        ends = []
+        for words in {step} if isinstance(step, str) else step:
+            found = re.compile(words).search(story, at)
+            assert found, f"{words}\n is not in what follows:\n{story[at:]}"
+            ends.append(found.end())
+        at = max(ends)
     return True
 
 
@@ -159,6 +161,7 @@ class TestWholeStory:
         assert not re.search(r"^\S+ +.*GPU-[0-9a-f]{8}", story, re.M)
 
 
+@pytest.mark.slow  # quick: the short story is below
 def test_its_cluster_obeys_another_terminal_until_it_is_told_to_end(tmp_path):
     with playing(tmp_path, COMMAND, "--pace", "60") as process:
         heard = ""

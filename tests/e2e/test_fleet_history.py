@@ -210,6 +210,7 @@ FleetHistory(api, RightsizingConfig(), SMALL, tell, place=Path(sys.argv[2])).rea
 """
 
 
+@pytest.mark.slow  # quick: a kill in the middle
 def test_ctrl_c_keeps_what_was_read_however_short_that_took(url, tmp_path):
     left = tmp_path / "left"
     command = [sys.executable, "-c", INTERRUPTED, url, str(left)]

@@ -56,7 +56,11 @@ def test_another_namespace_has_nothing(url, tmp_path):
     [
         (["--window", "soon"], 2, "--window soon is no duration"),
         (["--header", "tenant"], 2, "NAME:VALUE"),
-        (["--http-config", "/nowhere.yaml"], 2, "cannot read /nowhere.yaml"),
+        (
+            ["--http-config", "/nowhere.yaml"],
+            2,
+            "cannot read HTTP configuration /nowhere.yaml; No such file or directory; check --http-config",
+        ),
         (["--metrics", "dcgm"], 1, "knows no GPU; it has no DCGM_FI_DEV_FB_USED in the last 6 hours"),
         (["-n", "no_name"], 2, "no_name is no namespace"),
     ],

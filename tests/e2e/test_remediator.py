@@ -91,6 +91,23 @@ def tainted(server):
     return any(taint["key"] == TAINT for taint in taints)
 
 
+def test_a_line_that_only_the_kernel_log_has_writes_nothing_until_the_driver_confirms_it(server, node, command):
+    """A real kernel log reader, agent and remediator in enforce: a forged XID on a GPU that is well."""
+    forged = {"do": "xid", "gpu": 5, "xid": 79, "event": False}
+    with running(command.words, command.log):
+        until(lambda: command.value("gpuwatch_remediator_quarantined") == 0, "it has made a plan")
+        before = server.cluster.get("nodes", "", NODE)["spec"]
+        inject(node.directory, forged)
+        until(lambda: command.value("gpuwatch_remediator_blocked", reason="unconfirmed") == 1, "it knows of the line")
+        made = command.value("gpuwatch_remediator_plan_timestamp_seconds")
+        inject(node.directory, forged)
+        until(lambda: command.value("gpuwatch_remediator_plan_timestamp_seconds") > made, "it has planned again")
+        assert server.cluster.get("nodes", "", NODE)["spec"] == before
+        assert command.value("gpuwatch_remediator_actions_total", action="taint", result="done") == 0
+        inject(node.directory, {"do": "recovery_action", "gpu": 5, "action": 2})
+        until(lambda: tainted(server), "the driver asks for a reboot, and the taint is there")
+
+
 def test_a_day_in_the_life(server, node, command):
     with running(command.words, command.log) as process:
         until(lambda: fetch(f"{command.url}/-/ready"), "it is ready")
@@ -122,6 +139,7 @@ def test_a_day_in_the_life(server, node, command):
     assert {"claim", "taint", "untaint", "free_slot"} <= {line["action"] for line in lines}
 
 
+@pytest.mark.slow  # quick: an old View in tests/remediation/planning
 def test_an_agent_that_goes_is_said_and_changes_nothing(server, node, command):
     with running(command.words, command.log):
         until(lambda: fetch(f"{command.url}/-/ready"), "it is ready")
@@ -132,6 +150,7 @@ def test_an_agent_that_goes_is_said_and_changes_nothing(server, node, command):
     assert not tainted(server)
 
 
+@pytest.mark.slow  # quick: a day in the life gives back, too; one look without a cluster has --once
 def test_once_prints_the_plan_and_release_gives_everything_back(server, node, command):
     said = command.once("--once", "--mode", "observe")
     assert said.returncode == 0, said.stderr

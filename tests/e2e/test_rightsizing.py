@@ -9,6 +9,8 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+import pytest
+
 from gpuwatch.rightsizing.service.thread import LEARNING
 from tests.e2e.processes import Agent, agent, fetch, in_line
 from tests.waiting import BOUND_SECONDS, until
@@ -63,6 +65,7 @@ def advice(url: str) -> dict[str, object]:
     return found
 
 
+@pytest.mark.slow  # kill and restart: tests/rightsizing/service/test_checkpoint.py
 def test_what_was_learned_outlives_sigterm_and_kill_and_can_be_switched_off_and_on(tmp_path: Path) -> None:
     with agent(tmp_path, source=SIM, config=CONFIG) as first:
         first.settle()

@@ -33,7 +33,9 @@ def _living(place, name):
     with World(name, place / "node", speed=SPEED) as world:
         launch = Launch(
             config=Config(
-                agent=AgentConfig(listen=f"127.0.0.1:{port}", socket=str(place / "agent.sock"), interval=1.0),
+                agent=AgentConfig(
+                    listen=f"127.0.0.1:{port}", socket=str(place / "agent.sock"), interval=1.0, api="open"
+                ),
                 metrics=MetricsConfig(processes=True),
                 sources=world.sources,
                 state_dir=str(place / "state"),

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import psutil
 import pytest
 
+from tests.cpu_clock import slowness
 from tests.e2e.library import needs_none
 from tests.e2e.processes import agent, fetch, in_line, series
 from tests.fakes.libnvml import FakeDriver
@@ -64,20 +65,22 @@ def start_of(source, place):
 @pytest.mark.parametrize("source", ["simulator", "library"])
 def test_a_complete_page_costs_less_than_two_seconds_of_processor_time(tmp_path, source):
     """Agent and reader together, on two cores half each; what they wait for would not show here."""
-    assert start_of(source, tmp_path).cpu < LIMIT_CPU_SECONDS
+    assert start_of(source, tmp_path).cpu < LIMIT_CPU_SECONDS * slowness()
 
 
 @pytest.mark.slow  # a clock's second on a busy machine; what it costs in processor time is held above
 @pytest.mark.parametrize("source", ["simulator", "library"])
 def test_a_complete_page_comes_within_a_second(tmp_path, source, capsys):
-    taken = []
+    taken, limit = [], LIMIT_SECONDS
     for number in range(TRIES):
-        if taken and min(taken) < LIMIT_SECONDS:
-            break
+        limit = LIMIT_SECONDS * slowness()
         taken.append(start_of(source, tmp_path / str(number)).wall)
+        if taken[-1] < limit:
+            break
     with capsys.disabled():
-        print(f"\nfirst complete /metrics of {GPUS} GPUs ({source}): {', '.join(f'{t:.2f}' for t in taken)} s")
-    assert min(taken) < LIMIT_SECONDS
+        told = ", ".join(f"{each:.2f}" for each in taken)
+        print(f"\nfirst complete /metrics of {GPUS} GPUs ({source}): {told} s of {limit:.2f} s on this machine")
+    assert taken[-1] < limit
 
 
 @needs_none

@@ -2,6 +2,8 @@
 
 import contextlib
 
+import pytest
+
 from gpuwatch.sim.directory import inject
 from tests.e2e.processes import agent, job, prometheus
 from tests.waiting import until
@@ -57,6 +59,7 @@ def counts_the_first_xid(found, database):
     assert len(alert) == 1
 
 
+@pytest.mark.slow  # quick: shared GPUs in tests/workloads
 def test_pods_on_a_shared_gpu_use_no_more_than_it_has_and_differ(tmp_path):
     """No peer's mistake of giving the GPU's own value to each pod."""
     with watched(tmp_path, "sim:time-sliced") as (_, database):

@@ -97,7 +97,7 @@ def connect() -> Iterator[Callable[..., Client]]:
 # ---- symbols ----
 
 
-@pytest.mark.parametrize("profile", ["535", "550", "580", "all"])
+@pytest.mark.parametrize("profile", library.PROFILES)
 def test_profile_exports_its_symbols_only(profile: str, tmp_path: Path, connect: Callable[..., Client]) -> None:
     with FakeDriver(tmp_path, profile=profile) as driver:
         client = connect(driver)
@@ -321,10 +321,36 @@ def test_mig_devices(driver: FakeDriver, connect: Callable[..., Client]) -> None
     assert client.ask(f"n.nvmlDeviceGetAttributes({mig.format(1)}).gpuInstanceSliceCount") == 1
     assert client.ask(f"[p.pid for p in n.nvmlDeviceGetComputeRunningProcesses({mig.format(1)})]") == [7]
     assert client.ask("n.nvmlDeviceGetUUID(n.nvmlDeviceGetHandleByUUID('MIG-x'))") == "MIG-x"
+    info = f"n.nvmlGpuInstanceGetInfo(n.nvmlDeviceGetGpuInstanceById({GPU.format(2)}, {{}}))"
+    place = "[(i.profileId, i.placement.start, i.placement.size) for i in [{}]]"
+    assert client.ask(place.format(info.format(1))) == [[9, 0, 4]]
+    assert client.ask(place.format(info.format(9))) == [[19, 4, 1]]
     assert client.ask(f"n.nvmlDeviceGetPowerUsage({mig.format(0)})") == "NVMLError_NotSupported"
     assert client.gpu("nvmlDeviceGetUtilizationRates", 2) == "NVMLError_NotSupported"
     driver.set_mig(2, None)
     assert client.ask(mig.format(0)) == "NVMLError_NotSupported"
+
+
+def test_what_nvidias_device_plugin_asks(driver: FakeDriver, connect: Callable[..., Client]) -> None:
+    """It takes a GPU with room for MIG devices for one in MIG mode, and asks each MIG device for its instances."""
+    client = connect(driver)
+    gpu = GPU.format(0)
+    assert client.ask(f"n.nvmlDeviceGetMaxMigDeviceCount({gpu})") == 0, "0 if MIG is disabled (nvml.h)"
+    driver.set_mig(0, [FakeMig(gi=1, profile="3g.40gb"), FakeMig(gi=9)])
+    assert client.ask(f"n.nvmlDeviceGetMaxMigDeviceCount({gpu})") == 7
+    instance = f"n.nvmlDeviceGetGpuInstanceById({gpu}, 9)"
+    assert client.ask(f"n.nvmlGpuInstanceGetInfo({instance}).id") == 9
+    assert (
+        client.ask(f"n.nvmlComputeInstanceGetInfo_v2(n.nvmlGpuInstanceGetComputeInstanceById({instance}, 0)).id") == 0
+    )
+    assert client.ask(f"n.nvmlGpuInstanceGetComputeInstanceById({instance}, 5)") == "NVMLError_NotFound"
+    profiles = [client.ask(f"n.nvmlDeviceGetGpuInstanceProfileInfo({gpu}, {number}, 1).id") for number in (0, 2, 4, 5)]
+    assert profiles == [19, 9, 0, "NVMLError_NotSupported"]
+    assert client.ask(f"n.nvmlGpuInstanceGetInfo({instance}).profileId") == profiles[0]
+    compute = f"n.nvmlGpuInstanceGetComputeInstanceProfileInfo({instance}, {{}}, 0, 1).id"
+    assert [client.ask(compute.format(number)) for number in (0, 1)] == [0, "NVMLError_NotSupported"]
+    levels = [client.ask(f"n.nvmlDeviceGetTopologyCommonAncestor({gpu}, {GPU.format(i)})") for i in (0, 1, 2)]
+    assert levels == [0, 40, 40]
     assert client.ask(f"n.nvmlDeviceGetUtilizationRates({GPU.format(2)}).gpu") == 0
 
 

@@ -72,10 +72,18 @@ class Chain:
         os.close(self._keep)
 
     def write(self, *xids: int, gpu: int = 0, priority: int = KERNEL, **parts: Any) -> None:
-        """Somebody writes XIDs to the kernel log."""
+        """XIDs appear in the kernel log; who wrote them is not known."""
         for xid in xids:
             self._number += 1
             self.path.write_text(line(xid, gpu, priority=priority, number=self._number, **parts))
+
+    def fail(self, *xids: int, gpu: int = 0, **parts: Any) -> None:
+        """A real fault: the driver writes to the kernel log and sends its event."""
+        for xid in xids:
+            self.write(xid, gpu=gpu, **parts)
+            for event in self.log.read(TOP):
+                self.ledger.observe(event)
+            self.tell(xid, gpu)
 
     def tell(self, xid: int, gpu: int = 0, **parts: Any) -> None:
         """NVML tells of an XID."""

@@ -40,15 +40,21 @@ SIGHT = "tests/harms/test_harm_observation.py::"
 LINES = "tests/harms/test_harm_lines.py::"
 API = "tests/harms/test_harm_api.py::"
 POLICY = "tests/harms/test_harm_policy.py::"
+RULES = "tests/remediation/service/test_device_rules.py::"
+SCOPE = "tests/remediation/planning/test_scope.py::"
 QUIET = "tests/harms/test_quiet_day.py::"
 RIGHTS = "tests/cluster/test_remediator_rights.py::"
 GUARD = "tests/tuning/actuation/test_guard.py::"
+PLANTED = "tests/agent/test_planted_socket.py::"
 RESTORING = "tests/tuning/actuation/test_restore.py::"
 ACTUATOR = "tests/tuning/actuation/test_actuator.py::"
 ENFORCING = "tests/tuning/service/test_tuner_enforcing.py::"
 LOOP = "tests/tuning/cycle/test_cycle.py::"
 CONSENT = "tests/tuning/gates/test_consent.py::"
 LABELS = "tests/remediation/planning/test_labels.py::"
+PLAN = "tests/remediation/planning/test_plan.py::"
+REPAIR = "tests/repair/test_repairer.py::"
+VALIDATION = "tests/remediation/planning/test_active_validation.py::"
 RECORD = "tests/tuning/actuation/test_record.py::"
 
 
@@ -212,7 +218,8 @@ HARMS: tuple[Harm, ...] = (
         7,
         "The taint evicts the agent itself, or the pods that keep the node running.",
         "The effect is NoSchedule, which ends no pod. NoExecute is only set where our own pod tolerates it. A drain "
-        "leaves out ourselves, DaemonSets, static pods and protected namespaces.",
+        "leaves out ourselves, DaemonSets, static pods and protected namespaces, and what has started again on a "
+        "healthy GPU; whole jobs leave only if the policy says so.",
         (
             "config/__init__.py:RemediationConfig",
             "remediation/service/plan_reads.py:check",
@@ -236,6 +243,18 @@ HARMS: tuple[Harm, ...] = (
                 "remediation/planning/draining.py",
                 'return pod.mirror or pod.controller == "DaemonSet" or pod.namespace in config.protected_namespaces',
                 "return False",
+            ),
+            proof(
+                f"{PLAN}test_what_has_started_again_on_a_gpu_that_is_well_stays",
+                "remediation/planning/draining.py",
+                "pod.created <= evictions.newest",
+                "True",
+            ),
+            proof(
+                f"{PLAN}test_by_default_the_others_of_a_job_stay",
+                "remediation/planning/draining.py",
+                'if config.evict == "owner-on-node":',
+                "if True:",
             ),
         ),
     ),
@@ -429,7 +448,7 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 "tests/agent/test_node_state.py::test_a_hung_gpu_keeps_no_round_waiting",
                 "agent/node_state.py",
-                "live = [k for k in self._known.values() if self._state(k, now)[0] is GpuState.FRESH]",
+                'live = [k for k in self._known.values() if self._state(k, now) == (GpuState.FRESH, "")]',
                 "live = list(self._known.values())",
             ),
             proof(
@@ -577,10 +596,10 @@ HARMS: tuple[Harm, ...] = (
         "The default mode observes, and has no code that writes; requests that would touch what is foreign are not "
         "made. Rights are granted by feature (`deploy/components/remediation*`): reading, to observe; patch of Nodes, "
         "Events and the Leases of one namespace, to act; evictions only where draining is on. RBAC has no word for a "
-        "pod's own Node, so admission policies (`remediation-enforce/own-node-policy.yaml`) compare the token's node, "
-        "and let only gpuwatch's taint, condition, labels and annotations change; "
-        "`tests/cluster/test_own_node_policy.py` shows it, rule by rule, on a real API server. EvictionHistory are not "
-        "tied to the node: an admission policy cannot see where a pod runs.",
+        "pod's own Node, so admission policies (`remediation-enforce/own-node-policy.yaml`, "
+        "`remediation-drain/own-pods-policy.yaml`) compare the token's node: only gpuwatch's taint, condition, labels, "
+        "and annotations may change, a node has one slot, only pods on it that ask for a GPU may be evicted; "
+        "`tests/cluster/test_own_node_policy.py` shows it, rule by rule, on a real API server.",
         (
             "remediation/service/remediator.py:_connected",
             "remediation/service/node_writer.py:node_patch",
@@ -596,8 +615,8 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{PEOPLE}test_the_default_is_to_observe_and_an_observer_never_writes",
                 "config/__init__.py",
-                'mode: Literal["off", "observe", "enforce"] = "observe"\n    checks',
-                'mode: Literal["off", "observe", "enforce"] = "enforce"\n    checks',
+                'mode: Mode = "observe"  # observe: it plans',
+                'mode: Mode = "enforce"  # observe: it plans',
             ),
             proof(
                 f"{API}test_the_documented_rights_are_enough_and_no_more_is_asked_for",
@@ -671,8 +690,8 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 "tests/metrics/test_native.py::test_processes_are_opt_in",
                 "metrics/native/__init__.py",
-                "if row.opt_in and config.processes)",
-                "if row.opt_in)",
+                'group == "processes" and config.processes',
+                'group == "processes"',
             ),
         ),
     ),
@@ -783,11 +802,17 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         29,
-        "Anybody who may write to the kernel log can claim any fault.",
+        "Anybody who may write to the kernel log, or choose a program's name, can claim any fault.",
         "Only records of the kernel's own facility count; the switch that admits others is for tests and the "
-        "simulator.",
-        ("collect/kernel_log/lines.py:read_frame",),
+        "simulator. klogctl's lines are put together into records, of which only the first line can be the driver's.",
+        ("collect/kernel_log/lines.py:read_frame", "collect/kernel_log/records.py:records"),
         (
+            proof(
+                "tests/collect/kernel_log/test_records.py::test_a_program_that_crashes_is_no_fault_whatever_its_name",
+                "collect/kernel_log/records.py",
+                "is_drivers = is_drivers and _is_read(opened) and",
+                "is_drivers = True or",
+            ),
             proof(
                 f"{LINES}test_lines_that_user_space_wrote_count_for_nothing",
                 "collect/kernel_log/lines.py",
@@ -831,8 +856,8 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{POLICY}test_a_typo_changes_nothing_and_is_named",
                 "process/signals.py",
-                "            return None\n        self.error = None\n",
-                "            new = Config()\n        self.error = None\n",
+                "            self.refuse(str(error))\n            return None\n",
+                "            self.refuse(str(error))\n            new = Config()\n",
             ),
             proof(
                 f"{POLICY}test_a_policy_about_a_check_that_is_none_is_refused",
@@ -869,7 +894,7 @@ HARMS: tuple[Harm, ...] = (
         "gpuwatch resets no GPU; one file alone has calls of NVML that change anything, and those are of power limits "
         "and clocks. It prints the ladder (drain, reset, reboot, inspect), and asks for a reboot, where told to, only "
         "once all who had to go have gone.",
-        ("remediation/planning/recovery.py:_draining", "health/checks/xid.py:FATAL_ACTIONS"),
+        ("remediation/planning/recovery.py:_draining", "health/xid/classify.py:FATAL_ACTIONS"),
         (
             proof(
                 f"{PODS}test_a_reboot_is_asked_for_only_when_all_who_had_to_go_have_gone",
@@ -935,8 +960,8 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 "tests/tuning/actuation/test_restore_value.py::test_nothing_is_ever_set_above_the_original",
                 "tuning/model/order.py",
-                "return min(setting.original, now.most)",
-                "return now.most",
+                "target = min(setting.original, now.most)",
+                "target = now.most",
             ),
             proof(
                 f"{RECORD}test_what_would_raise_or_makes_no_sense_is_neither_written_nor_read",
@@ -1003,10 +1028,10 @@ HARMS: tuple[Harm, ...] = (
         ("storage/versioned_file.py:read", "storage/versioned_file.py:replace_file", "tuning/actuation/record.py:read"),
         (
             proof(
-                f"{RECORD}test_a_file_that_others_may_write_is_not_believed",
+                f"{RECORD}test_a_file_that_others_may_read_or_write_is_not_acted_on",
                 "storage/versioned_file.py",
-                "OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH",
-                "OTHERS_WRITE = 0",
+                "if self._mode & ~0o700 else 0o077",
+                "if self._mode & ~0o700 else 0",
             ),
             proof(
                 f"{RECORD}test_a_link_that_lies_in_wait_is_not_written_through",
@@ -1169,8 +1194,8 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 "tests/consents/test_file.py::test_a_file_that_others_may_write_is_not_believed",
                 "storage/versioned_file.py",
-                " or status.st_mode & OTHERS_WRITE)",
-                ")",
+                " or status.st_mode & excess:",
+                ":",
             ),
         ),
     ),
@@ -1198,7 +1223,7 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{LOOP}test_s8_a_fault_lifts_its_gpu_and_those_of_the_same_work_and_rests",
                 "tuning/cycle/gang.py",
-                "return {uuid: told(each) or (apart,) for uuid, each in closed.items()}",
+                "return {uuid: in_order(each) or (apart,) for uuid, each in closed.items()}",
                 "return closed",
             ),
         ),
@@ -1243,13 +1268,13 @@ HARMS: tuple[Harm, ...] = (
         53,
         "Settings change all the time, and work never runs at one speed.",
         "A GPU is tried at another cap so many times an hour at most; giving back never counts and never waits.",
-        ("tuning/gates/cooldowns.py:wait_seconds", "tuning/cycle/gang.py:_aimed"),
+        ("tuning/gates/cooldowns.py:wait_seconds", "tuning/cycle/gang.py:_attempt"),
         (
             proof(
                 f"{ENFORCING}test_s10_the_hand_is_asked_for_no_more_than_the_loop_allows",
                 "tuning/cycle/gang.py",
-                "        if wait := max((each or 0.0 for each in waits), default=0.0):\n",
-                "        if wait := 0.0:\n",
+                "    if wait := max((each or 0.0 for each in waits), default=0.0):\n",
+                "    if wait := 0.0:\n",
             ),
         ),
     ),
@@ -1318,8 +1343,395 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{LOOP}test_s12_without_enforce_nothing_is_ordered_whatever_is_recorded",
                 "tuning/cycle/cycle.py",
-                "    if not inputs.enforcing:\n        return ()\n",
+                "    if not inputs.enforcing:\n        return\n",
                 "",
+            ),
+        ),
+    ),
+    Harm(
+        57,
+        "A process without any right has the kernel print a made-up XID or SXid, and a healthy node is taken away.",
+        "A line of the kernel log is never enough: an XID or a fatal SXid acts only when the driver confirms it within "
+        "`checks.xid_confirm_within`, by its event of that code, by a state that comes with such a fault, or by its "
+        "silence. Until then it is `xid_unconfirmed` or `sxid_unconfirmed`, which no policy answers with more than "
+        "`observe` and which pass with time. A line about a lost GPU counts only while the GPU does not answer.",
+        (
+            "health/corroboration.py:unconfirmed",
+            "health/corroboration.py:driver_state",
+            "health/checks/node.py:gpu_lost",
+            "remediation/planning/policy.py:answer",
+        ),
+        (
+            proof(
+                f"{LINES}test_a_line_that_the_driver_does_not_confirm_changes_nothing[79]",
+                "health/judge.py",
+                "if news.by_kernel and found.check in UNCONFIRMED:",
+                "if False:",
+            ),
+            proof(
+                f"{LINES}test_a_fatal_sxid_that_nothing_confirms_takes_no_node_and_ends",
+                "health/corroboration.py",
+                '    "sxid_fatal": "sxid_unconfirmed",\n',
+                "",
+            ),
+            proof(
+                "tests/health/test_corroboration.py::test_the_driver_may_be_first_but_not_long_before",
+                "health/corroboration.py",
+                "if is_wanted and other.latest >= finding.latest - within and _is_about(other, finding):",
+                "if is_wanted and _is_about(other, finding):",
+            ),
+            proof(
+                "tests/health/test_corroboration.py::test_a_line_about_a_lost_gpu_counts_only_while_it_is_silent",
+                "health/checks/node.py",
+                "if past.lost_line is not None and past.hangs:",
+                "if past.lost_line is not None:",
+            ),
+        ),
+    ),
+    Harm(
+        58,
+        "A forged record of settings makes a restore raise a power limit, or undo a lock of an administrator.",
+        "Only tuner and guard can write the record's folder. The record is its owner's alone and sealed with a key "
+        "that changes whenever it has been empty. A restore sets no more than the default and what was read before, "
+        "and leaves clocks alone that run above the recorded lock.",
+        (
+            "tuning/actuation/record.py:SettingsRecord",
+            "tuning/actuation/driver.py:power_limits",
+            "tuning/actuation/restore.py:_unlock",
+        ),
+        (
+            proof(
+                "tests/tuning/actuation/test_record.py::test_a_line_without_the_seal_of_this_record_is_not_acted_on",
+                "tuning/actuation/record.py",
+                "if found == before:",
+                "return found.actuation\n            if found == before:",
+            ),
+            proof(
+                f"{RESTORING}test_a_limit_goes_back_to_no_more_than_the_default",
+                "tuning/actuation/driver.py",
+                'min(most, self._ask("nvmlDeviceGetPowerManagementDefaultLimit", gpu)) / 1e3',
+                "most / 1e3",
+            ),
+            proof(
+                f"{RESTORING}test_clocks_that_run_above_our_lock_are_left_alone",
+                "tuning/actuation/restore.py",
+                "<= cap + TOLERANCE_HERTZ:",
+                "<= 1e12:",
+            ),
+        ),
+    ),
+    Harm(
+        59,
+        "Another user plants a socket, a link or a folder, and gpuwatch acts on a forged View or deletes files there.",
+        "No run folder is below /tmp; only root and this user may write on the way to one. A View is taken only from a "
+        "process of root, this user or `agent.socket_uid`. A simulation deletes only what a simulation has made.",
+        (
+            "storage/private_folder.py:check_way",
+            "agent/client.py:connect",
+            "sim/directory.py:_refuse_foreign_trees",
+        ),
+        (
+            proof(
+                f"{PLANTED}test_a_view_of_another_users_process_is_not_taken",
+                "agent/client.py",
+                "if uid not in self._trusted:",
+                "if False:",
+            ),
+            proof(
+                f"{PLANTED}test_a_simulation_deletes_no_folder_that_none_has_made",
+                "sim/directory.py",
+                "        _refuse_foreign_trees(directory)\n",
+                "",
+            ),
+            proof(
+                f"{PLANTED}test_a_simulation_does_not_begin_at_a_planted_link",
+                "storage/private_folder.py",
+                "if status.st_uid not in (0, os.geteuid()):",
+                "if False:",
+            ),
+        ),
+    ),
+    Harm(
+        60,
+        "A pod's counter of progress reaches into the network, or has a cap kept that costs too much.",
+        "Only the pod's own address is asked, no redirect is followed, bytes and time are bounded. GPU counters that "
+        "all tell of too slow a cap overrule the counter.",
+        ("consents/progress.py:fetch", "tuning/energy/estimate.py:contradicted"),
+        (
+            proof(
+                "tests/consents/test_progress.py::test_only_an_address_that_can_be_a_pods_own_is_asked",
+                "consents/progress.py",
+                " or (own.is_loopback and not loopback)",
+                "",
+            ),
+            proof(
+                "tests/tuning/cycle/test_progress.py::"
+                "test_a_count_that_tells_of_no_loss_is_overruled_where_all_gpu_counters_tell_of_one",
+                "tuning/energy/estimate.py",
+                "< 1 - slowdown - VETO",
+                "< 0",
+            ),
+        ),
+    ),
+    Harm(
+        61,
+        "One GPU is sick, and the work of the healthy GPUs beside it ends: its pods are evicted, or the node rebooted.",
+        "Of a quarantine of scope gpu only pods that the kubelet ties to the sick GPU are evicted, by the same budget, "
+        "disruption budgets and deadline as ever. Where a reboot would be asked for, the scope is the node. NoExecute "
+        "waits for the device plugin before it ends the work of a whole node.",
+        (
+            "remediation/planning/draining.py:_affected_pods",
+            "remediation/planning/scope.py:_not_one_gpu",
+            "remediation/planning/scope.py:waits_for_plugin",
+            "remediation/service/slots.py:uses_a_slot",
+        ),
+        (
+            proof(
+                f"{PODS}test_with_scope_gpu_only_the_pods_of_the_sick_gpu_are_evicted",
+                "remediation/planning/draining.py",
+                "if everything or use.gpu in gpus]",
+                "if True]",
+            ),
+            proof(
+                f"{PODS}test_no_reboot_is_asked_for_while_other_gpus_of_the_node_work",
+                "remediation/planning/scope.py",
+                "if (handover.annotation or handover.sentinel) and fault.remedy in REBOOTS:",
+                "if False:",
+            ),
+            proof(
+                f"{SCOPE}test_with_no_execute_the_taint_waits_for_the_plugin_and_not_for_ever",
+                "remediation/planning/quarantine.py",
+                "if not barriers and (wait := waits_for_plugin(inputs, faults)):",
+                'if wait := "":',
+            ),
+            proof(
+                f"{PODS}test_with_scope_gpu_the_budget_holds_as_well",
+                "remediation/service/slots.py",
+                '(owner.scope == "gpu" or abs(now - owner.since) < CLAIM_SECONDS)',
+                "abs(now - owner.since) < CLAIM_SECONDS",
+            ),
+        ),
+    ),
+    Harm(
+        62,
+        "The list of allocatable GPUs lies or ages, the node stays untainted, and pods start on the sick GPU.",
+        "The kubelet's list must lack every sick GPU, and the Node's figures must agree, before a taint is left out. "
+        "A GPU that is offered again, or a pod that starts on it, gives the node its taint, and this quarantine trusts "
+        "the list no more. A fault of the node, of NVLinks or the fabric always takes the node.",
+        ("remediation/planning/scope.py:why_node", "remediation/planning/recovery.py:_rescoped"),
+        (
+            proof(
+                f"{PODS}test_a_list_of_the_kubelet_that_the_node_denies_does_not_keep_the_node_in_service",
+                "remediation/planning/scope.py",
+                "if sum(node.capacity.values()) - sum(node.allocatable.values()) < len(gpus):",
+                "if False:",
+            ),
+            proof(
+                f"{PODS}test_a_gpu_that_is_given_to_pods_again_while_it_is_sick_takes_the_node_out",
+                "remediation/planning/scope.py",
+                "if withheld is not None and fault.gpu not in withheld:",
+                "if False:",
+            ),
+            proof(
+                f"{SCOPE}test_a_pod_that_is_started_on_the_sick_gpu_proves_the_list_wrong",
+                "remediation/planning/recovery.py",
+                "    if result.late:\n",
+                "    if False:\n",
+            ),
+            proof(
+                f"{PODS}test_a_gpu_that_is_given_to_pods_again_while_it_is_sick_takes_the_node_out",
+                "remediation/planning/recovery.py",
+                'if owner.scope == "node" and still and not (why or owner.distrusted or owner.handover is not None):',
+                'if owner.scope == "node" and still and not (why or owner.handover is not None):',
+            ),
+        ),
+    ),
+    Harm(
+        63,
+        "A DeviceTaintRule is about another node's device or a healthy GPU, stays for ever, or a person's is deleted.",
+        "Devices are those of NVIDIA's driver in this Node's own pool that have the GPU's UUID. A rule is recorded on "
+        "the Node first, carries its quarantine's id, and only a rule with that id is deleted. An admission policy "
+        "bounds the rights to this Node's GPUs; `tests/cluster/test_device_rules.py` tries them with a stolen token.",
+        (
+            "kube/devices.py:_gpus",
+            "remediation/service/node_writer.py:_delete_rule",
+            "remediation/planning/recovery.py:_delete_rules",
+            "remediation/planning/scope.py:over_gpu_budget",
+        ),
+        (
+            proof(
+                f"{RULES}test_a_slice_that_lies_leads_to_no_rule_and_the_node_is_taken[lie0]",
+                "kube/devices.py",
+                "if (s.spec.driver, s.spec.node_name, s.spec.pool.name) == (DRIVER, node, node)",
+                "if (s.spec.node_name, s.spec.pool.name) == (node, node)",
+            ),
+            proof(
+                f"{RULES}test_a_rule_of_the_same_name_that_a_person_made_is_never_deleted",
+                "remediation/service/node_writer.py",
+                "            if rule.owner != owner:\n",
+                "            if False:\n",
+            ),
+            proof(
+                "tests/remediation/planning/test_device_rules.py::test_a_crash_after_any_step_leaves_no_rule_behind[3]",
+                "remediation/planning/quarantine.py",
+                "steps = (*(DeleteRule(name=name, owner=inputs.owner.id) for name in inputs.owner.rules), *steps)",
+                "pass",
+            ),
+            proof(
+                "tests/remediation/planning/test_device_rules.py::"
+                "test_a_budget_in_gpus_holds_back_a_further_one_and_does_not_take_the_node_instead",
+                "remediation/planning/scope.py",
+                "    if len(out) <= limit:\n",
+                "    if True:\n",
+            ),
+        ),
+    ),
+    Harm(
+        64,
+        "A GPU that reads well but still computes wrongly gets work again.",
+        "With `validate: active` a quarantine ends only when each GPU that had a fault has passed the active checks "
+        "and the operator's command after its fault and in this boot. A GPU in use proves nothing. A fault that occurs "
+        "after a validation removes it.",
+        (
+            "remediation/planning/evidence.py:unvalidated",
+            "agent/repairs.py:validations",
+            "diagnose/validation.py:validate",
+        ),
+        (
+            proof(
+                f"{VALIDATION}test_without_a_proof_of_that_gpu_after_its_fault_in_this_boot_the_quarantine_stays",
+                "remediation/planning/evidence.py",
+                "if since and (proof is None or proof.at <= max(since)):",
+                "if since and proof is None:",
+            ),
+            proof(
+                f"{VALIDATION}test_a_fault_of_the_node_asks_for_a_proof_of_every_gpu",
+                "remediation/planning/evidence.py",
+                "if fault.gpu == uuid or fault.gpu not in known]",
+                "if fault.gpu == uuid]",
+            ),
+            proof(
+                "tests/agent/test_repairs.py::test_a_fault_after_a_validation_takes_it_away_for_good",
+                "agent/repairs.py",
+                "f.latest > v.at for f in faults",
+                "False for f in faults",
+            ),
+            proof(
+                "tests/diagnose/test_validation.py::test_a_gpu_in_use_proves_nothing",
+                "diagnose/validation.py",
+                "if not message and reason:",
+                "if False:",
+            ),
+            proof(
+                "tests/diagnose/test_validation.py::test_a_command_that_fails_fails_the_gpu",
+                "diagnose/validation.py",
+                "if ended.status != 0:",
+                "if ended.status is None:",
+            ),
+        ),
+    ),
+    Harm(
+        65,
+        "The wrong GPU is reset.",
+        "The command names the GPU by its UUID and is refused by the configuration without it. Index, device file and "
+        "UUID come from one sample of a View of this machine and boot.",
+        ("config/errors.py:FORMS", "repair/reset.py:reset", "repair/repairer.py:step"),
+        (
+            proof(
+                f"{REPAIR}test_a_sick_gpu_that_nothing_uses_is_reset_and_named_by_its_uuid",
+                "repair/reset.py",
+                '{"uuid": identity.uuid, "index": str(identity.index)}',
+                '{"uuid": str(identity.index), "index": str(identity.index)}',
+            ),
+            proof(
+                f"{REPAIR}test_a_view_of_another_boot_is_not_acted_on",
+                "repair/repairer.py",
+                "elif view.snapshot.host.boot_id != self._boot_id:",
+                "elif False:",
+            ),
+            proof(
+                "tests/config/test_repair_settings.py::test_a_reset_that_does_not_name_the_gpu_is_refused",
+                "config/errors.py",
+                'if any("{uuid}" in part for part in value)',
+                "if True",
+            ),
+        ),
+    ),
+    Harm(
+        66,
+        "A GPU is reset under work, or while new work may come.",
+        "Pods, processes, memory in use, vGPUs, MIG and virtual machines stand against a reset, and so does each that "
+        "is not known. Only a node that the remediator holds in quarantine is touched. Open device files are looked at "
+        "last, after the agent has closed the GPU.",
+        (
+            "repair/eligibility.py:refusal",
+            "repair/eligibility.py:allocation",
+            "repair/holders.py:holders",
+            "repair/repairer.py:_not_quarantined",
+        ),
+        (
+            proof(
+                f"{REPAIR}test_a_gpu_with_work_or_in_a_virtual_machine_is_never_reset",
+                "repair/eligibility.py",
+                "return allocation(view, uuid) or gpu_use(view, gpu)",
+                "return allocation(view, uuid)",
+            ),
+            proof(
+                f"{REPAIR}test_without_the_kubelets_answer_nothing_is_reset",
+                "repair/eligibility.py",
+                "if kubelet is not None and kubelet.up is False:",
+                "if False:",
+            ),
+            proof(
+                f"{REPAIR}test_another_client_that_nvml_does_not_list_stops_the_reset",
+                "repair/reset.py",
+                "        if found:\n",
+                "        if isinstance(found, str):\n",
+            ),
+            proof(
+                f"{REPAIR}test_a_container_that_does_not_see_the_machines_processes_resets_nothing",
+                "repair/holders.py",
+                'if text(proc / "2/comm") != "kthreadd":',
+                "if False:",
+            ),
+            proof(
+                f"{REPAIR}test_a_node_that_is_not_out_of_service_is_left_alone",
+                "repair/repairer.py",
+                "if self._config.repair.quarantined_only and not (running and running.quarantined):",
+                "if False:",
+            ),
+        ),
+    ),
+    Harm(
+        67,
+        "Two repairers reset one GPU at once, or one resets it again and again.",
+        "A lock in `state_dir` admits one. Tries are on the disk before a GPU is touched, and after `repair.tries` of "
+        "them it is left to a reboot, also by a new process.",
+        ("cli/repairer.py:repairer", "repair/repairer.py:_standing", "repair/reset.py:reset"),
+        (
+            proof(
+                "tests/cli/test_repairer.py::test_a_second_repairer_ends_at_once",
+                "cli/repairer.py",
+                "if not is_alone:",
+                "if False:",
+            ),
+            proof(
+                f"{REPAIR}test_after_so_many_tries_it_gives_up_and_says_the_next_step",
+                "repair/repairer.py",
+                "if len(tries) >= config.tries and",
+                "if False and",
+            ),
+            proof(
+                f"{REPAIR}test_the_try_is_on_the_disk_before_anything_is_changed",
+                "repair/reset.py",
+                "        self._file.write(RepairRecord(under_way=begun, tries=kept))\n",
+                "",
+            ),
+            proof(
+                f"{REPAIR}test_what_a_repairer_that_died_had_changed_is_restored",
+                "repair/reset.py",
+                "if left.persistence and left.boot_id == boot_id:",
+                "if False:",
             ),
         ),
     ),

@@ -5,9 +5,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gpuwatch.model.errors import UsageError
 from gpuwatch.model.finding import Response
+from gpuwatch.remediation.model import BlockReason, SetCondition
 from tests.harms.chain import USER, Chain, line
 from tests.health.judging import pci, pod
 from tests.remediation.planning.remediating import policy
@@ -24,9 +26,59 @@ def chain(tmp_path: Path) -> Chains:
 def test_a_line_of_now_taints(chain: Chain) -> None:
     """So that the silence of all others says something."""
     chain.look()
-    chain.write(79)
+    chain.fail(79)
     chain.look(read=True)
     assert [taint.value for taint in chain.taints] == ["xid_fatal"]
+
+
+@pytest.mark.parametrize("xid", [79, 48, 63, 64, 94, 95, 109, 119, 120, 145, 154, 45, 92])
+def test_a_line_that_the_driver_does_not_confirm_changes_nothing(chain: Chain, xid: int) -> None:
+    """Any process can have the kernel print such a line, whatever the policy says about the code."""
+    chain.bench.hold(pod("train"))
+    chain.look(3)
+    before, done = chain.story.node, len(chain.story.done)
+    for _ in range(20):
+        chain.write(xid, text="RLW_RXPIPE Fatal XC0 i0 Link 13 (0x0409a0c2 0x00000008 0x1 0x0 0x100000 0x4)")
+        chain.look(read=True)
+    kept = [step for step in chain.story.done[done:] if getattr(step, "pod", None) is None]
+    assert (chain.story.node.taints, chain.story.node.labels, chain.quarantines) == (before.taints, before.labels, 0)
+    assert all(isinstance(step, SetCondition) and step.condition.status == "True" for step in kept)
+    assert chain.bench.last.gpus["GPU-0"] == "healthy"
+
+
+def test_a_line_that_the_driver_confirms_taints_then(chain: Chain) -> None:
+    """The same line, and within the bound the driver's state, its event, or its silence."""
+    chain.look()
+    chain.write(79)
+    chain.look(read=True, seconds=2.0)
+    assert (chain.quarantines, chain.story.plan().blocked[0].reason) == (0, BlockReason.UNCONFIRMED)
+    chain.tell(79)
+    chain.look(seconds=2.0)
+    assert [taint.value for taint in chain.taints] == ["xid_fatal"]
+
+
+def test_a_persons_untaint_is_not_undone_by_a_line(chain: Chain) -> None:
+    """A forged line is no new occurrence of a fault that the driver had confirmed."""
+    chain.look()
+    chain.fail(79)
+    chain.look(read=True)
+    chain.story.cluster.node = replace(chain.story.node, taints=())
+    chain.look(2)
+    for _ in range(5):
+        chain.write(79, 119)
+        chain.look(read=True)
+    assert (chain.taints, chain.quarantines) == ((), 1)
+
+
+def test_a_fatal_sxid_that_nothing_confirms_takes_no_node_and_ends(chain: Chain) -> None:
+    chain.look()
+    chain.path.write_text(
+        "4,1,1000000,-;nvidia-nvswitch1: SXid (PCI:0000:06:00.0): 20034, Fatal, Link 48 LTSSM Fault Up\n"
+    )
+    chain.look(read=True)
+    assert (chain.bench.checks(), chain.quarantines) == ({"sxid_unconfirmed"}, 0)
+    chain.look(61)
+    assert (chain.bench.checks(), chain.quarantines) == (set(), 0)
 
 
 def test_old_lines_are_not_acted_on_after_a_start(tmp_path: Path) -> None:
@@ -39,15 +91,19 @@ def test_old_lines_are_not_acted_on_after_a_start(tmp_path: Path) -> None:
 
 
 def test_the_same_record_read_again_is_no_second_fault(chain: Chain) -> None:
+    def counted() -> int:
+        return sum(row.count for row in chain.ledger.xids() if row.xid == 79)
+
     chain.look()
-    chain.write(79)
+    chain.fail(79)
     chain.look(read=True)
     last = chain.bench.finding("xid_fatal").latest
     chain.ledger.observe(chain.ledger.events()[0])
+    before = counted()
     for _ in range(3):
         chain.path.write_text(line(79, number=1))
         chain.look(read=True)
-    assert (chain.bench.finding("xid_fatal").latest, chain.quarantines) == (last, 1)
+    assert (chain.bench.finding("xid_fatal").latest, counted(), chain.quarantines) == (last, before, 1)
 
 
 def test_lines_that_user_space_wrote_count_for_nothing(chain: Chain) -> None:
@@ -83,7 +139,7 @@ def test_the_process_in_the_line_is_not_blamed(chain: Chain) -> None:
     chain.bench.hold(pod("train"))
     chain.bench.hold(pod("dcgm-exporter"), gpu=1)
     chain.look()
-    chain.write(119, text="Timeout after 45s of waiting for RPC response from GPU0 GSP!", pid=7)
+    chain.fail(119, text="Timeout after 45s of waiting for RPC response from GPU0 GSP!", pid=7)
     chain.look(read=True)
     finding = chain.bench.finding("xid_fatal")
     assert [workload.pod for workload in finding.pods] == ["train"]
@@ -95,7 +151,7 @@ def test_a_fault_at_an_unknown_address_is_no_gpus(chain: Chain) -> None:
     chain.look()
     chain.write(79, gpu=6)
     chain.look(read=True)
-    finding = chain.bench.finding("xid_fatal")
+    finding = chain.bench.finding("xid_unconfirmed")
     assert (finding.gpu, finding.evidence["pci"]) == (None, pci(6))
     assert set(chain.bench.last.gpus.values()) == {"healthy"}
 
@@ -105,7 +161,7 @@ def test_a_gpu_that_left_nvml_keeps_its_address(chain: Chain) -> None:
     chain.look()
     chain.bench.indices = (1,)
     chain.look()
-    chain.write(79, gpu=0)
+    chain.fail(79)
     chain.look(read=True)
     assert chain.bench.finding("xid_fatal").gpu == "GPU-0"
 
@@ -118,6 +174,7 @@ def test_a_contained_fault_hits_one_instance(chain: Chain) -> None:
     chain.path.write_text(
         "4,9,1000000,-;NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, pid=7, name=python, Contained error\n"
     )
+    chain.tell(94, gi=5)
     chain.look(3, read=True)
     finding = chain.bench.finding("xid_contained")
     assert (finding.gi, [workload.pod for workload in finding.pods]) == (5, ["a"])

@@ -61,7 +61,7 @@ def test_an_agent_that_starts_anew_remembers_what_it_found(chain: Chain, tmp_pat
     """Its finding goes through the real store and back; a GPU that nobody has read yet is not taken for well."""
     store = Store.open(str(tmp_path / "state"), HandClock())
     chain.look()
-    chain.write(79)
+    chain.fail(79)
     chain.look(read=True)
     store.save_open(chain.bench.last.findings)
     store.close()
@@ -91,7 +91,7 @@ def test_an_agent_that_starts_anew_remembers_what_it_found(chain: Chain, tmp_pat
 )
 def test_a_boot_cures_only_what_is_seen_to_be_well(chain: Chain, after: dict[str, object], tainted: bool) -> None:
     chain.look()
-    chain.write(95)
+    chain.fail(95)
     chain.look(read=True)
     assert chain.taints
     chain.bench.restart(host=Host(boot_id=BOOT))

@@ -1,13 +1,17 @@
 """Harms to work: pods that are evicted though they should not be, or by force; over HTTP."""
 
+import json
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from gpuwatch.config import DrainConfig, HandoverConfig
+from gpuwatch.config import BudgetConfig, DrainConfig, HandoverConfig
+from gpuwatch.kube import parse as kube_parse
+from gpuwatch.kube.errors import ApiCall
 from gpuwatch.model.finding import Response
 from gpuwatch.remediation.model import BlockReason
+from gpuwatch.remediation.service.slots import uses_a_slot
 from gpuwatch.sim.kubeapi import Object, SimulatedApiServer
 from tests.harms.conftest import Start
 from tests.remediation.model.remediating import NAMESPACE, NODE, Bench, fatal
@@ -90,9 +94,76 @@ def test_a_sick_node_is_drained_of_gpu_pods_only_as_far_as_they_may_go(start: St
     assert left(bench) == {OWN[1], "device-plugin", "important", "web"}
 
 
+# ---- one sick GPU, not one sick node
+
+
+def test_with_scope_gpu_only_the_pods_of_the_sick_gpu_are_evicted(start: Start, server: SimulatedApiServer) -> None:
+    bench = start(**DRAIN)
+    for index in range(4):
+        add(bench, "ml", f"train-{index}")
+    bench.withholds(2)
+    bench.finds(fatal(gpu=2))
+    bench.run(600)
+    assert bench.is_confined()
+    assert left(bench) == {"train-0", "train-1", "train-3"}
+    assert asked(server) == 1
+    bench.finds()
+    bench.run(600)
+    assert bench.is_clean()
+
+
+def test_a_list_of_the_kubelet_that_the_node_denies_does_not_keep_the_node_in_service(start: Start) -> None:
+    bench = start(**DRAIN)
+    bench.withholds(0, allocatable=4)
+    bench.finds(fatal())
+    bench.run(120)
+    assert bench.is_quarantined()
+
+
+def test_a_gpu_that_is_given_to_pods_again_while_it_is_sick_takes_the_node_out(start: Start) -> None:
+    bench = start(**DRAIN)
+    add(bench, "ml", "train-0")
+    bench.withholds(0)
+    bench.finds(fatal())
+    bench.run(120)
+    assert bench.is_confined()
+    bench.withholds()
+    bench.run(120)
+    assert bench.is_quarantined()
+    bench.withholds(0)
+    bench.run(120)
+    assert bench.is_quarantined()
+
+
+def test_no_reboot_is_asked_for_while_other_gpus_of_the_node_work(start: Start) -> None:
+    key = "gpuwatch.io/reboot-requested"
+    bench = start(**DRAIN, handover=HandoverConfig(annotation=key))
+    bench.withholds(0)
+    bench.finds(fatal())
+    bench.run(300)
+    assert key in bench.annotations
+    assert bench.is_quarantined()
+
+
+def test_with_scope_gpu_the_budget_holds_as_well(start: Start, server: SimulatedApiServer) -> None:
+    """No slot, no eviction; and the slot of a node of which only a GPU is out is not free."""
+    bench = start(**DRAIN, budget=BudgetConfig(max_unavailable=0))
+    add(bench, "ml", "train-0")
+    bench.withholds(0)
+    bench.finds(fatal())
+    bench.run(300)
+    assert left(bench) == {"train-0"}
+    bench.restarted(replace(bench.config, budget=BudgetConfig(max_unavailable=1)))
+    bench.run(300)
+    assert bench.is_confined()
+    node = kube_parse.node(ApiCall("get", "nodes", NODE), json.dumps(bench.node).encode())
+    assert uses_a_slot(node, bench.clock.time() + 10 * HOUR)
+
+
 # ---- never by force
 
 
+@pytest.mark.slow  # quick: a disruption budget is asked again with growing patience, tests/remediation/service
 def test_a_disruption_budget_is_respected_for_as_long_as_it_lasts(start: Start, server: SimulatedApiServer) -> None:
     """Asked ever more rarely, given up at the deadline and said so, and never deleted."""
     bench = start(**DRAIN, drain=DrainConfig(deadline=DEADLINE, retry=10.0))

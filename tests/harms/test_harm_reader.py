@@ -15,7 +15,7 @@ import os, pathlib, signal, time
 from gpuwatch.collect.reader.messages import ReaderHeartbeat, encode
 signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 pathlib.Path(__file__).with_name(f"pid-{os.getpid()}").touch()
-os.write(1, encode(ReaderHeartbeat(stuck={"GPU-1": ("fields", 9.0)})))
+os.write(1, encode(ReaderHeartbeat(reads={"GPU-1": ("fields", 9.0, 9.0)})))
 os.write(1, b"nonsense" * 4)
 time.sleep(60)
 """

@@ -137,9 +137,10 @@ class Bench:
         return self.look(times=round(seconds / (3 * INTERVAL)) + 1, seconds=3 * INTERVAL)
 
     def xid(self, xid: int, gpu: int = 0, **parts: Any) -> XidEvent:
-        """An XID of now, as the kernel log tells it."""
+        """An XID of now, as the kernel log and the driver's event report it; of one of them with `source`."""
         known: dict[str, Any] = {"at": self.now + INTERVAL / 2, "source": "kernel", "message": "text", "pci": pci(gpu)}
-        return XidEvent(**{"xid": xid, "uuid": f"GPU-{gpu}", **known, **parts})
+        both = {} if "source" in parts else {"also": "nvml"}
+        return XidEvent(**{"xid": xid, "uuid": f"GPU-{gpu}", **known, **both, **parts})
 
     def checks(self) -> set[str]:
         return {finding.check for finding in self.last.findings}

@@ -24,6 +24,7 @@ from gpuwatch.model.snapshot import (
     Utilization,
     Vgpu,
 )
+from gpuwatch.model.workload import Attribution
 from tests.health.judging import INTERVAL, NVML, WELL, Bench, identity, pod
 
 ECC, PCIE = WELL["ecc"], WELL["pcie"]
@@ -148,7 +149,7 @@ LONG_ENOUGH = 20
 def test_every_name_has_a_row_and_every_row_a_test() -> None:
     assert sorted(CHECK_NAMES) == sorted(CHECK_BY_NAME)
     assert len(CHECKS) == len(CHECK_BY_NAME)
-    elsewhere = {"ecc_correctable_rate", "nvlink_errors", "xid_application_repeated"}
+    elsewhere = {"driver_slow", "ecc_correctable_rate", "nvlink_errors", "xid_application_repeated"}
     presence = {check.name for check in CHECKS if check.name.startswith("gpu_")}
     assert {check.name for check in CHECKS if check.gpu} - elsewhere - presence == LEVELS.keys()
 
@@ -171,7 +172,18 @@ def test_no_default_is_stronger_than_what_is_allowed(check: Any) -> None:
 
 
 def test_what_only_applications_or_the_monitor_do_can_never_taint() -> None:
-    tame = {"monitoring_degraded", "xid_application", "xid_unknown", "xid_application_repeated"}
+    tame = {
+        "monitoring_degraded",
+        "gpu_not_allocatable",
+        "driver_slow",
+        "xid_application",
+        "xid_unknown",
+        "xid_application_repeated",
+    } | {
+        "xid_unconfirmed",
+        "sxid_unconfirmed",
+        "sxid_warning",
+    }
     assert {check.name for check in CHECKS if not check.most.reaches(Response.TAINT)} == tame
 
 
@@ -298,10 +310,11 @@ def test_a_restart_forgets_no_fault_and_ends_it_when_it_is_seen_to_be_gone(name:
 
 @pytest.mark.parametrize("name", LEVELS)
 def test_one_switched_off_finds_nothing(name: str) -> None:
-    bench = Bench(disabled=(name,))
+    bench = Bench(ignore=(name,))
     bench.make(0, **LEVELS[name].sick)
     bench.look(times=LONG_ENOUGH)
     assert name not in bench.checks()
+    assert bench.last.ignored == (name,)
 
 
 @pytest.mark.parametrize("name", LEVELS)
@@ -675,6 +688,33 @@ def test_a_monitor_that_fails_blames_no_gpu() -> None:
     assert set(bench.last.gpus.values()) == {Health.UNKNOWN}
     assert bench.last.node is Health.UNKNOWN
     assert bench.finding("monitoring_degraded").gpu is None
+
+
+def test_a_gpu_that_is_well_and_that_the_device_plugin_counts_out_is_a_finding() -> None:
+    bench = Bench()
+    bench.attribution = Attribution(withheld=("GPU-1",))
+    bench.look(times=9)
+    assert bench.checks() == set()  # the plugin may just have been restarted
+    bench.look()
+    assert bench.finding("gpu_not_allocatable").gpu == "GPU-1"
+    assert bench.last.gpus == {"GPU-0": Health.HEALTHY, "GPU-1": Health.DEGRADED}
+    bench.attribution = Attribution()  # the kubelet does not answer
+    bench.look(times=3)
+    assert bench.checks() == {"gpu_not_allocatable"}
+    bench.attribution = Attribution(withheld=())
+    bench.look()
+    assert bench.checks() == set()
+
+
+def test_a_gpu_that_is_sick_is_rightly_counted_out() -> None:
+    bench = Bench()
+    bench.make(1, recovery_action=1)
+    bench.attribution = Attribution(withheld=("GPU-1",))
+    bench.look(times=20)
+    assert bench.checks() == {"recovery_action"}
+    bench.make(1)
+    bench.look(times=20)
+    assert bench.checks() == {"gpu_not_allocatable"}
 
 
 def test_all_sources_that_fail_are_one_finding() -> None:

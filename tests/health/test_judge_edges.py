@@ -9,7 +9,7 @@ from gpuwatch.health.xid.ledger import XidLedger
 from gpuwatch.model.snapshot import Gpu, GpuState, Power
 from gpuwatch.model.workload import Workload
 from gpuwatch.remediation.planning.evidence import is_clean
-from tests.health.judging import Bench
+from tests.health.judging import Bench, pci
 from tests.health.test_checks import LONG_ENOUGH, PCIE, ZOMBIE
 from tests.health.xid.test_ledger import line, nvml
 from tests.remediation.planning.remediating import Story, view
@@ -50,10 +50,35 @@ def test_a_recovery_that_is_told_of_twice_ends_nothing_that_came_between() -> No
     assert "xid_fatal" in bench.checks()
 
 
-def test_the_same_xid_of_two_unknown_places_at_one_instant_is_counted_twice() -> None:
+def test_the_same_xid_of_two_unknown_places_at_one_instant_is_two_faults() -> None:
     bench = Bench()
     here, there = bench.xid(79, uuid=None, pci="0000:71:00"), bench.xid(79, uuid=None, pci="0000:72:00")
-    bench.look(here, there)
+    bench.look(here, there, there)
+    assert {finding.key: finding.count for finding in bench.last.findings if finding.check == "xid_fatal"} == {
+        "xid_fatal/0000:71:00/79": 1,
+        "xid_fatal/0000:72:00/79": 1,
+    }
+
+
+def test_lines_of_two_gpus_that_came_before_the_gpus_become_theirs() -> None:
+    """As after a restart: the kernel log is read again at once, and a GPU may take seconds to say who it is."""
+    bench = Bench()
+    indices, bench.indices = bench.indices, ()
+    bench.look(*(bench.xid(79, uuid=None, pci=pci(gpu)) for gpu in indices))
+    assert [finding.gpu for finding in bench.last.findings if finding.xid == 79] == [None, None]
+    bench.indices = indices
+    bench.look()
+    assert {finding.gpu for finding in bench.last.findings if finding.xid == 79} == {"GPU-0", "GPU-1"}
+
+
+def test_a_line_that_came_before_its_gpu_counts_with_those_that_the_gpu_had() -> None:
+    bench = Bench()
+    bench.look(bench.xid(79))
+    bench.restart()
+    indices, bench.indices = bench.indices, ()
+    bench.look(bench.xid(79, uuid=None, pci=pci(0)))
+    bench.indices = indices
+    bench.look()
     assert bench.finding("xid_fatal").count == 2
 
 

@@ -1,10 +1,12 @@
 """The host's load, compared with what /proc says itself."""
 
+import os
+import time
 from pathlib import Path
 
 import pytest
 
-from gpuwatch.host.load import host_use, uptime
+from gpuwatch.host.load import ProcessLooks, host_use, uptime
 
 
 def test_the_host_is_what_proc_says() -> None:
@@ -24,3 +26,18 @@ def test_uptime(tmp_path: Path, text: str, seconds: float | None) -> None:
     (tmp_path / "uptime").write_text(text)
     assert uptime(tmp_path) == seconds
     assert uptime(tmp_path / "nowhere") is None
+
+
+def test_processes_are_looked_at_again_and_again_until_they_are_gone() -> None:
+    looks, gone = ProcessLooks(), 2**22 + 1  # no kernel gives out such a number
+    first = looks.look((os.getpid(), gone))
+    assert set(first) == {os.getpid()}
+    burnt = time.process_time() + 0.05
+    while time.process_time() < burnt:
+        pass
+    second = looks.look((os.getpid(),))[os.getpid()]
+    assert first[os.getpid()].cpu == 0.0, "the first look has none to compare with"
+    assert second.cpu > 0.0
+    assert second.memory > 1 << 20
+    assert second.seconds >= first[os.getpid()].seconds > 0
+    assert "pytest" in second.command or "python" in second.command

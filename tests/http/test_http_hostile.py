@@ -16,7 +16,7 @@ from gpuwatch.http.server import HttpServer, Response, ServerLimits
 from tests.waiting import BOUND_SECONDS, until
 
 BODY = b"gpuwatch_up 1\n"
-REQUEST = b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+REQUEST = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
 
 def connect(server):
@@ -219,7 +219,7 @@ def test_an_oversized_head_gets_431(serve):
 @pytest.mark.parametrize("method", [b"GET", b"POST", b"HEAD"])
 def test_a_body_gets_413_and_is_not_awaited(serve, framing, method):
     server = serve()
-    received = ask(server, method + b" /metrics HTTP/1.1\r\nHost: x\r\n" + framing + b"\r\n\r\n")
+    received = ask(server, method + b" /metrics HTTP/1.1\r\nHost: localhost\r\n" + framing + b"\r\n\r\n")
     assert received.startswith(b"HTTP/1.1 413 ")
     assert b"Connection: close" in received
     assert server.stats().rejected["body"] == 1
@@ -227,7 +227,7 @@ def test_a_body_gets_413_and_is_not_awaited(serve, framing, method):
 
 def test_ten_megabytes_are_not_read(serve):
     server = serve()
-    head = b"POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 10000000\r\n\r\n"
+    head = b"POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10000000\r\n\r\n"
     with connect(server) as client:
         client.sendall(head)
         assert client.recv(12) == b"HTTP/1.1 413"
@@ -247,9 +247,9 @@ def test_an_empty_body_is_none(serve):
         b"\x16\x03\x01\x02\x00\x01\x00",
         b"GET\r\n\r\n",
         b"GET /metrics HTTP/1.1\r\n\r\n",
-        b"GET /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
-        b"GET /metrics HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n",
-        b"GET /metrics HTTP/1.1\r\nHost: x\r\n folded: 1\r\nA\x00B: 1\r\n\r\n",
+        b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n",
+        b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip\r\n\r\n",
+        b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n folded: 1\r\nA\x00B: 1\r\n\r\n",
     ],
 )
 def test_what_is_no_http_gets_an_error(serve, junk):
@@ -271,7 +271,7 @@ def tough():
 PIECES = st.one_of(
     st.binary(max_size=200),
     st.sampled_from(
-        [b"GET /metrics HTTP/1.1\r\n", b"Host: x\r\n", b"\r\n", b"Content-Length: 3\r\n", b"HEAD ", b"/%zz?"]
+        [b"GET /metrics HTTP/1.1\r\n", b"Host: localhost\r\n", b"\r\n", b"Content-Length: 3\r\n", b"HEAD ", b"/%zz?"]
     ),
 )
 

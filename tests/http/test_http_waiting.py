@@ -40,7 +40,7 @@ def gate():
 @pytest.fixture
 def server(serve, gate) -> HttpServer:
     routes = {"/slow": gate.page, "/quick": lambda _: Response(body=b"now")}
-    return serve(routes, limits=ServerLimits(scrapes=1, waiting=3))
+    return serve(routes, limits=ServerLimits(scrapes=1, waiting=3, half_closed_seconds=0.1))
 
 
 def ask(server: HttpServer, path: str = "/slow") -> http.client.HTTPConnection:
@@ -86,11 +86,29 @@ def test_a_client_that_leaves_makes_room(server, gate):
     assert server.stats().handler_errors == 0
 
 
+def test_a_client_that_can_only_read_any_more_gets_its_answer(serve, gate):
+    server = serve({"/slow": gate.page})
+    with socket.create_connection(("127.0.0.1", server.port), timeout=BOUND_SECONDS) as client:
+        client.sendall(b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        client.shutdown(socket.SHUT_WR)
+        until(lambda: gate.waiting == 1)
+        gate.open()
+        assert b"".join(iter(lambda: client.recv(65536), b"")).endswith(b"at last")
+
+
+def test_who_does_not_read_either_is_not_waited_for(server, gate):
+    with socket.create_connection(("127.0.0.1", server.port), timeout=BOUND_SECONDS) as client:
+        client.sendall(b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        client.shutdown(socket.SHUT_WR)
+        assert client.recv(1) == b""
+    assert gate.ended == 1
+
+
 def test_the_next_request_may_be_sent_ahead(server, gate):
     with socket.create_connection(("127.0.0.1", server.port), timeout=BOUND_SECONDS) as client:
-        client.sendall(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
+        client.sendall(b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n")
         until(lambda: gate.waiting == 1)
-        client.sendall(b"GET /quick HTTP/1.1\r\nHost: x\r\n\r\n")
+        client.sendall(b"GET /quick HTTP/1.1\r\nHost: localhost\r\n\r\n")
         gate.open()
         received = b""
         while not received.endswith(b"now"):

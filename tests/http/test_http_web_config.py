@@ -360,7 +360,7 @@ def test_stop_waits_for_no_bcrypt(serve, site):
     server = serve(web_config=site.configure(f"basic_auth_users: {{alice: {dear}}}\n"))
     with socket.create_connection(("localhost", server.port), timeout=BOUND_SECONDS) as client:
         token = base64.b64encode(b"alice:guess")
-        client.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\nAuthorization: Basic " + token + b"\r\n\r\n")
+        client.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic " + token + b"\r\n\r\n")
         until(lambda: any(thread.name == "bcrypt" for thread in threading.enumerate()))
         began = unhindered()
         server.stop()

@@ -6,8 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.http.landing import landing_page
+from gpuwatch.model.text import visible
+from tests.model.hostile import HOSTILE, unsafe
 
-VOID = {"meta"}
+VOID = {"meta", "link", "br"}
 
 
 class Reader(HTMLParser):
@@ -66,9 +68,15 @@ def test_the_browser_is_told_to_fetch_and_run_nothing():
     assert headers["Content-Security-Policy"].startswith("default-src 'none'")
 
 
-@given(st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1))
+@given(st.text(st.characters().filter(str.isprintable), min_size=1))
 def test_nothing_given_becomes_markup(text):
     page = Reader(landing_page(text, text, [(text, text)], [(text, text)]).body.decode())
     assert page.links == [text]
     assert "".join(page.texts).count(text) >= 5
     assert page.fetched == []
+
+
+def test_control_characters_of_a_value_show_as_escapes():
+    page = landing_page("gpuwatch", "1", [], [("Node", HOSTILE)]).body.decode()
+    assert visible(HOSTILE) in Reader(page).texts
+    assert unsafe(page) == set()

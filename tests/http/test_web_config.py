@@ -98,8 +98,10 @@ BOTH = "cert_file: a, key_file: b"
         ('http_server_config: {headers: {X-XSS-Protection: "1\\r\\nSet-Cookie: a"}}', "printable ASCII"),
         ("http_server_config: {headers: {X-Frame-Options: allow}}", "X-Frame-Options"),
         ("[1, 2]", "Expected `object`"),
-        ("a: [", "expected the node content"),
-        ("a: \x00", "special characters"),
+        ("a: [", "expected (the )?node content"),
+        ("a: \x00", r"U\+0000"),
+        ("basic_auth_users:\n  alice: 0123456", r"line 2; the zero in front of the number"),
+        ("http_server_config: {http2: 2026-13-01}", r"line 1 is wrong; http_server_config.http2: Expected `bool`"),
     ],
 )
 def test_what_is_wrong_is_said(load, text, why):

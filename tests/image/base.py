@@ -12,10 +12,14 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.cluster.binaries import cache
+from tests.gobuild import cache
 
+TREE = Path(__file__).parents[2]
+IMAGE = "localhost/gpuwatch:test"
 PROGRAMS = ("buildah", "debootstrap", "runc")
 INCLUDE = "python3,python3-venv,ca-certificates"
+WASTE = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale")
+"""What the images of Debian and Python leave out, too."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -48,6 +52,18 @@ def base_image() -> str:
         return _base_image()
 
 
+def product_image() -> str:
+    """gpuwatch's image, built from this tree as the README says, but for the base. Raises CannotBuild."""
+    run("buildah", "bud", "--layers", *build_options(), "--tag", IMAGE, str(TREE))
+    return IMAGE
+
+
+def build_options() -> list[str]:
+    """Of `buildah bud`: the base that is here, and its certificates, as an index of packages may need them."""
+    certificates = "/etc/ssl/certs:/etc/ssl/certs:ro"
+    return ["--isolation", "chroot", "--pull-never", "--build-arg", f"BASE={base_image()}", "--volume", certificates]
+
+
 @contextlib.contextmanager
 def alone(file: Path) -> Iterator[None]:
     """Of all processes that use this file; the kernel frees it when one dies."""
@@ -58,12 +74,12 @@ def alone(file: Path) -> Iterator[None]:
 
 def _base_image() -> str:
     release = _os_release()
-    name = f"localhost/gpuwatch-base:{release['VERSION_CODENAME']}"
+    name = f"localhost/gpuwatch-base-slim:{release['VERSION_CODENAME']}"
     if subprocess.run(["buildah", "inspect", "--type", "image", name], capture_output=True, check=False).returncode:
         with tempfile.TemporaryDirectory(prefix="gpuwatch-base-") as place:
             rootfs = Path(place) / "rootfs"
             run("debootstrap", "--variant=minbase", f"--include={INCLUDE}", release["VERSION_CODENAME"], rootfs)
-            for waste in ("var/cache/apt/archives", "var/lib/apt/lists"):
+            for waste in WASTE:
                 shutil.rmtree(rootfs / waste)
             container = run("buildah", "from", "scratch")
             run("buildah", "copy", "--quiet", container, rootfs, "/")

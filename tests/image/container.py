@@ -47,8 +47,7 @@ def contained(place: Path, root: Path, image: str, arguments: Sequence[str], uid
     }
     options = ["nosuid", "nodev", "mode=0755", f"uid={uid}", f"gid={uid}"]
     spec["mounts"] += [
-        {"destination": path, "type": "tmpfs", "source": "tmpfs", "options": options}
-        for path in (WRITABLE if uid == 0 else (*WRITABLE, "/tmp"))  # nobody keeps its socket there; a pod has no /tmp
+        {"destination": path, "type": "tmpfs", "source": "tmpfs", "options": options} for path in WRITABLE
     ]
     spec["linux"]["namespaces"] = [each for each in spec["linux"]["namespaces"] if each["type"] != "network"]
     (place / "config.json").write_text(json.dumps(spec))

@@ -1,26 +1,32 @@
 """The Dockerfile builds an image that is as small and as powerless as it says, and whose containers do their work."""
 
+import json
 import os
 import stat
+import subprocess
 import sys
+import tarfile
 import time
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from deploy import image as archive
 from gpuwatch import __version__
 from tests.e2e.processes import fetch
-from tests.image.base import CannotBuild, alone, base_image, run
+from tests.image.base import IMAGE, CannotBuild, alone, build_options, product_image, run
 from tests.image.container import configuration, contained, rootfs
+from tests.image.test_pins import pins
 from tests.ports import free_port
 from tests.waiting import BOUND_SECONDS, until
 
 pytestmark = pytest.mark.image
 
 TREE = Path(__file__).parents[2]
-IMAGE = "localhost/gpuwatch:test"
 NOBODY = 65532
+MEGABYTES = 220
+"""Unpacked, on a base made here, which is larger than the Dockerfile's own."""
 
 
 of_the_image = pytest.mark.slow
@@ -32,24 +38,16 @@ def image(tmp_path_factory):
     """The image, built from this tree, once for all workers of a run."""
     place = tmp_path_factory.getbasetemp()
     place = place.parent if "PYTEST_XDIST_WORKER" in os.environ else place
-    try:
-        base = base_image()
-    except CannotBuild as error:
-        if os.environ.get("CI"):
-            raise
-        pytest.skip(str(error))
     with alone(place / "image.lock"):
         if not (place / "image").exists():
-            build(base)
+            try:
+                product_image()
+            except CannotBuild as error:
+                if os.environ.get("CI"):
+                    raise
+                pytest.skip(str(error))
             (place / "image").touch()
     return IMAGE
-
-
-def build(base):
-    """As the README says, but for the base."""
-    certificates = "/etc/ssl/certs:/etc/ssl/certs:ro"
-    build = ["--isolation", "chroot", "--pull-never", "--build-arg", f"BASE={base}", "--volume", certificates]
-    run("buildah", "bud", *build, "--tag", IMAGE, str(TREE))
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +96,19 @@ def test_it_runs_as_nobody_and_starts_the_agent(image):
 
 
 @of_the_image
+def test_what_is_left_of_the_kubernetes_client_reaches_an_api_server(root):
+    """Nothing answers at this one; the request was sent."""
+    server = f"http://127.0.0.1:{free_port()}"
+    (root / "tmp/kubeconfig").write_text(
+        f"{{clusters: [{{name: a, cluster: {{server: '{server}'}}}}], contexts: [{{name: a, context: {{cluster: a}}}}],"
+        " current-context: a, apiVersion: v1, kind: Config}"
+    )
+    command = ["/opt/gpuwatch/bin/gpuwatch", "node", "status", "--node", "gpu-1", "--kubeconfig", "/tmp/kubeconfig"]
+    done = subprocess.run(["chroot", root, *command], capture_output=True, text=True, check=False)
+    assert f"is {server} the API server, and up?" in done.stderr
+
+
+@of_the_image
 def test_it_has_what_runs_and_nothing_to_build_with(root, capsys):
     (packages,) = (root / "opt/gpuwatch/lib").glob("python3*/site-packages")
     there = {path.name for path in packages.iterdir()}
@@ -107,7 +118,16 @@ def test_it_has_what_runs_and_nothing_to_build_with(root, capsys):
     whole, ours = megabytes(root), megabytes(root / "opt/gpuwatch")
     with capsys.disabled():
         print(f"\nimage: {whole:.0f} MB: the system {whole - ours:.0f} MB, gpuwatch and its libraries {ours:.0f} MB")
+    assert whole < MEGABYTES
     assert ours < whole / 2, "the larger part is the system's, which nodes share between images"
+
+
+@of_the_image
+def test_its_bill_lists_what_the_lock_file_pins(root):
+    bill = json.loads((root / "opt/gpuwatch/sbom.cdx.json").read_text())
+    listed = {each["name"]: each["version"] for each in bill["components"]}
+    assert {"click", "grpcio", "kubernetes"} <= listed.keys()
+    assert listed.items() <= {name: version for name, (version, _) in pins("requirements.lock").items()}.items()
 
 
 @of_the_image
@@ -155,3 +175,16 @@ def test_the_remediator_has_its_client(root, image, tmp_path):
     assert "Traceback" not in log
     assert "ModuleNotFoundError" not in log
     assert "agent" in log
+
+
+@of_the_image
+def test_two_archives_have_the_same_digest(image, tmp_path):
+    """As a release makes them."""
+    found = []
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        (made,) = archive.make(tmp_path / name, 1_700_000_000, ["amd64"], build_options())
+        with tarfile.open(made) as tar:
+            found.append(json.load(tar.extractfile("index.json"))["manifests"])
+    assert found[0][0]["digest"].startswith("sha256:")
+    assert found[0] == found[1]

@@ -81,6 +81,33 @@ def test_gpus_of_a_pod_are_those_of_its_containers_or_of_its_greediest_init_cont
     assert (second.gpus, second.mirror) == (4, False)
 
 
+def owned(kind, **labels):
+    owner = {"kind": kind, "name": "train", "uid": "u1", "controller": True}
+    return {"metadata": {**META, "ownerReferences": [owner], "labels": labels}, "spec": {}}
+
+
+@pytest.mark.parametrize(
+    ("item", "group"),
+    [
+        (owned("Job"), ("Job", "train", "u1")),
+        (owned("PyTorchJob"), ("PyTorchJob", "train", "u1")),
+        (owned("Job", **{"jobset.sigs.k8s.io/jobset-name": "set"}), ("JobSet", "set", "")),
+        (owned("StatefulSet", **{"leaderworkerset.sigs.k8s.io/group-key": "k"}), ("LeaderWorkerSet group", "k", "")),
+        (
+            {"metadata": {**META, "labels": {"kueue.x-k8s.io/pod-group-name": "g"}}, "spec": {}},
+            ("Kueue pod group", "g", ""),
+        ),
+        (owned("ReplicaSet"), None),
+        (owned("StatefulSet"), None),
+        (owned("Node"), None),
+        ({"metadata": META, "spec": {}}, None),
+    ],
+)
+def test_what_starts_pods_again_together_is_known_by_label_or_controller(item, group):
+    (pod,) = kube_parse.pods(CALL, json.dumps({"items": [item]}).encode())
+    assert (pod.group and (pod.group.kind, pod.group.name, pod.group.uid)) == group
+
+
 @pytest.mark.parametrize(
     ("toleration", "lives"),
     [

@@ -1,15 +1,17 @@
 """Pages of one known node, kept in tests/golden. `python -m tests.metrics.golden_pages` writes them anew."""
 
 from pathlib import Path
+from typing import get_args
 
-from gpuwatch.config import MetricsConfig
+from gpuwatch.config import FamiliesConfig, FamilyGroup, MetricsConfig
 from gpuwatch.metrics.exposition import Encoder
 from gpuwatch.metrics.page_cache import Profiles
-from gpuwatch.model.recommendation import FindingKind
+from gpuwatch.rightsizing.model.recommendation import FindingKind
 from gpuwatch.rightsizing.service.metrics import rightsizing_families
-from tests.model.advice_factory import advice, recommendation
 from tests.model.view_factory import full_view
+from tests.rightsizing.model.advice_factory import advice, recommendation
 
+EVERYTHING = MetricsConfig(families=FamiliesConfig(groups=get_args(FamilyGroup)))
 FOLDER = Path(__file__).parent.parent / "golden"
 PAGES = {
     "native.metrics": (("native",), False),
@@ -24,7 +26,7 @@ PAGES = {
 def render(name: str) -> bytes:
     """The page as it is now: two GPUs, one of them with MIG, seen twice one second apart, and some advice."""
     profiles, openmetrics = PAGES[name]
-    source = Profiles(MetricsConfig(processes=True), node="")
+    source = Profiles(EVERYTHING, node="")
     views = [full_view(2, links=2, seed=seed) for seed in (1, 2)]
     for second, view in enumerate(views):
         source.observe(view, float(second))

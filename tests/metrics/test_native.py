@@ -18,11 +18,10 @@ from gpuwatch.model.workload import Attribution, DeviceUse, Holder, PodUsage, Pr
 from gpuwatch.remediation.service.pages import REMEDIATOR_METRICS
 from gpuwatch.rightsizing.service.metrics import rightsizing_families
 from gpuwatch.tuning.service.metrics import TUNER_METRICS
-from tests.metrics.golden_pages import FOLDER, PAGES, render
-from tests.model.advice_factory import advice, recommendation
+from tests.metrics.golden_pages import EVERYTHING, FOLDER, PAGES, render
 from tests.model.view_factory import AT, full_view, identity, mig, uuid, workload, xid_count
+from tests.rightsizing.model.advice_factory import advice, recommendation
 
-EVERYTHING = MetricsConfig(processes=True)
 INLINE = MetricsConfig(workload_labels="inline")
 CONTRACT = """
 build_info driver_info gpu_info gpus gpu_utilization_ratio gpu_memory_utilization_ratio gpu_encoder_utilization_ratio
@@ -95,7 +94,7 @@ def test_samples_carry_the_labels_their_row_declares() -> None:
             assert names <= set(SCOPE_LABELS[row.scope]), row.name
             if row.scope in ("gpu", "instance"):
                 assert {"gpu", "uuid"} <= names, row.name
-        if row.scope == "instance" and not row.name.startswith(("pod_", "process_", "gpu_workload")):
+        if row.scope == "instance" and not row.name.startswith(("pod_", "process_", "gpu_workload", "workload_")):
             assert any('gi="1"' in subject for (subject, _), _ in found[row.name].samples), row.name
 
 
@@ -120,6 +119,7 @@ def test_what_is_unknown_is_absent() -> None:
         "gpu_unresponsive",
         "gpu_lost",
         "gpu_info",
+        "gpu_place_info",  # the identity has one
         "gpu_failed_reads",
     }
     assert set(values(found["gpus"])) == {("nvml",), ("healthy",)}
@@ -303,3 +303,28 @@ def test_every_family_has_a_type_and_its_unit_in_its_name() -> None:
     }
     assert {row.type for row in rows} == {"gauge", "counter", "info", "stateset"}
     assert all(unit(row.name) in row.name for row in rows)
+
+
+def test_a_workload_is_told_by_the_nearest_thing_that_has_a_name() -> None:
+    owners = tuple(
+        ProcessOwner(pid=pid, start_time=1, uid=1000 + pid, **known)
+        for pid, known in enumerate(
+            (
+                {"slurm_job": "4711", "slurm_step": "0", "user": "ada"},
+                {"container_id": "c" * 64},
+                {"unit": "train.service"},
+                {"user": "bob"},
+                {"pod_uid": "not-outside-of-pods"},
+            )
+        )
+    )
+    processes = tuple(GpuProcess(pid=pid, type="compute") for pid in range(len(owners)))
+    held = devices(Workload(namespace="ml", pod="train-0", container="main"))
+    found = families(bare(Gpu(identity=identity(0), processes=processes), owners=owners, attribution=held))
+    assert [labels for (_, labels), _ in found["workload_info"].samples] == [
+        ("pod", "ml", "train-0", "main", None, None),
+        ("slurm", None, "4711", None, "ada", "0"),
+        ("container", None, "c" * 12, None, "1001", None),
+        ("unit", None, "train.service", None, "1002", None),
+        ("user", None, "bob", None, "bob", None),
+    ]

@@ -6,6 +6,7 @@ from gpuwatch.model.finding import Finding, Health, Judgement, Severity
 from gpuwatch.model.pci import pci_key
 from gpuwatch.model.snapshot import (
     Activity,
+    C2c,
     ClockEvents,
     Clocks,
     Driver,
@@ -28,6 +29,7 @@ from gpuwatch.model.snapshot import (
     Temperature,
     Utilization,
     Vgpu,
+    VideoSessions,
 )
 from gpuwatch.model.view import AgentStatus, PodEnergy, View
 from gpuwatch.model.workload import Attribution, DeviceUse, Holder, PodUsage, ProcessOwner, Workload
@@ -66,6 +68,11 @@ def identity(index: int) -> Identity:
         serial=f"16533230{index:05}",
         vbios="96.00.74.00.01",
         minor=index,
+        chassis_serial="1660623000145",
+        slot=9,
+        tray=4,
+        host=1,
+        module=index + 1,
     )
 
 
@@ -87,6 +94,8 @@ def link(number: int, seed: int) -> NvLink:
         transmit_bytes=seed * 1000003 + number,
         receive_bytes=seed * 2000003 + number,
         errors=dict.fromkeys(LINK_ERRORS, number),
+        effective_ber=1.5e-15,
+        symbol_ber=1.2e-13,
     )
 
 
@@ -142,8 +151,11 @@ def gpu(index: int, *, links: int = 18, seed: int = 1) -> Gpu:
         fans=(0.3, 0.35),
         pcie=Pcie(
             generation=5, generation_max=5, width=16, width_max=16, replays=step,
-            transmit_bytes=step * 10**9, receive_bytes=step * 2 * 10**9,
+            transmit_bytes=step * 10**9, receive_bytes=step * 2 * 10**9, transmit_rate=1e9, receive_rate=2e9,
         ),
+        c2c=C2c(enabled=True, links=10, bytes_per_second=450e9),
+        encoder=VideoSessions(sessions=1, frames_per_second=60, latency_seconds=0.004),
+        frame_capture=VideoSessions(sessions=1, frames_per_second=30, latency_seconds=0.002),
         nvlinks=tuple(link(number, step) for number in range(links)),
         ecc=Ecc(
             enabled=True,

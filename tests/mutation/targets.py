@@ -38,7 +38,7 @@ GROUPS = (
     Group(
         "remediation",
         (
-            *files("remediation/planning", f"{PLANNING} quarantine recovery slots"),
+            *files("remediation/planning", f"{PLANNING} quarantine recovery scope slots"),
             "tuning/model/order.py",
         ),
         ("remediation/planning/test_*.py", "tuning/actuation/test_restore_value.py", "harms/test_harm_observation.py"),
@@ -63,7 +63,7 @@ GROUPS = (
     ),
     Group(
         "kernel log",
-        files("collect/kernel_log", "lines"),
+        files("collect/kernel_log", "lines records"),
         ("collect/kernel_log/test_*.py", "harms/test_harm_lines.py"),
     ),
 )

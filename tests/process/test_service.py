@@ -1,6 +1,7 @@
 """What waits for the end of a role takes over a changed file meanwhile, and only one that is good."""
 
 import contextlib
+import http.client
 import logging
 import os
 import signal
@@ -13,6 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpuwatch.config import Config
+from gpuwatch.http.server import Response
 from gpuwatch.model.errors import UsageError
 from gpuwatch.process.service import RoleService
 from gpuwatch.process.signals import ConfigWatch
@@ -37,8 +39,8 @@ class Idle(RoleService):
     def finish(self) -> None:
         pass
 
-    def __init__(self, watch: ConfigWatch) -> None:
-        super().__init__({}, watch=watch, pause=0.01)
+    def __init__(self, watch: ConfigWatch, listen: str = "") -> None:
+        super().__init__({"/metrics": lambda _: Response()}, listen, watch=watch, pause=0.01)
         self.taken: list[Config] = []
 
 
@@ -95,6 +97,22 @@ def test_what_cannot_change_while_it_runs_is_said(tmp_path: Path, caplog: pytest
     with caplog.at_level(logging.WARNING):
         Bench(tmp_path / "file", MOVED).run()
     assert caplog.messages == ["a change of `tuning.listen` takes effect when the tuner is restarted"]
+
+
+def test_over_loopback_a_role_answers_to_names_of_its_machine_only(tmp_path: Path) -> None:
+    config = replace(BEFORE, agent=replace(BEFORE.agent, hosts=("gpu-7.example",)))
+    role = Idle(ConfigWatch(config, None, lambda: config), "127.0.0.1:0")
+    role.start()
+    try:
+        answers = []
+        for host in ("localhost", "gpu-7.example", "evil.example"):
+            client = http.client.HTTPConnection("127.0.0.1", role.port or 0, timeout=BOUND_SECONDS)
+            client.request("GET", "/metrics", headers={"Host": host})
+            answers.append(client.getresponse().status)
+            client.close()
+    finally:
+        role.stop()
+    assert answers == [200, 200, 421]
 
 
 WAITS = """

@@ -9,10 +9,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpuwatch.model.recommendation import RecommendedAction, RecommendedChange
+from gpuwatch.model.text import visible
 from gpuwatch.rightsizing.apply import all_applied, applied
 from gpuwatch.rightsizing.apply.pod import ELSEWHERE, TEMPLATES
 from gpuwatch.rightsizing.model.mig_profiles import model_of
+from gpuwatch.rightsizing.model.recommendation import RecommendedAction, RecommendedChange
 from gpuwatch.rightsizing.model.usage import FleetFacts, GpuFacts
 from tests.rightsizing.findings.advised import A100, H100, advice, cut, layout, resized, shared
 from tests.seeds import examples
@@ -354,6 +355,7 @@ def test_no_name_means_anything_to_the_shell(shell, name, namespace, container, 
     )
     found = applied(replace(each, target=target, change=change))
     verbs = {"patch", "apply", "cordon", "label", "taint", "annotate", "scale"}
+    name, namespace = visible(name), visible(namespace)
     for command in (part.command for part in found.apply if part.command):
         for call in shell(command):
             place, verb = (call[0], call[1]) if call[0].startswith("--namespace=") else (None, call[0])

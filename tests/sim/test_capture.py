@@ -1,9 +1,12 @@
 """Recordings of a driver: what the real readers saw on the fake library shows again in the replay."""
 
+import contextlib
 import gzip
 import json
+import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +22,7 @@ from gpuwatch.collect.nvml.gpu import GpuReader, register
 from gpuwatch.collect.nvml.library import NvmlFailure, ask
 from gpuwatch.model.errors import NoGpuStack, UsageError
 from gpuwatch.model.snapshot import Gpu
-from gpuwatch.sim.capture import open_capture, record
+from gpuwatch.sim.capture import codec, open_capture, record
 from gpuwatch.sim.capture.data import Header, Recording, error, load
 from gpuwatch.sim.capture.record import Recorder
 from gpuwatch.sim.capture.replay import Replay
@@ -261,7 +264,7 @@ def whole() -> bytes:
         (whole().rsplit(b"\n", 2)[0], "not a whole capture"),
         (whole().replace(b'"answers":[[1,1]]', b'"answers":[]'), "not a whole capture"),
         (whole().replace(b'"answers":[[1,1]]', b'"answers":[[1,2]]'), "content was changed"),
-        (gzip.compress(whole())[:-9], "cannot read"),
+        (gzip.compress(whole(), mtime=0)[:-9], "cannot read"),
     ],
 )
 def test_bad_files_are_refused_with_the_reason(content: bytes, words: str, tmp_path: Path) -> None:
@@ -271,6 +274,34 @@ def test_bad_files_are_refused_with_the_reason(content: bytes, words: str, tmp_p
     with pytest.raises(UsageError, match=words) as caught:
         open_capture(str(path))
     assert caught.value.next_step
+
+
+HEAD = "==============NVSMI LOG==============\nDriver Version : 580.95.05\nAttached GPUs : 1\n"
+COSTLY = {
+    "declarations without an end": "<?xml \n" * 12_000,
+    "many dumps": HEAD * 3_000,
+    "a heading of blanks": HEAD + "# a" + " " * 40_000 + "x\n",
+    "a value of blanks": HEAD + "GPU 00000000:01:00.0\n    Product Name : " + ("a" + " " * 400) * 200 + "[\n",
+    "one line of GPUs": HEAD + "GPU 0: x (UUID: b" * 8_000 + "\n",
+    "an element of line ends": "<nvidia_smi_log><a>" + "\n" * 200_000 + "</a></nvidia_smi_log>",
+}
+
+
+@pytest.mark.parametrize("kind", COSTLY)
+def test_a_dump_made_to_cost_time_does_not(kind: str, tmp_path: Path) -> None:
+    """Each took between 1 and 40 seconds of a pattern that tries every length at every place."""
+    path = tmp_path / "dump.txt"
+    path.write_text(COSTLY[kind])
+    began = time.process_time()
+    with contextlib.suppress(UsageError):
+        open_capture(str(path))
+    assert time.process_time() - began < 0.8
+
+
+def test_a_pipe_is_no_capture(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="no plain file"):
+        open_capture(str(tmp_path / "pipe"))
 
 
 def test_missing_file_and_unknown_part_are_named(tmp_path: Path) -> None:
@@ -303,3 +334,13 @@ def test_damaged_recordings_are_refused_or_answered(data: st.DataObject, tmp_pat
     except NvmlFailure:
         return
     assert gpu.identity == identity
+
+
+def test_a_number_in_a_char_stays_the_number_it_is():
+    """`slotNumber` of nvmlPlatformInfo_t is an unsigned char; pynvml reads it as UTF-8, which 0xf7 is not."""
+    platform = pynvml.c_nvmlPlatformInfo_v2_t()
+    object.__setattr__(platform, "slotNumber", b"\xf7")
+    object.__setattr__(platform, "hostId", b"\x03")
+    copy = pynvml.c_nvmlPlatformInfo_v2_t()
+    codec.fill(copy, codec.members(platform, lambda _: None), lambda _: None)
+    assert [object.__getattribute__(copy, name) for name in ("slotNumber", "hostId")] == [b"\xf7", b"\x03"]

@@ -36,6 +36,7 @@ def rollout():
     return run(drill(disturbances=BAD), remediator)
 
 
+@pytest.mark.slow  # quick: lost GPUs are quarantined and given back
 def test_a_driver_rollout_taints_as_many_nodes_as_the_budget_allows_and_all_are_given_back(rollout):
     told = phases(rollout)
     assert rollout.is_good, rollout
@@ -45,6 +46,7 @@ def test_a_driver_rollout_taints_as_many_nodes_as_the_budget_allows_and_all_are_
     assert told["after"].tainted == told["after"].sick == told["after"].blocked == 0
 
 
+@pytest.mark.slow  # quick: two nodes that race, with failing requests
 def test_it_holds_with_failing_requests_and_killed_remediators(rollout):
     told = phases(rollout)
     assert rollout.is_good, rollout
@@ -54,6 +56,7 @@ def test_it_holds_with_failing_requests_and_killed_remediators(rollout):
     assert told["after again"].tainted == told["after again"].sick == 0
 
 
+@pytest.mark.slow  # quick: the same of one node in tests/remediation/service/test_remediator.py
 def test_at_rest_a_node_writes_no_more_than_once_in_five_minutes():
     with SimulatedFleet(remediator, nodes=10, budget=1, gpus=1) as fleet:
         fleet.run(90.0)
@@ -145,6 +148,7 @@ class Blind:
         return self._inner.step()
 
 
+@pytest.mark.slow  # quick: a node that is given back too early
 def test_what_is_not_given_back_is_told_as_a_leak():
     report = run(replace(drill(), nodes=5), Blind)
     assert not report.is_good

@@ -11,6 +11,7 @@ from gpuwatch.collect.nvml.events import EventReader
 from gpuwatch.collect.nvml.fields import FIELDS, IDENTITY, NvmlCall
 from gpuwatch.collect.nvml.gpu import GpuReader, register
 from gpuwatch.collect.nvml.library import Failure, NvmlFailure, ask
+from gpuwatch.collect.nvml.numbers import field_number
 from gpuwatch.collect.nvml.reads import field_values
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.sim.directory import attach
@@ -18,6 +19,7 @@ from gpuwatch.sim.node.profiles import MODELS
 from gpuwatch.sim.node.scenario import load, names
 from gpuwatch.sim.nvml import SimNvml, open_node
 from gpuwatch.sim.world import World
+from tests.seeds import a_third
 from tests.sim.node.nodes import HandClock, open_driver, scenario, work
 from tests.waiting import BOUND_SECONDS, until
 
@@ -59,9 +61,9 @@ def answer(driver, handle, way):
         if isinstance(way, NvmlCall):
             args = [getattr(driver, a) if isinstance(a, str) else a for a in way.args]
             return way.get(ask(driver, way.name, handle, *args))
-        key = (getattr(driver, "NVML_FI_" + way.name), 0)
-        value = field_values(driver, handle, [key])[key]
-        return value if isinstance(value, NvmlFailure) else way.get(value)
+        version = driver.nvmlSystemGetDriverVersion()
+        values = field_values(driver, handle, [(field_number(name, version), 0) for name in way.names]).values()
+        return next((value for value in values if isinstance(value, NvmlFailure)), None) or way.get(*values)
     except NvmlFailure as failure:
         return failure
 
@@ -97,6 +99,20 @@ def test_an_old_driver_lacks_what_came_later(tmp_path, clock):
     assert gpu.temperature.gpu is not None
     assert gpu.recovery_action is None
     assert {"recovery_action", "temperature.margin"} <= set(gpu.unsupported)
+
+
+@pytest.mark.parametrize(("driver", "known"), [("575.57.08", True), ("580.76.05", False), ("580.105.08", True)])
+def test_the_simulated_driver_numbers_its_fields_as_its_version_does(tmp_path, clock, driver, known):
+    gpu = read(open_driver(tmp_path, scenario(driver=driver), clock), clock)
+    assert (gpu.clock_events.seconds.get("hw_thermal_slowdown") is not None) is known
+    assert ("clock_events.seconds.hw_thermal_slowdown" not in gpu.why_absent) is known
+
+
+@pytest.mark.parametrize(("asked", "action"), [(0, 0), (1, 1), (4, 4)])
+def test_a_long_term_driver_says_by_its_reset_status_what_newer_ones_say_by_an_action(tmp_path, clock, asked, action):
+    driver = open_driver(tmp_path, scenario(driver="550.163.01"), clock)
+    driver.replica.update().gpus[0].faults.recovery_action = asked
+    assert read(driver, clock).recovery_action == action
 
 
 def test_energy_and_power_tell_the_same_story(tmp_path, clock):
@@ -280,7 +296,7 @@ def test_a_driver_that_lets_nobody_in_says_why(tmp_path, clock):
     type(driver)(driver.replica).nvmlInit()
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", a_third(names()))
 def test_the_readers_live_through_every_scenario(tmp_path, clock, name):
     """Whatever happens, a read gives a sample or says that the GPU or the driver is gone."""
     live_through(tmp_path, clock, load(name), LOOKS // 2)

@@ -53,8 +53,9 @@ def test_an_agent_says_where_to_look_and_answers_there(agent, places):
     assert port
     assert str(places[1]) in said
     assert f"gpuwatch --source agent:{places[1]} status" in said
-    asked = "--source", f"agent:http://127.0.0.1:{port[1]}", "status"
-    until(lambda: "8 × NVIDIA H100" in run(*asked).stdout)
+    until(lambda: "8 × NVIDIA H100" in look(places[1], "status").stdout)
+    refused = run("--source", f"agent:http://127.0.0.1:{port[1]}", "status")
+    assert (refused.exit_code, "agent.api: open" in refused.stderr) == (6, True)
 
 
 def test_an_agent_ends_by_sigterm_with_0_and_takes_its_socket_along(agent, places):
@@ -125,7 +126,7 @@ def test_a_node_started_as_a_job_of_a_script_ends_by_sigterm(tmp_path):
     [
         (("xdi", "gpu=1"), "did you mean xid?"),
         (("xid", "gpu"), "is no KEY=VALUE"),
-        (("xid", "gpu=[1"), "is not YAML"),
+        (("xid", "gpu=[1"), "cannot read the value of gpu"),
         (("xid", "gpuu=1", "xid=1"), "gpu"),
     ],
 )

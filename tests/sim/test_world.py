@@ -7,12 +7,16 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.collect.kernel_log.follower import KernelLog
+from gpuwatch.config import Config
 from gpuwatch.host.pci import bus_gpus, driver_gpus
 from gpuwatch.model.errors import GpuwatchError, NoGpuStack, UsageError
+from gpuwatch.model.finding import Severity
 from gpuwatch.sim.directory import inject
 from gpuwatch.sim.node import pods
 from gpuwatch.sim.node.node import SimNode
+from gpuwatch.sim.node.scenario import load
 from gpuwatch.sim.nvml import open_node
+from gpuwatch.sim.playback import views
 from gpuwatch.sim.world import World
 from gpuwatch.workloads.podresources import PodResources
 from gpuwatch.workloads.procfs import PodLogs, Processes
@@ -107,6 +111,28 @@ def test_pods_come_and_go_everywhere(world):
     world.inject({"do": "stop", "name": "ns/fresh"})
     until(lambda: {a.workload.pod for a in client.allocations()} == {"train-0"})
     client.close()
+
+
+def test_a_gpu_that_is_well_again_is_found_to_be_counted_out_until_the_device_plugin_is_restarted():
+    found = [
+        (view.snapshot.at, [(each.check, each.severity) for each in view.judgement.findings if each.gpu])
+        for view in views(load("plugin-withheld"), Config(), 0.0, 480.0, close=2.0)
+    ]
+    held = [at for at, findings in found if findings == [("gpu_not_allocatable", Severity.WARNING)]]
+    assert 120 < min(held) < 200
+    assert 200 < max(held) <= 302
+    assert found[-1][1] == []
+
+
+def test_the_kubelet_may_give_away_what_the_device_plugin_calls_healthy():
+    node = SimNode(
+        scenario(timeline=[{"at": 5, "do": "device_plugin", "unhealthy": [1]}, {"at": 9, "do": "device_plugin"}])
+    )
+    counts = []
+    for at in (1.0, 6.0, 10.0):
+        node.advance(at)
+        counts.append(len(pods.allocatable(node)[0].device_ids))
+    assert counts == [2, 1, 2]
 
 
 def test_the_kubelet_tells_claims_slots_and_instances_by_their_own_names():

@@ -197,4 +197,4 @@ def test_it_is_json_that_a_person_can_read(tmp_path: Path) -> None:
     file.write({"a": 1})
     assert msgspec.json.decode(file.path.read_bytes()) == {"schema": 3, "content": {"a": 1}}
     assert file.path.read_text().count("\n") > 2
-    assert file.path.stat().st_mode & 0o777 == 0o644
+    assert file.path.stat().st_mode & 0o777 == 0o640

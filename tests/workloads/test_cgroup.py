@@ -37,7 +37,25 @@ def test_a_static_pod_has_a_uid_without_dashes(layout: str) -> None:
 @pytest.mark.parametrize("layout", SLURM_LAYOUTS)
 def test_a_slurm_step_is_found_in_every_layout(layout: str) -> None:
     process = SimProcess(pid=1, slurm_job="4711", layout=layout, uid=1000)
-    assert cgroup_owner(process.cgroup) == CgroupOwner(slurm_job="4711")
+    step = "batch" if layout == "slurm-v2-node" else "extern" if layout == "slurm-relative" else "0"
+    assert cgroup_owner(process.cgroup) == CgroupOwner(slurm_job="4711", slurm_step=step)
+
+
+@pytest.mark.parametrize(
+    ("path", "unit"),
+    [
+        ("/system.slice/jupyter.service", "jupyter.service"),
+        ("/system.slice/system-serving.slice/serving@7b.service", "serving@7b.service"),
+        ("/user.slice/user-1000.slice/user@1000.service/app.slice/train.service", "train.service"),
+        ("/user.slice/user-1000.slice/user@1000.service/init.scope", None),
+        ("/user.slice/user-1000.slice/session-3.scope", None),
+        ("/system.slice/slurmd.service", None),
+        (f"/system.slice/docker-{CONTAINER}.scope", None),
+        ("/system.slice/evil\x1b[31m.service", None),
+    ],
+)
+def test_a_systemd_service_is_the_innermost_one(path: str, unit: str | None) -> None:
+    assert cgroup_owner(f"0::{path}\n").unit == unit
 
 
 @pytest.mark.parametrize("layout", CONTAINER_LAYOUTS)
@@ -57,7 +75,6 @@ def test_a_container_outside_kubernetes_has_an_id_and_no_pod(layout: str) -> Non
         f"0::/mypod{POD}",  # the word has to begin where a name begins
         f"0::/pod{POD[:-1]}",
         f"0::/pod{POD.replace('-', '_', 1)}",
-        "0::/system.slice/job_12.service",
     ],
 )
 def test_what_carries_no_identity_gives_none(text: str) -> None:

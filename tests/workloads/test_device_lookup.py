@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.model.snapshot import Gpu, Identity, MigInstance
-from gpuwatch.workloads.devices import devices_of, on_instance, resolve
+from gpuwatch.workloads.devices import devices_of, is_ambiguous, on_instance, resolve
 
 
 def gpu(index: int, *mig: MigInstance, minor: int | None = None) -> Gpu:
@@ -13,8 +13,8 @@ def gpu(index: int, *mig: MigInstance, minor: int | None = None) -> Gpu:
     return Gpu(identity=identity, mig=mig)
 
 
-def instance(index: int, gi: int, ci: int = 0, profile: str = "1g.10gb") -> MigInstance:
-    return MigInstance(index=index, uuid=f"MIG-{gi}-{ci}", gi=gi, ci=ci, profile=profile)
+def instance(index: int, gi: int, ci: int = 0, profile: str = "1g.10gb", start: int | None = None) -> MigInstance:
+    return MigInstance(index=index, uuid=f"MIG-{gi}-{ci}", gi=gi, ci=ci, profile=profile, start=start)
 
 
 WHOLE = gpu(0, minor=1)
@@ -49,6 +49,29 @@ def test_each_form_finds_its_device(text: str, key: tuple[str, str | None]) -> N
 )
 def test_what_is_not_here_or_not_certain_finds_nothing(text: str) -> None:
     assert resolve(text, NODE) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "uuids"),
+    [
+        ("gpu-2-mig-19-0-1", ["MIG-1-0"]),
+        ("gpu-2-mig-1g10gb-19-1", ["MIG-2-0"]),
+        ("k8s.gpu.nvidia.com/device=gpu-2-mig-9-4-4", ["MIG-3-0"]),
+        ("gpu-2-mig-19-2-1", []),
+        ("gpu-2-mig-3g40gb-9-0", []),
+    ],
+)
+def test_a_dra_name_is_certain_where_the_driver_reports_placements(text: str, uuids: list[str]) -> None:
+    placed = gpu(2, *(instance(at, at + 1, start=at) for at in range(2)), instance(2, 3, 0, "3g.40gb", 4), minor=2)
+    assert [device.key[1] for device in resolve(text, [*NODE, placed])] == uuids
+    assert not is_ambiguous(text, [placed])
+
+
+def test_without_placements_a_dra_name_is_ambiguous_not_gone() -> None:
+    assert is_ambiguous("gpu-0-mig-19-3-1", NODE)
+    assert not any(
+        is_ambiguous(text, NODE) for text in ("gpu-1-mig-19-3-1", "gpu-7-mig-19-3-1", "MIG-9-0", "gpu-0", "?")
+    )
 
 
 def test_a_whole_gpu_that_is_cut_means_all_its_instances() -> None:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import grpc
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
@@ -244,6 +245,22 @@ def test_a_claimed_device_is_named_as_exactly_as_it_can_be(
 ) -> None:
     kubelet.show([allocation(TRAIN, *ids, resource="gpu.nvidia.com", claim="ml/gpu")])
     assert [found.device_ids for found in client.allocations()] == [told]
+
+
+def test_a_claimed_device_has_its_cdi_name_too(kubelet: SimKubelet) -> None:
+    """As the kubelet gives it for NVIDIA's DRA driver."""
+    kubelet.show([allocation(TRAIN, "gpu-0", resource="gpu.nvidia.com", claim="ml/gpu")])
+    with grpc.insecure_channel(f"unix:{kubelet.path}") as channel:
+        raw = channel.unary_unary("/v1.PodResourcesLister/List")(b"")
+    (part,) = (
+        MESSAGES["ListPodResourcesResponse"]
+        .FromString(raw)
+        .pod_resources[0]
+        .containers[0]
+        .dynamic_resources[0]
+        .claim_resources
+    )
+    assert (part.device_name, part.cdi_devices[0].name) == ("gpu-0", "k8s.gpu.nvidia.com/device=gpu-0")
 
 
 def test_before_1_31_a_claim_is_recognised_by_its_cdi_name(kubelet: SimKubelet, client: PodResources) -> None:

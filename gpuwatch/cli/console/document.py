@@ -1,11 +1,14 @@
 """The JSON and YAML that scripts read: `apiVersion`, `kind`, `items`; base units, RFC 3339 times, null for unknown."""
 
+import math
 from collections.abc import Mapping
 from datetime import datetime
 from enum import Enum
 from typing import Any, TypeVar
 
 import msgspec
+
+from gpuwatch.model.text import json_text
 
 API_VERSION = "gpuwatch/v1"
 
@@ -23,27 +26,35 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plain(value: Any) -> Any:
-    """Structs as mappings with every member, so that what is unknown is null and not missing."""
+    """Structs as mappings with every member, so that what is unknown is null and not missing; lone surrogates, which
+    neither JSON nor YAML can hold, as escapes.
+    """
     if isinstance(value, msgspec.Struct):
         return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
     if isinstance(value, Mapping):
         return {key: plain(member) for key, member in value.items()}
     if isinstance(value, list | tuple):
         return [plain(member) for member in value]
+    if isinstance(value, str) and not value.isprintable():
+        return value.encode("utf-8", "backslashreplace").decode()  # JSON has no lone surrogates
     return value.value if isinstance(value, Enum) else value
 
 
 def to_json(document: Any, *, lines: bool = False) -> str:
     """Indented, or on one line for NDJSON."""
     encoded = msgspec.json.encode(plain(document))
-    return (encoded if lines else msgspec.json.format(encoded, indent=2)).decode()
+    return json_text(encoded if lines else msgspec.json.format(encoded, indent=2))
 
 
 def to_yaml(document: Any) -> str:
     """The same as block YAML; several in a row form a stream."""
     import yaml
 
-    return yaml.safe_dump(msgspec.to_builtins(plain(document)), sort_keys=False, allow_unicode=True).rstrip("\n")
+    value = msgspec.to_builtins(plain(document))
+    text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
+    if not all(line.isprintable() for line in text.split("\n")):
+        text = yaml.safe_dump(value, sort_keys=False, width=math.inf)  # everything beyond ASCII as escapes, on one line
+    return text.rstrip("\n")
 
 
 def schema(kind: str, item: type[msgspec.Struct], envelope: type[msgspec.Struct] = Envelope) -> str:

@@ -88,12 +88,11 @@ def effective(
         UsageError: the file or a value is wrong; the message names the key.
     """
     import msgspec
-    import yaml
 
-    from gpuwatch.config import load, parse
+    from gpuwatch.config import load_with_document, parse
 
-    config = load(path)
-    origins = dict.fromkeys(flat(yaml.safe_load(path.read_text()) or {}), f"file {path}") if path else {}
+    config, written = load_with_document(path)
+    origins = dict.fromkeys(flat(written), f"file {path}")
     document = msgspec.to_builtins(config)
     for row, value in [*((row, options.get(row.name)) for row in rows), (NVML_LIBRARY, nvml_library)]:
         if value is None or value == ():
@@ -108,7 +107,24 @@ def effective(
             section = section[name]
         section[key] = value
         origins[row.path] = _origin(row)
-    return Effective(parse(document, "the command line"), origins)
+    return Effective(with_known_families(parse(document, "the command line"), str(path)), origins)
+
+
+def with_known_families(config: "Config", origin: str) -> "Config":
+    """The configuration itself, once its patterns of metric families are found to fit some.
+
+    Raises:
+        UsageError: one fits none; the nearest family is named.
+    """
+    families = config.metrics.families
+    if families.allow or families.deny:  # the tables of metrics are loaded only for who names families
+        from gpuwatch.agent.pages import page_families
+        from gpuwatch.metrics.selection import wrong_pattern
+        from gpuwatch.model.errors import UsageError
+
+        if wrong := wrong_pattern(config.metrics, page_families()):
+            raise UsageError(f"wrong value at {wrong[0]} in {origin}", *wrong[1].split("; ", 1))
+    return config
 
 
 def flat(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

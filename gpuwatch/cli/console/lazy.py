@@ -43,7 +43,7 @@ class LazyGroup(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Without a word, print the help and end with 0; click does it with 2 and on stderr since 8.2."""
         if not args and self.no_args_is_help and not ctx.resilient_parsing:
-            click.echo(ctx.get_help(), color=ctx.color)
+            click.echo(ctx.get_help(), color=ctx.color)  # noqa: TID251 of our own text
             ctx.exit()
         return super().parse_args(ctx, args)
 
@@ -119,15 +119,15 @@ def known(error: click.ClickException | GpuwatchError) -> GpuwatchError:
 
 def report(error: GpuwatchError, session: Session) -> int:
     """Write the error to stderr and give its exit code."""
+    terminal = session.terminal
     if session.verbose >= 2:
-        traceback.print_exception(error)
-    line = f"{click.style('gpuwatch: error:', fg='red')} {as_typed(str(error))}"
-    click.echo(line, err=True, color=session.terminal.error_color)
+        terminal.details("".join(traceback.format_exception(error)))
+    terminal.error(str(error))
     if session.json_errors:
-        import msgspec
+        from gpuwatch.cli.console.document import to_json
 
         body = {"code": error.exit_code, "message": error.what, "reason": error.why, "hint": error.next_step}
-        click.echo(msgspec.json.encode({"error": body}), err=True)
+        terminal.details(to_json({"error": body}, lines=True) + "\n")
     return error.exit_code
 
 

@@ -1,9 +1,11 @@
 """Options that several commands share; every option can also be given as a GPUWATCH_* variable."""
 
-from collections.abc import Callable, Collection, Sequence
+import difflib
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from gpuwatch.cli.console.effective_config import OVERRIDES, Override
 from gpuwatch.cli.console.session import Session
@@ -19,9 +21,20 @@ NODE_NAME, KUBECONFIG = "GPUWATCH_NODE_NAME", "GPUWATCH_KUBECONFIG"
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+class _Option(click.Option):
+    """One whose help names its variable where that is not GPUWATCH_COMMAND_OPTION, as the end of each help says."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Its row of the help."""
+        option = max(self.opts, key=len).lstrip("-").replace("-", "_").upper()
+        named = self.envvar or f"{ctx.auto_envvar_prefix}_{(self.name or '').upper()}"
+        self.show_envvar = f"{ctx.auto_envvar_prefix}_{option}" not in ((named,) if isinstance(named, str) else named)
+        return super().get_help_record(ctx)
+
+
 def option(*names: str, **attributes: Any) -> Callable[[Command], Command]:
-    """`click.option`, its variable shown in the help."""
-    return click.option(*names, show_envvar=True, **attributes)
+    """`click.option`, its variable shown in the help where it is not as of all options."""
+    return click.option(*names, cls=_Option, **attributes)
 
 
 def output(*formats: str) -> Callable[[Command], Command]:
@@ -35,9 +48,10 @@ def output(*formats: str) -> Callable[[Command], Command]:
         "-o",
         "--output",
         type=click.Choice(formats),
+        metavar="FORMAT",
         default=formats[0],
         callback=remember,
-        help=f"Output format. Default: {formats[0]}.",
+        help=f"{', '.join(formats[:-1])} or {formats[-1]}.",
     )
 
 
@@ -60,6 +74,35 @@ def keeps_state(help_text: str) -> Callable[[Command], Command]:
 def state_dir(command: Command) -> Command:
     """`--state-dir`, for commands that read what an agent has kept."""
     return keeps_state("Without an agent: where one has kept its state.")(command)
+
+
+def namespace(command: Command) -> Command:
+    """`-n NAMESPACE`."""
+    return option("-n", "--namespace", metavar="NAMESPACE", help="Of the pod, if its name is there in several.")(
+        command
+    )
+
+
+class ResourceName(click.types.StringParamType):
+    """A resource, singular or plural or short, as kubectl takes them. `names`: name to its other names."""
+
+    name = "resource"
+
+    def __init__(self, names: Mapping[str, Sequence[str]]) -> None:
+        self._names = {alias: name for name, also in names.items() for alias in (name, *also)}
+        self.choices = list(names)
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The name that the table has."""
+        if (name := self._names.get(value.lower())) is None:
+            near = difflib.get_close_matches(value, self._names, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(self.choices)}"
+            self.fail(f"unknown resource {value!r}; {hint}", param, ctx)
+        return name
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Without the other names."""
+        return [CompletionItem(name) for name in self.choices if name.startswith(incomplete)]
 
 
 def gpus(command: Command) -> Command:

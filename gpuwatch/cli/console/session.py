@@ -10,6 +10,7 @@ import click
 
 from gpuwatch.cli.console.effective_config import OVERRIDES, Effective, Override, effective
 from gpuwatch.cli.console.terminal import Terminal
+from gpuwatch.model.text import visible
 
 if TYPE_CHECKING:
     from gpuwatch.config import Config
@@ -54,8 +55,12 @@ class Session:
         """Log to stderr, `default` and worse; -v, -vv and -q change it."""
         import logging
 
+        from gpuwatch.process.log_queue import LogFormatter
+
         level = "ERROR" if self.quiet else ("DEBUG" if self.verbose >= 2 else "INFO" if self.verbose else default)
-        logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True)
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        logging.basicConfig(level=level, handlers=[handler], force=True)
 
     def tell_pages(self, port: int | None, listen: str, *, tls: bool) -> None:
         """Where a role's pages are, once it listens; nothing where it does not. `listen`: as configured."""
@@ -68,10 +73,11 @@ class Session:
         """Audit lines are JSON and nothing else, on stderr as all logs are."""
         import logging
 
+        from gpuwatch.process.log_queue import LogFormatter
         from gpuwatch.storage import audit
 
         handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter("%(message)s"))
+        handler.setFormatter(LogFormatter("%(message)s"))
         audit.log.handlers[:] = [handler]
         audit.log.setLevel(logging.INFO)
         audit.log.propagate = False
@@ -94,9 +100,14 @@ def progress(session: Session, doing: str) -> Iterator[Advance]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     console = Console(file=sys.stderr, no_color=not session.terminal.error_color)
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(doing, total=None)
         yield lambda now, done, total: bar.update(
-            task, completed=done, total=total or None, description=f"{doing}: {now}" if now else doing
+            task, completed=done, total=total or None, description=visible(f"{doing}: {now}" if now else doing)
         )

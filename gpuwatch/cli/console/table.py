@@ -4,13 +4,16 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeVar
 
 from gpuwatch.cli.console.words import Words
+from gpuwatch.model.text import visible
 
 if TYPE_CHECKING:
-    from rich.text import Text
+    from gpuwatch.cli.console.text import Text
 
 T = TypeVar("T")
 
 GAP = "  "
+LONGEST = 1000
+"""Characters of a cell; a name may be a megabyte."""
 SHORTEST = 20
 """Characters that remain of a shortened cell, unless its column has another minimum."""
 
@@ -35,8 +38,11 @@ def table(
     columns: Iterable[Column[T]], rows: Sequence[T], words: Words, *, width: int, wide: bool = False
 ) -> "list[Text]":
     """Header and rows as lines of at most `width` cells; with `wide` all columns at full length."""
-    chosen = [column for column in columns if wide or not column.wide]
-    cells = {id(column): [column.cell(row, words) for row in rows] for column in chosen}
+    chosen = [column._replace(header=visible(column.header)) for column in columns if wide or not column.wide]
+    cells = {
+        id(column): [words.cut(visible(column.cell(row, words)), LONGEST, "middle") for row in rows]
+        for column in chosen
+    }
     widths = {id(c): max(len(text) for text in (c.header, *cells[id(c)])) for c in chosen}
     if not wide:
         # leave out columns, the most dispensable first, until the rest fits with every name at its shortest
@@ -63,7 +69,7 @@ def table(
 
 
 def _line(parts: list[tuple[Column[T], str, str]], widths: dict[int, int], words: Words) -> "Text":
-    from rich.text import Text
+    from gpuwatch.cli.console.text import Text
 
     line = Text(no_wrap=True, overflow="ellipsis", end="")
     for number, (column, text, style) in enumerate(parts):

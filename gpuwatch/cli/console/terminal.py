@@ -1,5 +1,6 @@
 """Where text goes: data to stdout, hints to stderr; in colour, Unicode and width that the other end can show.
 
+No command prints by itself: what leaves here holds no control character but line ends and the colours added here.
 Command lines of gpuwatch in it are written as this program was started, so that they can be copied and work.
 """
 
@@ -15,9 +16,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 import click
 
 from gpuwatch.cli.console.commands import COMMANDS
+from gpuwatch.model.text import visible, visible_lines
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    import rich.text
+    from rich.console import Console
 
 
 class Glyphs(NamedTuple):
@@ -88,22 +91,54 @@ class Terminal:
             markup=False,
         )
 
-    def show(self, *renderables: "RenderableType") -> None:
+    def show(self, *lines: "rich.text.Text | str") -> None:
         """Print lines to stdout as long as they are, without trailing blanks; the caller knows the width.
 
         Command lines of gpuwatch among them come as they have to be typed here.
         """
+        from gpuwatch.cli.console.text import Text
+
         console = self.console()
         with console.capture() as captured:
-            for renderable in renderables:
-                console.print(renderable, soft_wrap=True)
-        lines = (line.rstrip() for line in captured.get().splitlines())
-        click.echo(as_typed("\n".join(lines)), color=self.color)
+            for line in lines:
+                cleaned = Text(line) if isinstance(line, str) else line
+                console.print(cleaned if cleaned.plain.isprintable() else Text(cleaned.plain), soft_wrap=True)
+        shown = (line.rstrip() for line in captured.get().splitlines())
+        _write(as_typed("\n".join(shown)) + "\n", color=self.color)
+
+    def print(self, *lines: str) -> None:
+        """Plain lines to stdout."""
+        _write(as_typed("".join(f"{visible(line)}\n" for line in lines)))
+
+    def document(self, document: Any, output: str) -> None:
+        """An envelope to stdout; `output` is json, yaml or, for one line, ndjson."""
+        from gpuwatch.cli.console.document import to_json, to_yaml
+
+        self.page((to_yaml(document) if output == "yaml" else to_json(document, lines=output == "ndjson")) + "\n")
+
+    def page(self, text: str) -> None:
+        """A whole text with its own line ends to stdout: a schema, a page of metrics, a file."""
+        _write(visible_lines(text))
 
     def hint(self, text: str) -> None:
         """One line for people on stderr, silent with -q."""
         if not self._quiet:
-            click.echo(as_typed(text), err=True, color=self.error_color)
+            _write(as_typed(visible(text)) + "\n", err=True, color=self.error_color)
+
+    def error(self, text: str) -> None:
+        """What ended the command, on stderr."""
+        line = f"{click.style('gpuwatch: error:', fg='red')} {as_typed(visible(text))}\n"
+        _write(line, err=True, color=self.error_color)
+
+    def details(self, text: str) -> None:
+        """A traceback, or the error as JSON, on stderr."""
+        _write(visible_lines(text), err=True)
+
+
+def _write(text: str, *, err: bool = False, color: bool = False) -> None:
+    encoding = getattr(sys.stderr if err else sys.stdout, "encoding", None) or "utf-8"
+    shown = text.encode(encoding, "backslashreplace").decode(encoding)  # also where the locale is ASCII
+    click.echo(shown, nl=False, err=err, color=color)
 
 
 def wants_color(mode: str, stream: TextIO | Any) -> bool:

@@ -1,9 +1,11 @@
 """Values as people read them: GiB, W, °C, %, `4m ago`. Machines get base units from `document`, never from here."""
 
+import textwrap
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Any, Literal
 
 from gpuwatch.cli.console.terminal import Glyphs
+from gpuwatch.model.text import visible
 
 GIB = 1 << 30
 _AGES = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
@@ -70,6 +72,10 @@ class Words:
             return f"{value:.0f} J"
         return f"{hours:.1f} Wh" if hours < 1000 else f"{hours / 1000:.1f} kWh"
 
+    def watt_hours(self, value: float | None) -> str:
+        """Energy in a column: one unit for small and large."""
+        return self.glyphs.dash if value is None else f"{value / 3600:,.2f} Wh"
+
     def celsius(self, value: float | None) -> str:
         """Temperature."""
         return self.glyphs.dash if value is None else f"{value:.0f} {self.glyphs.degree}"
@@ -120,3 +126,8 @@ def utc(at: float) -> datetime:
 
 def _short(value: float) -> str:
     return f"{value:.1f}" if 0.05 <= value < 10 and value != int(value) else f"{value:.0f}"
+
+
+def wrap(text: str, width: int, **options: Any) -> list[str]:
+    """Lines of a sentence, as textwrap makes them; a line break in it shows as an escape."""
+    return textwrap.wrap(visible(text), width, **options)

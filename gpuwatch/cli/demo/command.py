@@ -44,8 +44,7 @@ def demo(session: Session, pace: float, listen: str, socket: str | None, end: bo
     """Play every chapter: the actions, their effects, and the cluster afterwards."""
     from shlex import quote
 
-    from rich.text import Text
-
+    from gpuwatch.cli.console.text import Text
     from gpuwatch.cli.demo.stage import DemoStage
     from gpuwatch.cli.demo.story import STORY
 
@@ -68,7 +67,7 @@ def demo(session: Session, pace: float, listen: str, socket: str | None, end: bo
 
 
 def _title(session: Session, number: int, chapter: "Chapter", prefix: str, stage: "DemoStage") -> None:
-    from rich.text import Text
+    from gpuwatch.cli.console.text import Text
 
     terminal = session.terminal
     title = Text.assemble((f"{number}. {chapter.title}", "bold"), end="")
@@ -105,12 +104,11 @@ def _narrate(session: Session, stage: "DemoStage", enough: Callable[[], bool], s
 
 def _line(session: Session, actor: str, text: str) -> None:
     """`12:03:04  gpuwatch    taints gpu-node-1 …`, the rest hanging below."""
-    import textwrap
-
-    from rich.text import Text
+    from gpuwatch.cli.console.text import Text
+    from gpuwatch.cli.console.words import wrap
 
     width = min(session.terminal.width, WIDTH)
-    rows = textwrap.wrap(text, width - 22, break_on_hyphens=False)
+    rows = wrap(text, width - 22, break_on_hyphens=False)
     at = (f"{time.strftime('%H:%M:%S')}  ", "dim")
     head = Text.assemble(at, (f"{actor:<12}", STYLES.get(actor, "")), rows[0], end="")
     session.terminal.show(head, *(Text(f"{'':22}{row}", end="") for row in rows[1:]))
@@ -121,8 +119,7 @@ STYLES = {"gpuwatch": "bold cyan", "tuner": "bold green", "driver": "bold red", 
 
 def _picture(session: Session, stage: "DemoStage") -> None:
     """The node as `status` shows it, what is wrong in short, and a line per Node of the cluster."""
-    from rich.text import Text
-
+    from gpuwatch.cli.console.text import Text
     from gpuwatch.cli.console.words import Words
     from gpuwatch.cli.look.gather import finding_items
     from gpuwatch.cli.look.status import finding_lines, grouped, node_line

@@ -48,7 +48,7 @@ from gpuwatch.storage.store import Store
 from gpuwatch.tuning.model.status import TuningState
 
 if TYPE_CHECKING:
-    from rich.text import Text
+    from gpuwatch.cli.console.text import Text
 
 FIRST_VIEW = 20.0
 """Seconds within which the agent's View must be complete."""
@@ -73,7 +73,7 @@ SCARCE_WATTS = 2800.0
 def settings(world: World, listen: str, socket: str, hold: float) -> Config:
     """The configuration of the demo: acts, drains and tunes, with short waits."""
     return Config(
-        agent=AgentConfig(listen=listen, socket=socket, interval=1.0),
+        agent=AgentConfig(listen=listen, socket=socket, interval=1.0, api="open"),
         sources=world.sources,
         checks=ChecksConfig(boot_grace=0.0, xid_clear_after=2.0, xid_expire=30.0),
         remediation=RemediationConfig(
@@ -148,7 +148,10 @@ class DemoStage:
         goals: dict[Goal, Callable[[], bool]] = {
             "": lambda: True,
             "watched": lambda: any(gpu.state is TuningState.OBSERVING for gpu in tuning.gpus),
-            "limited": lambda: tuning.budget is not None and (tuning.budget.limits or inf) <= SCARCE_WATTS,
+            "limited": lambda: (
+                tuning.budget is not None
+                and max(tuning.budget.limits or inf, tuning.budget.draw or inf) <= SCARCE_WATTS
+            ),
             "returned": lambda: tuning.budget is None and all(gpu.power_limit is None for gpu in tuning.gpus),
             "event": lambda: any(each["reason"].startswith("GPUXid") for each in cluster.objects("events")),
             "refused": lambda: plan is not None and any(one.reason is BlockReason.PDB for one in plan.blocked),
@@ -185,9 +188,8 @@ class DemoStage:
 
     def nodes(self, width: int) -> "list[Text]":
         """For each Node: taint, condition, and its pods with how many GPUs each has."""
-        import textwrap
-
-        from rich.text import Text
+        from gpuwatch.cli.console.text import Text
+        from gpuwatch.cli.console.words import wrap
 
         lines: list[Text] = []
         for node in self._town.cluster.nodes():
@@ -203,7 +205,7 @@ class DemoStage:
             else:
                 state = f"takes work, {CONDITION}={condition[0]}"
                 style = "green" if condition[0] == "True" else "yellow"
-            rows = textwrap.wrap(names, max(width - PODS, 20)) or [""]
+            rows = wrap(names, max(width - PODS, 20)) or [""]
             lines.append(Text.assemble(f"{name:<12}", (f"{state:<{PODS - 12}}", style), rows[0], end=""))
             lines += [Text(f"{'':{PODS}}{row}", end="") for row in rows[1:]]
         return lines

@@ -18,11 +18,11 @@ from gpuwatch.consents.kube import ConsentsReader
 from gpuwatch.consents.service import Consenting
 from gpuwatch.kube.transport import Transport
 from gpuwatch.model.clock import SystemClock
-from gpuwatch.model.setting import Trigger
 from gpuwatch.sim.kubeapi import AccessRule
 from gpuwatch.storage.audit import Audit
 from gpuwatch.storage.store import Store
 from gpuwatch.tuning.actuation.guard import Guard
+from gpuwatch.tuning.model.setting import Trigger
 from gpuwatch.tuning.model.status import TunerState
 from gpuwatch.tuning.service.process import TunerService
 from gpuwatch.tuning.service.state_dir import TunerFolder

@@ -5,9 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from gpuwatch.cli.console.document import API_VERSION, Envelope, to_json, to_yaml
+from gpuwatch.cli.console.document import API_VERSION, Envelope
 from gpuwatch.cli.console.session import Session
 from gpuwatch.cli.console.table import Column, table
 from gpuwatch.cli.console.words import Words, utc
@@ -48,9 +46,9 @@ def compare(session: Session, there: "SavedDiagnosis", document: str, output: st
         whole = Comparison(
             apiVersion=API_VERSION, kind=KIND, node=here.node, at=at, items=differences, other=there.node
         )
-        click.echo(to_json(whole) if output == "json" else to_yaml(whole))
+        session.terminal.document(whole, output)
     elif output == "name":
-        click.echo("\n".join(each.name for each in differences), nl=bool(differences))
+        session.terminal.print(*(each.name for each in differences))
     elif differences:
         ours, theirs = ("now", "then") if is_same_node else (here.node or "here", there.node or "there")
         columns: list[Column[comparison.Difference]] = [

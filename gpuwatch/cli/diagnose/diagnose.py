@@ -22,14 +22,14 @@ of it is blocked, not failed. Nothing is changed.
 
 \b
 Examples:
-  gpuwatch diagnose
   gpuwatch diagnose --level quick --budget 5s
   gpuwatch diagnose --stage runtime --stage kubelet -o wide
-  gpuwatch diagnose --root /host
+  gpuwatch diagnose --root case.tgz
   gpuwatch diagnose --bundle case.tgz
 """
 
 EPILOG = """\b
+Each option is also a variable: GPUWATCH_DIAGNOSE_STAGE for --stage.
 Exit codes: 0 nothing wrong, 3 warnings only, 4 a failure, 2 wrong usage,
 5 neither a GPU nor a driver, 1 unknown: nothing, or no GPU, could be judged,
 6 unknown, and more rights would help.
@@ -40,18 +40,24 @@ LEVELS = ("quick", "full")
 
 @click.command(help=HELP, short_help="Find out why this node does not work, and what to do.", epilog=EPILOG)
 @output("table", "wide", "json", "yaml", "name", "schema")
-@option("--level", type=click.Choice(LEVELS), default="full", help="quick leaves out what takes long. Default: full.")
+@option(
+    "--level",
+    type=click.Choice(LEVELS),
+    metavar="LEVEL",
+    default="full",
+    help="full, or quick without what takes long.",
+)
 @option("--stage", metavar="NAME", multiple=True, help="Only this stage, and what is wrong below it.")
 @option("--gpu", metavar="ID,...", multiple=True, help="Only these GPUs: index, UUID or PCI address.")
-@option("--active", is_flag=True, help="Put the GPUs to work, too: CUDA, copies, memory. Not on GPUs in use.")
+@option("--active", is_flag=True, help="Put idle GPUs to work, too: CUDA, copies, memory.")
 @option("--force", is_flag=True, help="With --active: also on GPUs in use.")
-@option("--cuda-library", metavar="PATH", default="", help="With --active: libcuda.so.1 to load, for odd driver roots.")
-@option("--root", metavar="DIR", default="/", help="Where the host's files are: mounted, copied or recorded.")
+@option("--cuda-library", metavar="PATH", default="", help="With --active: the libcuda.so.1 to load.")
+@option("--root", metavar="DIR|FILE.tgz", default="/", help="The host's files: mounted, copied, bundled.")
 @option("--budget", metavar="TIME", help="Be done within this time, such as 5s or 1m.")
 @option("--expect", metavar="FILE", help="Compare the node with a baseline.")
 @option("--write-expect", metavar="FILE", help="Make a baseline of this node.")
-@option("--compare", metavar="FILE", help="Print only differences from this diagnosis (-o json) of another node.")
-@option("--bundle", metavar="FILE.tgz", help="Also write what a support case needs, without secrets.")
+@option("--compare", metavar="FILE", help="Print differences from another node's -o json.")
+@option("--bundle", metavar="FILE.tgz", help="Also write what support needs, without secrets.")
 @option("--kubeconfig", metavar="FILE", default="", envvar=KUBECONFIG, help="How to reach the API server.")
 @option("--node-name", metavar="NAME", default="", envvar=NODE_NAME, help="The Node of this machine.")
 @pass_session
@@ -64,7 +70,7 @@ def diagnose(ctx: click.Context, session: Session, /, output: str, **options: An
         from gpuwatch.cli.diagnose.document import DiagnosisDocument
         from gpuwatch.diagnose.model import CheckResult
 
-        click.echo(schema("Diagnosis", CheckResult, DiagnosisDocument))
+        session.terminal.page(schema("Diagnosis", CheckResult, DiagnosisDocument) + "\n")
         return
     from gpuwatch.cli.diagnose.run import run
 

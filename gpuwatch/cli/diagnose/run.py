@@ -4,10 +4,9 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-import click
 from msgspec.structs import replace
 
-from gpuwatch.cli.console.document import to_json, to_yaml
+from gpuwatch.cli.console.document import to_json
 from gpuwatch.cli.console.options import find_gpu
 from gpuwatch.cli.console.session import Session, progress
 from gpuwatch.cli.console.terminal import UNICODE
@@ -80,13 +79,11 @@ def run(session: Session, options: DiagnoseOptions) -> int:
         if options.compare is not None:
             return compare.compare(session, options.compare, to_json(finished.document), options.output)
     terminal, diagnosis = session.terminal, finished.diagnosis
-    if options.output == "json":
-        click.echo(to_json(finished.document))
-    elif options.output == "yaml":
-        click.echo(to_yaml(finished.document))
+    if options.output in ("json", "yaml"):
+        terminal.document(finished.document, options.output)
     elif options.output == "name":
         wrong = [result.id for result in diagnosis.results if result.result in (CheckStatus.FAIL, CheckStatus.WARN)]
-        click.echo("\n".join(wrong), nl=bool(wrong))
+        terminal.print(*wrong)
     else:
         wide = options.output == "wide" or session.verbose > 0
         screen = Screen(Words(terminal.glyphs, finished.facts.at), terminal.width, wide=wide)

@@ -2,15 +2,13 @@
 
 import os
 import re
-import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
-from rich.text import Text
-
 from gpuwatch.cli.console.terminal import ASCII
-from gpuwatch.cli.console.words import Words
+from gpuwatch.cli.console.text import Text
+from gpuwatch.cli.console.words import Words, wrap
 from gpuwatch.cli.diagnose.document import verdict
 from gpuwatch.cli.look.status import NODE_LINE, head_line, node_parts
 from gpuwatch.diagnose.check import spans
@@ -171,7 +169,7 @@ class Screen:
     def _wrapped(self, head: Text, text: str, style: str = "") -> Iterator[Text]:
         """`text` behind `head`, its further lines below its first."""
         width = max(self._width - head.cell_len, LEAST_WIDTH // 2)
-        for number, line in enumerate(textwrap.wrap(text, width) or [""]):
+        for number, line in enumerate(wrap(text, width) or [""]):
             yield Text.assemble(head if number == 0 else " " * head.cell_len, (line, style), end="")
 
 

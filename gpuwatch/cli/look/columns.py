@@ -107,7 +107,7 @@ PODS: tuple[Column[PodItem], ...] = (
     Column("PROCS", lambda p, w: str(p.processes), right=True, drop=2),
     Column("MEMORY", _size(lambda p: p.memory), right=True),
     Column("UTIL", lambda p, w: w.ratio(p.utilization), right=True),
-    Column("ENERGY", lambda p, w: w.joules(p.energy), right=True, drop=4),
+    Column("ENERGY", lambda p, w: w.watt_hours(p.energy), right=True, drop=4),
     Column("RESOURCE", lambda p, w: w.text(p.resource), wide=True),
     Column("SLOTS", lambda p, w: w.text(p.replicas), right=True, wide=True),
     Column("GI", lambda p, w: w.text(p.gi), right=True, wide=True),
@@ -155,6 +155,7 @@ FINDINGS: tuple[Column[FindingItem], ...] = (
     Column("REMEDY", lambda f, w: f.remedy.value, wide=True),
     Column("PODS", lambda f, w: w.text(", ".join(pod_names(f.pods))), wide=True),
     Column("ACTION", lambda f, w: w.text(f.action), wide=True),
+    Column("CAUSED BY", lambda f, w: w.text(f.caused_by), wide=True),
 )
 
 XIDS: tuple[Column[XidItem], ...] = (

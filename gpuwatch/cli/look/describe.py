@@ -1,13 +1,13 @@
-"""`gpuwatch describe gpu ID`: everything about one GPU, and why the rest is not known."""
+"""`gpuwatch describe gpu|pod|job NAME`: everything about one GPU, and why the rest is not known; work and its GPUs."""
 
+from functools import partial
 from operator import attrgetter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuwatch.cli.console.document import Envelope, schema, to_json, to_yaml
-from gpuwatch.cli.console.options import find_gpu, output, state_dir
+from gpuwatch.cli.console.document import Envelope, schema
+from gpuwatch.cli.console.options import ResourceName, find_gpu, namespace, output, state_dir
 from gpuwatch.cli.console.session import Session, pass_session
 from gpuwatch.cli.console.table import table
 from gpuwatch.cli.console.words import Words, utc
@@ -18,6 +18,7 @@ from gpuwatch.cli.look.gather import finding_items, gpu_items, mig_items, nvlink
 from gpuwatch.cli.look.items import (
     FindingItem,
     GpuItem,
+    Item,
     MigItem,
     NvLinkItem,
     ProcessItem,
@@ -25,30 +26,32 @@ from gpuwatch.cli.look.items import (
     XidItem,
     setting_items,
 )
-from gpuwatch.cli.look.source import config_of_source, open_source
-from gpuwatch.cli.look.status import finding_lines
-from gpuwatch.model.errors import GpuwatchError
-from gpuwatch.model.setting import Setting
-from gpuwatch.model.snapshot import Identity, Vgpu
+from gpuwatch.cli.look.source import complete_names, open_source, recorded_settings
+from gpuwatch.cli.look.status import finding_lines, folded
+from gpuwatch.model.snapshot import C2c, Identity, Vgpu, VideoSessions
 from gpuwatch.model.view import Events, View
+from gpuwatch.tuning.model.setting import Setting
 
 if TYPE_CHECKING:
-    from rich.text import Text
+    from gpuwatch.cli.console.text import Text
 
-HELP = """Tell everything about one GPU, units spelled out.
+HELP = """Tell everything about one GPU, or about a pod or Slurm job and its GPUs.
 
-ID is an index, a UUID or its beginning, or a PCI address. Values that a GPU does not support are marked so.
+ID is an index, a UUID or its beginning, or a PCI address; NAME is a pod, or NAMESPACE/POD, or a job's number. Values
+that a GPU does not support are marked so.
 
 \b
 Examples:
   gpuwatch describe gpu 0
-  gpuwatch describe gpu 0000:3b:00 -o json
+  gpuwatch describe pod ml-research/llama-pretrain-0
+  gpuwatch describe job 4711
 """
-
 
 LABEL = 30
 WIDTH = 100
 HISTORY_EVENTS = 12
+WORK_SECONDS = 3.0
+"""For which the GPUs of work are measured where no agent has done so."""
 
 PARTS = (
     ("NVLink", "nvlinks", NVLINKS),
@@ -70,13 +73,18 @@ _UNMEASURED = (
 
 class GpuDescription(GpuItem, frozen=True, kw_only=True):
     """A GpuItem and all that belongs to it. `settings`: what gpuwatch's tuner has set, by its record on this machine.
-    `errors` maps a path to the driver's error; `unsupported` lists paths; `history` has the latest, oldest first.
+    `errors` maps a path to the driver's error; `unsupported` lists paths, `why_absent` maps some of them to the reason;
+    `history` has the latest, oldest first.
     """
 
     identity: Identity
     settings: tuple[SettingItem, ...] = ()
     display_active: bool | None = None
     virtualization_mode: str | None = None
+    accounting_mode: bool | None = None
+    c2c: C2c = C2c()
+    encoder: VideoSessions = VideoSessions()
+    frame_capture: VideoSessions = VideoSessions()
     mig_pending: bool | None = None
     nvlinks: tuple[NvLinkItem, ...] = ()
     mig: tuple[MigItem, ...] = ()
@@ -86,43 +94,55 @@ class GpuDescription(GpuItem, frozen=True, kw_only=True):
     findings: tuple[FindingItem, ...] = ()
     history: tuple[EventItem, ...] = ()
     unsupported: tuple[str, ...] = ()
+    why_absent: dict[str, str] = {}
     errors: dict[str, str] = {}
     read_seconds: float | None = None
 
 
-@click.command(help=HELP, short_help="Tell everything about one GPU, units spelled out.")
-@click.argument("resource", type=click.Choice(["gpu"]), metavar="gpu")
-@click.argument("id_", metavar="ID")
+@click.command(help=HELP, short_help="Tell everything about one GPU, pod or Slurm job.")
+@click.argument(
+    "resource", type=ResourceName({"gpu": ("gpus",), "pod": ("pods", "po"), "job": ("jobs",)}), metavar="gpu|pod|job"
+)
+@click.argument("id_", metavar="ID|NAME", shell_complete=complete_names)
 @output("table", "json", "yaml", "schema")
+@namespace
 @state_dir
 @pass_session
-def describe(session: Session, resource: str, id_: str, output: str) -> None:
-    """Print one GPU of one View."""
+def describe(session: Session, resource: str, id_: str, output: str, namespace: str | None) -> None:
+    """Print one GPU, pod or job of one View."""
+    from gpuwatch.cli.look.describe_work import (
+        JobDescription,
+        PodDescription,
+        job_description,
+        pod_description,
+        work_lines,
+    )
+    from gpuwatch.cli.look.why import recent_of
+
+    types: dict[str, type[Item]] = {"gpu": GpuDescription, "pod": PodDescription, "job": JobDescription}
+    type_ = types[resource]
     if output == "schema":
-        click.echo(schema("GpuDescription", GpuDescription))
+        session.terminal.page(schema(type_.__name__, type_) + "\n")
         return
+    item: GpuDescription | PodDescription | JobDescription
     with open_source(session) as source:
-        view, events = source.view(), source.events()
-    item = description(view, find_gpu(view, id_).uuid, events, _recorded_settings(session))
+        view, events, settings = source.view(), source.events(), recorded_settings(session)
+        words = Words(session.terminal.glyphs, view.snapshot.at)
+        recent = partial(recent_of, source, WORK_SECONDS)
+        if resource == "gpu":
+            item = description(view, find_gpu(view, id_).uuid, events, settings)
+            lines = text_lines(item, words)
+        else:
+            if resource == "pod":
+                item = pod_description(view, id_, namespace, events, recent, settings)
+            else:
+                item = job_description(view, id_, events, recent, settings)
+            lines = work_lines(item, words, session.terminal.width)
     if output == "table":
-        session.terminal.show(*text_lines(item, Words(session.terminal.glyphs, view.snapshot.at)))
+        session.terminal.show(*lines)
         return
-    document = Envelope(kind="GpuDescription", node=view.snapshot.node, at=utc(view.snapshot.at), items=(item,))
-    click.echo(to_json(document) if output == "json" else to_yaml(document))
-
-
-def _recorded_settings(session: Session) -> tuple[Setting, ...]:
-    """Settings that a tuner of this machine, or of the simulated one, has made; GPUs elsewhere have no record here."""
-    from gpuwatch.tuning.actuation.record import SettingsRecord
-
-    directory = config_of_source(session, session.config()).state_dir
-    if not directory or (session.source or "").startswith("capture:"):
-        return ()
-    try:
-        return SettingsRecord(Path(directory)).read().settings
-    except GpuwatchError as error:
-        session.terminal.hint(f"hint: the settings made by gpuwatch are not known; {error}")
-        return ()
+    document = Envelope(kind=type_.__name__, node=view.snapshot.node, at=utc(view.snapshot.at), items=(item,))
+    session.terminal.document(document, output)
 
 
 def description(
@@ -132,7 +152,11 @@ def description(
     item = next(gpu for gpu in gpu_items(view) if gpu.uuid == uuid)
     status = next(s for s in view.snapshot.statuses if s.identity.uuid == uuid)
     sample = next((gpu for gpu in view.snapshot.gpus if gpu.identity.uuid == uuid), None)
-    also = ("display_active", "virtualization_mode", "mig_pending", "vgpus", "unsupported", "errors", "read_seconds")
+    also = (
+        *("display_active", "virtualization_mode", "accounting_mode", "c2c", "encoder", "frame_capture"),
+        *("mig_pending", "vgpus"),
+        *("unsupported", "why_absent", "errors", "read_seconds"),
+    )
     indices = {status.identity.index}
     return GpuDescription(
         **{name: getattr(item, name) for name in GpuItem.__struct_fields__},
@@ -152,7 +176,7 @@ def description(
 
 def text_lines(item: GpuDescription, words: Words) -> "list[Text]":
     """Sections of `label  value`, then the lists."""
-    from rich.text import Text
+    from gpuwatch.cli.console.text import Text
 
     head = Text.assemble(
         (f"GPU {item.index}", "bold"),
@@ -169,7 +193,8 @@ def text_lines(item: GpuDescription, words: Words) -> "list[Text]":
     lines = [head, *(Text(f"  {label:<{LABEL}}{value}", end="") for label, value in facts)]
     if item.findings:
         lines.append(Text("", end=""))
-        lines += [line for each in item.findings for line in finding_lines([each], words, WIDTH, evidence=True)]
+        for alike, effects in folded(item.findings):
+            lines += finding_lines(alike, words, WIDTH, effects=effects, evidence=True)
     for title, rows in SECTIONS:
         if item.at is not None or title == "Identity":
             lines += [Text("", end=""), Text(title, "bold", end=""), *(_row(item, row, words) for row in rows)]
@@ -178,7 +203,7 @@ def text_lines(item: GpuDescription, words: Words) -> "list[Text]":
         if rows_of := getattr(item, name):
             body = table(columns[1:], rows_of, words, width=WIDTH - 2)
             lines += [Text("", end=""), Text(title, "bold", end="")]
-            lines += [Text("  ", end="").append_text(line) for line in body]
+            lines += [Text("  ", end="").append(line) for line in body]
     return lines
 
 
@@ -189,13 +214,15 @@ def why_unknown(item: GpuDescription, path: str) -> str:
     for prefix in prefixes:
         if prefix in item.errors:
             return f"could not be read: {item.errors[prefix]}"
+        if prefix in item.why_absent:
+            return item.why_absent[prefix]
     if attrgetter(path)(item) == () or any(prefix in item.unsupported for prefix in prefixes):
         return "not supported by this GPU"
     return next((text for start, text in _UNMEASURED if path.startswith(start)), "unknown")
 
 
 def _row(item: GpuDescription, row: DescriptionRow, words: Words) -> "Text":
-    from rich.text import Text
+    from gpuwatch.cli.console.text import Text
 
     value: Any = attrgetter(row.path)(item)
     known = value is not None and value not in ((), {})
@@ -204,17 +231,22 @@ def _row(item: GpuDescription, row: DescriptionRow, words: Words) -> "Text":
 
 
 def _clock_events(item: GpuDescription) -> "list[Text]":
-    from rich.text import Text
+    from gpuwatch.cli.console.text import Text
 
     events = item.clock_events
-    reasons = list(dict.fromkeys([*events.active, *events.seconds]))
+    untimed = {
+        path.rpartition(".")[2]: why
+        for path, why in item.why_absent.items()
+        if path.startswith("clock_events.seconds.")
+    }
+    reasons = list(dict.fromkeys([*events.active, *events.seconds, *untimed]))
     if not reasons:
         return []
     lines = [Text("", end=""), Text("Clock event reasons", "bold")]
     for reason in reasons:
         active, seconds = events.active.get(reason), events.seconds.get(reason)
         state = {True: "active", False: "not active", None: ""}[active]
-        held = f"{seconds:.3f} s in all" if seconds is not None else ""
+        held = f"{seconds:.3f} s in all" if seconds is not None else untimed.get(reason, "")
         text = ", ".join(part for part in (state, held) if part)
         lines.append(Text(f"  {reason:<{LABEL}}{text}", "yellow" if active and reason != "gpu_idle" else "", end=""))
     return lines
@@ -222,7 +254,7 @@ def _clock_events(item: GpuDescription) -> "list[Text]":
 
 def _ecc_counts(item: GpuDescription) -> "list[Text]":
     """ECC counters: a line for each kind and scope, its locations side by side."""
-    from rich.text import Text
+    from gpuwatch.cli.console.text import Text
 
     groups: dict[str, list[str]] = {}
     for name, count in item.ecc.counts.items():

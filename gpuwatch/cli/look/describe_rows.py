@@ -74,6 +74,17 @@ def _clock(path: str, label: str) -> DescriptionRow:
     return DescriptionRow(label, f"clocks.{path}", Words.clock)
 
 
+def _members(prefix: str, *names: str) -> Callable[[Words, Any], str]:
+    """Several members that are known, in one line: `slot 3, tray 1`."""
+
+    def text(_: Words, value: Any) -> str:
+        found = {name: getattr(value, prefix + name) for name in names}
+        known = [f"{name.replace('_', ' ')} {part}" for name, part in found.items() if part is not None]
+        return ", ".join(known) or "not reported"
+
+    return text
+
+
 SECTIONS: tuple[tuple[str, tuple[DescriptionRow, ...]], ...] = (
     (
         "Identity",
@@ -88,11 +99,14 @@ SECTIONS: tuple[tuple[str, tuple[DescriptionRow, ...]], ...] = (
             DescriptionRow("Board part number", "identity.board_part_number"),
             DescriptionRow("VBIOS", "identity.vbios"),
             DescriptionRow("InfoROM image", "identity.inforom_image"),
+            DescriptionRow("InfoROM objects", "identity", _members("inforom_", "oem", "ecc", "power")),
             DescriptionRow("GSP firmware", "identity.gsp_firmware"),
+            DescriptionRow("GSP", "identity.gsp_enabled", _on),
             DescriptionRow("Device", "identity.minor", lambda _, minor: f"/dev/nvidia{minor}"),
             DescriptionRow("CUDA cores", "identity.cores"),
             DescriptionRow("Memory bus", "identity.memory_bus_width", lambda _, bits: f"{bits} bits"),
             DescriptionRow("NUMA node", "identity.numa_node"),
+            DescriptionRow("Place", "identity", _members("", "chassis_serial", "slot", "tray", "host", "module")),
         ),
     ),
     (
@@ -102,6 +116,7 @@ SECTIONS: tuple[tuple[str, tuple[DescriptionRow, ...]], ...] = (
             DescriptionRow("Persistence mode", "persistence_mode", _on),
             DescriptionRow("Compute mode", "compute_mode"),
             DescriptionRow("Virtualization", "virtualization_mode"),
+            DescriptionRow("Accounting mode", "accounting_mode", _on),
             DescriptionRow("Display active", "display_active", Words.flag),
             DescriptionRow("MIG mode", "mig_enabled", _on),
             DescriptionRow("MIG mode after reset", "mig_pending", _on),
@@ -115,6 +130,8 @@ SECTIONS: tuple[tuple[str, tuple[DescriptionRow, ...]], ...] = (
             _utilization("gpu", "GPU"),
             _utilization("memory", "Memory"),
             _utilization("encoder", "Encoder"),
+            DescriptionRow("Encoder sessions", "encoder.sessions"),
+            DescriptionRow("Frame capture sessions", "frame_capture.sessions"),
             _utilization("decoder", "Decoder"),
             _utilization("jpeg", "JPEG"),
             _utilization("ofa", "Optical flow"),
@@ -199,6 +216,11 @@ SECTIONS: tuple[tuple[str, tuple[DescriptionRow, ...]], ...] = (
             DescriptionRow("Replays", "pcie.replays"),
             DescriptionRow("Sent", "pcie.transmit_bytes", Words.size),
             DescriptionRow("Received", "pcie.receive_bytes", Words.size),
+            DescriptionRow("Sends a second", "pcie.transmit_rate", Words.size),
+            DescriptionRow("Receives a second", "pcie.receive_rate", Words.size),
+            DescriptionRow("Chip-to-chip links", "c2c.links"),
+            DescriptionRow("Chip-to-chip state", "c2c.enabled", _on),
+            DescriptionRow("Chip-to-chip, a second", "c2c.bytes_per_second", Words.size),
         ),
     ),
     (

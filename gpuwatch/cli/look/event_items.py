@@ -98,7 +98,7 @@ def _xid(event: XidEvent, gpu: Identity | None) -> EventItem:
         severity=info.severity if info else None,
         recovery=event.recovery,
         caused_by=event.caused_by,
-        sources=tuple(source for source in (event.source, event.also) if source),
+        sources=event.sources,
         historical=event.historical,
     )
 

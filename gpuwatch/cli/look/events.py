@@ -73,14 +73,14 @@ def events(
     session: Session, output: str, watch: bool, since: float, kind: tuple[str, ...], limit: int, gpu: str | None
 ) -> None:
     """Print the list, oldest first."""
-    from gpuwatch.cli.console.document import Envelope, schema, to_json, to_yaml
+    from gpuwatch.cli.console.document import Envelope, schema
     from gpuwatch.cli.look.event_items import EventItem
     from gpuwatch.cli.look.source import open_source
     from gpuwatch.model.errors import NoGpuStack
     from gpuwatch.storage.store import stored_events
 
     if output == "schema":
-        click.echo(schema("EventList", EventItem))
+        session.terminal.page(schema("EventList", EventItem) + "\n")
         return
     wanted = EventFilter(EventQuery(since, limit, kind or EVENT_KINDS), gpu)
     if watch:
@@ -98,7 +98,7 @@ def events(
         items = wanted.items(stored, None)
     document = Envelope(kind="EventList", node=node, items=tuple(items))
     if output in ("json", "yaml"):
-        click.echo(to_json(document) if output == "json" else to_yaml(document))
+        session.terminal.document(document, output)
     elif items:
         print_events(session, items, wide=output == "wide", header=True)
     else:
@@ -107,7 +107,6 @@ def events(
 
 def follow(session: Session, output: str, wanted: EventFilter = EventFilter()) -> None:  # noqa: B008 - it is immutable
     """Print the events so far, then every new one, until interrupted."""
-    from gpuwatch.cli.console.document import to_json, to_yaml
     from gpuwatch.cli.look.source import open_source
 
     with open_source(session) as source:
@@ -120,7 +119,8 @@ def follow(session: Session, output: str, wanted: EventFilter = EventFilter()) -
                 print_events(session, items, wide=output == "wide", header=header)
                 header = False
             for item in items if output in ("json", "yaml") else ():
-                click.echo(to_json(item, lines=True) if output == "json" else f"---\n{to_yaml(item)}")
+                session.terminal.page("---\n" if output == "yaml" else "")
+                session.terminal.document(item, "yaml" if output == "yaml" else "ndjson")
             time.sleep(POLL_SECONDS)
 
 

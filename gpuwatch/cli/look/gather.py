@@ -133,6 +133,8 @@ def finding_items(view: View) -> list[FindingItem]:
     indices = _indices(view)
     items = [
         FindingItem(
+            key=finding.key,
+            caused_by=finding.caused_by,
             gpu=indices.get(finding.gpu or ""),
             uuid=finding.gpu,
             check=finding.check,
@@ -235,6 +237,11 @@ def process_workload(item: ProcessItem) -> str | None:
 def pod_names(workloads: Iterable[Workload]) -> tuple[str, ...]:
     """Each pod once, however many of its containers there are."""
     return tuple(dict.fromkeys(name for workload in workloads if (name := _owner_name(workload))))
+
+
+def short_name(user: str) -> str:
+    """A pod's name without its namespace; other users as they are."""
+    return user.rpartition("/")[2] if " " not in user else user
 
 
 def users(view: View, gpu: Gpu | None, devices: Iterable[DeviceUse], gi: int | None = None) -> tuple[str, ...]:

@@ -9,7 +9,6 @@ import msgspec
 
 from gpuwatch.cli.console.words import utc
 from gpuwatch.model.finding import Health, Remedy, Severity
-from gpuwatch.model.setting import Knob, Setting
 from gpuwatch.model.snapshot import (
     Activity,
     ClockEvents,
@@ -26,6 +25,7 @@ from gpuwatch.model.snapshot import (
     Utilization,
 )
 from gpuwatch.model.workload import Holder, Workload
+from gpuwatch.tuning.model.setting import Knob, Setting
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,8 +157,12 @@ class NvLinkItem(Item, frozen=True, kw_only=True):
 
 
 class FindingItem(Item, frozen=True, kw_only=True):
-    """One judged fact. `gpu` null: about the node. `pods` had the GPU: possibly affected, not to blame."""
+    """One judged fact. `gpu` null: about the node. `pods` had the GPU: possibly affected, not to blame. `caused_by`:
+    the `key` of the finding that explains this one; null: it stands for itself.
+    """
 
+    key: str
+    caused_by: str | None
     gpu: int | None
     uuid: str | None
     check: str

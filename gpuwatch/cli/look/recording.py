@@ -4,13 +4,18 @@ import gzip
 import logging
 import sys
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import IO, cast
 
 import msgspec
 
 from gpuwatch.config import Config
+from gpuwatch.host.plain_file import opened
+from gpuwatch.model.decoding import prepared
 from gpuwatch.model.errors import GpuwatchError, UsageError
+from gpuwatch.model.snapshot import UNREADABLE
 from gpuwatch.model.view import SCHEMA, View
 from gpuwatch.sim.node.scenario import DEFAULT, load, seconds
 from gpuwatch.sim.playback import views
@@ -21,6 +26,9 @@ STARTED = 1_767_225_600.0
 log = logging.getLogger(__name__)
 
 GZIP = b"\x1f\x8b"
+
+LONGEST_LINE = 64 << 20
+"""Bytes of one View; that of 16 GPUs with all their processes has less than one."""
 
 
 class _Versioned(msgspec.Struct):
@@ -51,7 +59,11 @@ def recorded(path: str) -> Iterator[View]:
     number = 0
     try:
         with _opened(path) as file:
-            for number, line in enumerate(file, 1):
+            for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), 1):
+                if len(line) > LONGEST_LINE:
+                    raise GpuwatchError(
+                        f"cannot read {where}", f"line {number} is longer than {LONGEST_LINE >> 20} MiB"
+                    )
                 if number > 1 and not line.endswith(b"\n") and not _is_whole(line):
                     raise EOFError("the last line is cut off")
                 if line.strip():
@@ -67,26 +79,26 @@ def recorded(path: str) -> Iterator[View]:
 
 def _is_whole(line: bytes) -> bool:
     try:
-        msgspec.json.decode(line, type=msgspec.Raw)
-    except msgspec.DecodeError:
+        msgspec.json.decode(line, type=prepared(msgspec.Raw))
+    except UNREADABLE:
         return False
     return True
 
 
-def _opened(path: str) -> AbstractContextManager[Iterable[bytes]]:
+def _opened(path: str) -> AbstractContextManager[IO[bytes]]:
     if path == "-":
         return nullcontext(sys.stdin.buffer)
-    with open(path, "rb") as file:
+    with opened(Path(path)) as file:
         packed = file.read(len(GZIP)) == GZIP
-    return gzip.open(path) if packed else open(path, "rb")
+    return cast(IO[bytes], gzip.open(path)) if packed else opened(Path(path))
 
 
 def _view(line: bytes, where: str) -> View:
     try:
-        schema = msgspec.json.decode(line, type=_Versioned).schema
+        schema = msgspec.json.decode(line, type=prepared(_Versioned)).schema
         if schema == SCHEMA:
-            return msgspec.json.decode(line, type=View)
-    except msgspec.MsgspecError as error:
+            return msgspec.json.decode(line, type=prepared(View))
+    except UNREADABLE as error:
         raise UsageError(f"{where} is no view", str(error), "record /api/v1/view, one answer a line") from None
     why = f"it has schema {schema}, this gpuwatch knows {SCHEMA}" if schema else "it names no schema"
     raise UsageError(f"{where} is no view", why, "record /api/v1/view of an agent of this version")

@@ -6,13 +6,18 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+import click
+
 from gpuwatch.cli.console.session import Session
-from gpuwatch.model.errors import UsageError
+from gpuwatch.model.errors import GpuwatchError, UsageError
+from gpuwatch.model.text import visible
 
 if TYPE_CHECKING:
+    from gpuwatch.agent.client import AgentClient
     from gpuwatch.config import Backend, Config
     from gpuwatch.model.event import EventQuery
     from gpuwatch.model.view import Events, View
+    from gpuwatch.tuning.model.setting import Setting
 
 KINDS = ("nvml", "sim", "capture", "agent")
 
@@ -20,6 +25,9 @@ SAMPLES = 2
 """Some readings (GPM, rates) are differences of two samples."""
 
 DEADLINE = 10.0
+
+COMPLETION_SECONDS = 1.0
+"""A person waits at the prompt."""
 
 DEFAULT_SCENARIO = "healthy"
 
@@ -62,27 +70,39 @@ def parse_source(text: str) -> SourceSpec:
 
 
 @contextmanager
-def open_source(session: Session, *, samples: int = SAMPLES) -> Iterator[OpenedSource]:
-    """A source for as long as the block runs; the first View is there when it begins.
+def open_source(session: Session, *, samples: int = SAMPLES, quiet: bool = False) -> Iterator[OpenedSource]:
+    """A source for as long as the block runs; the first View is there when it begins. Unless `quiet`, or the user
+    named it, one line on stderr says whose judgement it is: the agent's or this command's own.
 
     Raises:
         NoGpuStack: there is no driver or no GPU, and no agent was named.
         GpuwatchError: the source does not answer.
     """
-    from gpuwatch.agent.client import AgentClient, find_agent
+    from gpuwatch.agent.client import find_agent
 
-    source = parse_source(session.source) if session.source else None
-    agent = find_agent() if source is None else None
+    source, config = parse_source(session.source) if session.source else None, session.config()
+    search = find_agent(config.agent) if source is None else None
+    agent = named_agent(source, config) if source and source.kind == "agent" else search.client if search else None
     if agent is not None:
+        if not quiet and not (source and source.argument):
+            session.terminal.hint(f"asked the agent at {agent.name}")
         yield agent
-    elif source is not None and source.kind == "agent":
-        yield AgentClient(source.argument or None)
-    else:
-        from gpuwatch.agent.one_shot import OneShotCollector
+        return
+    from gpuwatch.agent.one_shot import OneShotCollector
 
-        with node(source or SourceSpec("nvml"), session.config()) as started, OneShotCollector(*started) as collector:
-            collector.wait(samples, DEADLINE)
-            yield collector
+    if search is not None and not quiet:
+        session.terminal.hint(f"read the driver: {search.message}")
+    with node(source or SourceSpec("nvml"), config) as started, OneShotCollector(*started) as collector:
+        collector.wait(samples, DEADLINE)
+        yield collector
+
+
+def named_agent(source: SourceSpec, config: "Config") -> "AgentClient":
+    """The agent of `--source agent[:URL]`; without URL the one that the settings of this node name."""
+    from gpuwatch.agent.client import AgentClient, agent_sockets
+
+    url = source.argument or str(agent_sockets(config.agent)[0])
+    return AgentClient(url, uid=config.agent.socket_uid)
 
 
 def node(
@@ -99,9 +119,13 @@ def node(
     if source.kind == "nvml":
         return nullcontext((config, Backend()))
     if source.kind == "capture":
+        from gpuwatch.sim.capture import missing
+
         # a recording is of another machine: this one's kernel, kubelet, processes and bus do not belong to it
         sources = replace(config.sources, disabled=("kmsg", "podresources", "procfs", "pci"))
-        backend = Backend(factory="gpuwatch.sim.capture:open_capture", target=source.argument)
+        backend = Backend(
+            factory="gpuwatch.sim.capture:open_capture", target=source.argument, incomplete=missing(source.argument)
+        )
         return nullcontext((replace(_with_state(config, ""), sources=sources), backend))
     if source.kind == "sim":
         return _simulated(config, source.argument, sim_dir)
@@ -135,6 +159,43 @@ def _with_state(config: "Config", state_dir: str) -> "Config":
 
     usual = type(config)().state_dir
     return replace(config, state_dir=state_dir) if config.state_dir == usual else config
+
+
+def recorded_settings(session: Session) -> "tuple[Setting, ...]":
+    """Settings that a tuner of this machine, or of the simulated one, has made; GPUs elsewhere have no record here."""
+    from gpuwatch.tuning.actuation.record import SettingsRecord
+
+    directory = config_of_source(session, session.config()).state_dir
+    if not directory or (session.source or "").startswith("capture:"):
+        return ()
+    try:
+        return SettingsRecord(Path(directory)).read().settings
+    except GpuwatchError as error:
+        session.terminal.hint(f"hint: the settings made by gpuwatch are not known; {error}")
+        return ()
+
+
+def complete_names(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Completions for a shell: GPU indices and pods, as the agent of this node knows them; without an agent none. Of a
+    command with a resource (`describe pod`) only those.
+    """
+    from gpuwatch.agent.client import find_agent
+    from gpuwatch.cli.look.gather import gpu_items
+
+    session, resource = Session(), ctx.params.get("resource")
+    session.source = (ctx.find_root().params or {}).get("source")
+    try:
+        source, config = parse_source(session.source) if session.source else None, session.config()
+        agent = named_agent(source, config) if source and source.kind == "agent" else None
+        agent = agent or (find_agent(config.agent, COMPLETION_SECONDS).client if source is None else None)
+        gpus = gpu_items(agent.view()) if agent else []
+    except GpuwatchError:  # the shell shows nothing but completions
+        return []
+    users = [user for gpu in gpus for user in gpu.users]
+    names = [str(gpu.index) for gpu in gpus] if resource not in ("pod", "job") else []
+    names += [user for user in users if " " not in user] if resource not in ("gpu", "job") else []
+    names += [user.removeprefix("slurm ") for user in users if user.startswith("slurm ") and resource == "job"]
+    return [visible(name) for name in dict.fromkeys(names) if name.startswith(incomplete)]
 
 
 def is_simulated(session: Session) -> bool:

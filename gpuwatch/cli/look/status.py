@@ -1,34 +1,35 @@
 """`gpuwatch status`: a line for the node, a line per GPU, findings and what to do about them; health as exit code."""
 
-import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from gpuwatch.cli.console.document import Envelope, schema, to_json, to_yaml
+from gpuwatch.cli.console.document import Envelope, schema
 from gpuwatch.cli.console.options import option, output
 from gpuwatch.cli.console.remedies import ADVICE
 from gpuwatch.cli.console.session import Session, pass_session
 from gpuwatch.cli.console.table import table
 from gpuwatch.cli.console.terminal import Glyphs
-from gpuwatch.cli.console.words import Words, utc
+from gpuwatch.cli.console.words import Words, utc, wrap
 from gpuwatch.cli.look.columns import GPUS, HEALTH_STYLES, SEVERITY_STYLES
 from gpuwatch.cli.look.gather import finding_items, gpu_items, pod_names
 from gpuwatch.cli.look.items import FindingItem, GpuItem
 from gpuwatch.cli.look.source import open_source
+from gpuwatch.health.causes import WHY
 from gpuwatch.model.errors import GpuwatchError, UsageError
-from gpuwatch.model.finding import Health
+from gpuwatch.model.finding import Health, Severity
 from gpuwatch.model.snapshot import Driver, SourceStatus
 from gpuwatch.model.view import View
 
 if TYPE_CHECKING:
-    from rich.text import Text
+    from gpuwatch.cli.console.text import Text
 
 HELP = """Show the node on one screen: verdict, GPUs, findings.
 
-The exit code is the verdict: 0 healthy, 3 degraded, 4 failed, 1 unknown, 5 no GPU stack.
+The exit code is the verdict: 0 healthy, 3 degraded, 4 failed, 5 no GPU stack;
+1 unknown, or 3 where a finding says why it is.
 
 \b
 Examples:
@@ -55,6 +56,7 @@ class StatusDocument(Envelope, frozen=True, kw_only=True):
     health: Health
     driver: Driver | None
     findings: tuple[FindingItem, ...]
+    ignored: tuple[str, ...]
     sources: tuple[SourceStatus, ...]
 
 
@@ -69,7 +71,7 @@ def status(ctx: click.Context, session: Session, output: str, nagios: bool, npd:
     if nagios and npd:
         raise UsageError("--nagios and --npd exclude each other", "", "choose one")
     if output == "schema":
-        click.echo(schema("Status", GpuItem, StatusDocument))
+        session.terminal.page(schema("Status", GpuItem, StatusDocument) + "\n")
         return
     if nagios or npd:
         ctx.exit(_plugin(session, npd=npd))
@@ -84,16 +86,21 @@ def status(ctx: click.Context, session: Session, output: str, nagios: bool, npd:
             health=view.judgement.node,
             driver=view.snapshot.driver,
             findings=tuple(finding_items(view)),
+            ignored=view.judgement.ignored,
             sources=view.snapshot.sources,
         )
-        click.echo(to_json(document) if output == "json" else to_yaml(document))
+        session.terminal.document(document, output)
     elif output == "name":
-        click.echo(f"node/{view.snapshot.node}")
+        session.terminal.print(f"node/{view.snapshot.node}")
     else:
         terminal = session.terminal
         terminal.show(*status_lines(view, terminal.glyphs, terminal.width, wide=output == "wide"))
         _hint_at_sources(session, view)
-    ctx.exit(EXIT_CODES[view.judgement.node.value] if view.snapshot.statuses else 5)
+    judged = view.judgement
+    says_why = judged.node is Health.UNKNOWN and any(
+        finding.severity is Severity.WARNING for finding in judged.findings
+    )
+    ctx.exit(EXIT_CODES["degraded" if says_why else judged.node.value] if view.snapshot.statuses else 5)
 
 
 def _hint_at_sources(session: Session, view: View) -> None:
@@ -108,10 +115,10 @@ def _hint_at_sources(session: Session, view: View) -> None:
 def _plugin(session: Session, *, npd: bool) -> int:
     """One line for another monitor; an error is `unknown` there, never a traceback."""
     try:
-        with open_source(session) as source:
+        with open_source(session, quiet=True) as source:  # a plugin host logs what is on stderr as an error
             view = source.view()
     except GpuwatchError as error:
-        click.echo(str(error) if npd else f"GPU UNKNOWN - {error}")
+        session.terminal.print(str(error) if npd else f"GPU UNKNOWN - {error}")
         return NPD["unknown"] if npd else NAGIOS["unknown"][0]
     healths = Counter(health.value for health in view.judgement.gpus.values())
     counts = ", ".join(f"{count} {health}" for health, count in healths.items()) or "no GPU"
@@ -122,19 +129,25 @@ def _plugin(session: Session, *, npd: bool) -> int:
     ]
     health: Health = view.judgement.node
     text = "; ".join(parts)
-    click.echo(text if npd else f"GPU {NAGIOS[health.value][1]} - {text}")
+    session.terminal.print(text if npd else f"GPU {NAGIOS[health.value][1]} - {text}")
     return NPD[health.value] if npd else NAGIOS[health.value][0]
 
 
 def status_lines(view: View, glyphs: Glyphs, width: int, *, wide: bool = False) -> "list[Text]":
     """The screen of `status`."""
-    from rich.text import Text
+    from gpuwatch.cli.console.text import Text
 
     words = Words(glyphs, view.snapshot.at)
     gpus = gpu_items(view)
     shown = [c for c in GPUS if c.header != "XID" or any(gpu.last_xid for gpu in gpus)]
     rows = table(shown, gpus, words, width=width, wide=wide) if gpus else [Text("no GPU", "dim", end="")]
-    findings = [line for alike in grouped(finding_items(view)) for line in finding_lines(alike, words, width)]
+    findings = [
+        line
+        for alike, effects in folded(finding_items(view))
+        for line in finding_lines(alike, words, width, effects=effects)
+    ]
+    if view.judgement.ignored:
+        findings.append(Text(f"ignored by checks.ignore: {', '.join(view.judgement.ignored)}", "dim", end=""))
     head = node_line(view, words, min(width, max(NODE_LINE, *(line.cell_len for line in rows))))
     return [head, Text("", end=""), *rows, *([Text("", end=""), *findings] if findings else [])]
 
@@ -156,7 +169,7 @@ def node_parts(view: View, glyphs: Glyphs) -> list[str]:
 
 def head_line(node: str | None, parts: Sequence[str], health: Health, words: Words, width: int) -> "Text":
     """Name, as many parts as there is room for, and the verdict at `width` where there is room."""
-    from rich.text import Text
+    from gpuwatch.cli.console.text import Text
 
     shown = list(parts)
     line = Text.assemble(("NODE ", "dim"), (node or words.glyphs.dash, "bold"), no_wrap=True, end="")
@@ -176,16 +189,45 @@ def grouped(findings: Sequence[FindingItem]) -> list[list[FindingItem]]:
     return list(groups.values())
 
 
-def finding_lines(alike: Sequence[FindingItem], words: Words, width: int, *, evidence: bool = False) -> "list[Text]":
-    """The finding, its GPUs and its age; below it what to do and which pods may be affected."""
-    from rich.text import Text
+def folded(findings: Sequence[FindingItem]) -> list[tuple[list[FindingItem], list[FindingItem]]]:
+    """Findings that stand for themselves, those alike together, each with all that it explains. One whose cause is not
+    among them stands for itself.
+    """
+    keys = {finding.key for finding in findings}
+    roots = grouped([finding for finding in findings if finding.caused_by not in keys])
+    return [(alike, [each for each in findings if each.caused_by in {one.key for one in alike}]) for alike in roots]
+
+
+def effects_text(effects: Sequence[FindingItem]) -> str:
+    """`3 more follow from it: xid_fatal 79, 154 and nvlink_down on gpu 4`."""
+    checks: dict[str, list[FindingItem]] = {}
+    for effect in effects:
+        checks.setdefault(effect.check, []).append(effect)
+    parts = []
+    for check, found in checks.items():
+        xids = ", ".join(dict.fromkeys(str(one.xid) for one in found if one.xid is not None))
+        gpus = {one.gpu for one in found if one.gpu is not None}
+        parts.append(f"{check} {xids}".rstrip() + (f" on {gpu_ranges(list(gpus))}" if len(gpus) > 1 else ""))
+    return f"{len(effects)} more follow{'s' if len(effects) == 1 else ''} from it: {'; '.join(parts)}"
+
+
+def finding_lines(
+    alike: Sequence[FindingItem],
+    words: Words,
+    width: int,
+    *,
+    effects: Sequence[FindingItem] = (),
+    evidence: bool = False,
+) -> "list[Text]":
+    """The finding, its GPUs and its age; below it what to do, what follows from it and which pods may be affected."""
+    from gpuwatch.cli.console.text import Text
 
     finding = alike[0]
     style = SEVERITY_STYLES[finding.severity]
     since = min((one.since for one in alike if one.since), default=None)
     head = Text.assemble(
         ("! ", style),
-        f"{_gpu_ranges([one.gpu for one in alike if one.gpu is not None]) + ' ':<{INDENT - 2}}",
+        f"{gpu_ranges([one.gpu for one in alike if one.gpu is not None]) + ' ':<{INDENT - 2}}",
         (f"{finding.severity.value:<10}", style),
         (finding.check, "bold"),
         "" if finding.xid is None else f"  XID {finding.xid}",
@@ -199,18 +241,20 @@ def finding_lines(alike: Sequence[FindingItem], words: Words, width: int, *, evi
         texts.append(f"{words.glyphs.arrow} {advice}")
     if finding.xid is not None:
         texts.append(f"{words.glyphs.arrow} gpuwatch xid explain {finding.xid}")
-    if pods := pod_names(workload for one in alike for workload in one.pods):
+    if effects:
+        texts.append(f"{effects_text(effects)} ({WHY[finding.check]})")
+    elif finding.caused_by:
+        texts.append(f"follows from {finding.caused_by}")
+    if pods := pod_names(workload for one in (*alike, *effects) for workload in one.pods):
         texts.append(f"possibly affected: {', '.join(pods)}")
     blank = " " * INDENT
     below = [
-        line
-        for text in texts
-        for line in textwrap.wrap(text, max(width, 40), initial_indent=blank, subsequent_indent=blank)
+        line for text in texts for line in wrap(text, max(width, 40), initial_indent=blank, subsequent_indent=blank)
     ]
     return [head, *(Text(line, end="") for line in below)]
 
 
-def _gpu_ranges(gpus: Sequence[int]) -> str:
+def gpu_ranges(gpus: Sequence[int]) -> str:
     """`node`, `gpu 3`, `gpus 0-3,7`."""
     ranges: list[list[int]] = []
     for gpu in sorted(gpus):

@@ -3,9 +3,10 @@
 import os
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from functools import partial
 from socket import gethostname
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -15,50 +16,83 @@ from gpuwatch.cli.console.table import Column, table
 from gpuwatch.cli.console.terminal import Glyphs
 from gpuwatch.cli.console.words import Words
 from gpuwatch.cli.look.columns import GPUS, SEVERITY_STYLES
-from gpuwatch.cli.look.gather import finding_items, gpu_items
+from gpuwatch.cli.look.gather import finding_items, gpu_items, process_items, process_workload
+from gpuwatch.cli.look.items import GpuItem
 from gpuwatch.cli.look.source import OpenedSource, open_source
-from gpuwatch.cli.look.status import NODE_LINE, node_line
-from gpuwatch.cli.look.top_state import SORTS, TopState, UtilizationHistory, arranged, press, typed_keys
+from gpuwatch.cli.look.status import NODE_LINE, folded, gpu_ranges, node_line
+from gpuwatch.cli.look.top_state import (
+    HISTORY,
+    MOST_HISTORY,
+    PROCESS_SORTS,
+    SORTS,
+    ProcessRow,
+    TopState,
+    UtilizationHistory,
+    arranged,
+    arranged_processes,
+    press,
+    typed_keys,
+)
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.view import View
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
-    from gpuwatch.host.load import HostUse
+    from gpuwatch.cli.console.text import Text
+    from gpuwatch.host.load import HostUse, ProcessLooks, ProcessUse
 
 HELP = """Watch the GPUs live.
 
-Keys: q quits, s and the arrows left and right choose the column to sort by, r turns the order round, f filters by
-workload, health, name or index, Escape shows all again.
+Keys: p shows the processes on the GPUs instead, and the GPUs again; s and the arrows left and right choose the column
+to sort by, r turns the order round; f filters by workload, user, type, health, name or number, Escape shows all again;
+? lists the keys, q quits. It looks: no key touches a process.
 
 \b
 Examples:
   gpuwatch top
   gpuwatch top --sort power --interval 1
+  gpuwatch top --processes
   gpuwatch top --once
 """
+
+KEYS_HELP = (
+    ("p, Tab", "processes instead of GPUs, and back"),
+    ("s, left, right", "the column to sort by; the largest comes first"),
+    ("r, up, down", "the order turned round"),
+    ("f, /", "filter: a part of a pod, job, user, type, health, name, command or number"),
+    ("Escape", "all again"),
+    ("q", "quit"),
+)
 
 
 @click.command(help=HELP, short_help="Watch the GPUs live.")
 @option("--interval", type=click.FloatRange(min=0.1), default=2.0, metavar="SECONDS", help="Default: 2.")
 @option("--sort", type=click.Choice(list(SORTS)), default="gpu", help="Column to begin with. Default: gpu.")
+@option("--processes", is_flag=True, help="Begin with the processes on the GPUs.")
 @option("--once", is_flag=True, help="Print once and end; so it is when the output is no terminal.")
 @pass_session
-def top(session: Session, interval: float, sort: str, once: bool) -> None:
+def top(session: Session, interval: float, sort: str, processes: bool, once: bool) -> None:
     """Draw a View, wait for a key or for the interval, until q."""
-    state, history = TopState(sort=sort), UtilizationHistory()
+    from gpuwatch.host.load import ProcessLooks
+
+    state, history = TopState(sort=sort, screen="processes" if processes else "gpus"), UtilizationHistory()
     with open_source(session) as source:
         if once or not sys.stdout.isatty():
             terminal, view = session.terminal, source.view()
-            host = _host(session, view)
+            host = _host(session, view, ProcessLooks())
             terminal.show(*screen(view, state, history, terminal.glyphs, width=terminal.width, host=host))
         else:
-            _live(session, source, state, history, interval)
+            _live(session, source, state, history, interval, ProcessLooks())
 
 
-def _host(session: Session, view: View) -> "HostUse | None":
-    """The load of this machine, where the GPUs shown are its own."""
+class HostLook(NamedTuple):
+    """What the machine around the GPUs does, and what its processes on them take of it."""
+
+    use: "HostUse"
+    processes: "Mapping[int, ProcessUse]"
+
+
+def _host(session: Session, view: View, looks: "ProcessLooks") -> HostLook | None:
+    """None: the GPUs shown are not this machine's."""
     if session.source not in (None, "nvml", "agent") or view.snapshot.node not in (
         os.environ.get("NODE_NAME"),
         gethostname(),
@@ -66,27 +100,34 @@ def _host(session: Session, view: View) -> "HostUse | None":
         return None
     from gpuwatch.host.load import host_use
 
-    return host_use()
+    pids = {process.pid for gpu in view.snapshot.gpus for process in gpu.processes or ()}
+    return HostLook(host_use(), looks.look(pids))
 
 
 def _live(
-    session: Session, source: OpenedSource, state: TopState, history: UtilizationHistory, interval: float
+    session: Session,
+    source: OpenedSource,
+    state: TopState,
+    history: UtilizationHistory,
+    interval: float,
+    looks: "ProcessLooks",
 ) -> None:
     """Until q. An agent that does not answer for a while is waited for."""
     from rich.live import Live
-    from rich.text import Text
+
+    from gpuwatch.cli.console.text import stacked
 
     console, glyphs = session.terminal.console(live=True), session.terminal.glyphs
     view, error = source.view(), ""
     history.add(view)
+    host = _host(session, view, looks)
     screen_of = partial(Live, console=console, screen=True, auto_refresh=False)
     with typed_keys() as keys, screen_of(redirect_stdout=False, redirect_stderr=False) as live:
         due = time.monotonic() + interval
         while not state.done:
             width, height = console.size
-            host = _host(session, view)
             lines = screen(view, state, history, glyphs, width=width, height=height, error=error, host=host)
-            live.update(Text("\n").join(lines), refresh=True)
+            live.update(stacked(lines), refresh=True)
             key = keys.wait(due - time.monotonic())
             if key is not None:
                 state = press(state, key)
@@ -95,6 +136,7 @@ def _live(
                 try:
                     view, error = source.view(), ""
                     history.add(view)
+                    host = _host(session, view, looks)
                 except GpuwatchError as failure:
                     error = str(failure)
 
@@ -103,6 +145,34 @@ GIB = 1 << 30
 
 LEFT_OUT = ("CLOCK", "XID")
 """Columns of `get gpus` that make room for the sparkline."""
+
+LEAST_ROWS = 4
+"""Below GPUs and findings, for a few processes."""
+
+ROOM = 120
+"""Columns that all but the sparkline take."""
+
+
+def held_by(gpu: GpuItem) -> str:
+    """Why its clocks are lower than they could be: NVML's clock event reasons, without that of rest."""
+    active = (reason for reason, holds in gpu.clock_events.active.items() if holds and reason != "gpu_idle")
+    return ", ".join(reason.replace("_", " ") for reason in active)
+
+
+PROCESSES: tuple[Column[ProcessRow], ...] = (
+    Column("GPU", lambda p, w: str(p.item.gpu), right=True),
+    Column("PID", lambda p, w: str(p.item.pid), right=True),
+    Column("USER", lambda p, w: w.text(p.item.user), drop=2),
+    Column("TYPE", lambda p, w: p.item.type, drop=6),
+    Column("UTIL", lambda p, w: w.ratio(p.item.utilization), right=True),
+    Column("MEMORY", lambda p, w: w.size(p.item.memory), right=True),
+    Column("CPU", lambda p, w: w.ratio(p.host.cpu if p.host else None), right=True, drop=3),
+    Column("HOST MEM", lambda p, w: w.size(p.host.memory if p.host else None), right=True, drop=4),
+    Column("TIME", lambda p, w: w.seconds(p.host.seconds if p.host else None), right=True, drop=5),
+    Column("WORKLOAD", lambda p, w: w.text(process_workload(p.item)), shorten="middle"),
+    Column("COMMAND", lambda p, w: w.text(p.host.command if p.host else p.item.name), shorten="end", drop=1),
+)
+OF_THE_HOST = ("CPU", "HOST MEM", "TIME")
 
 
 def screen(
@@ -114,33 +184,38 @@ def screen(
     width: int,
     height: int | None = None,
     error: str = "",
-    host: "HostUse | None" = None,
+    host: HostLook | None = None,
 ) -> "list[Text]":
-    """Node, GPUs with a sparkline each, findings and keys in at most `height` lines; without it all, for `--once`."""
-    from rich.text import Text
+    """Node, GPUs with a sparkline each or processes, findings and keys in at most `height` lines; without it all."""
+    from gpuwatch.cli.console.text import Text
 
     words = Words(glyphs, view.snapshot.at)
-    if height is None:
-        columns = [column for column in GPUS if column.header != "XID"]
+    if state.screen == "help":
+        rows = [Text.assemble((f"{keys:<16}", "bold"), does, end="") for keys, does in KEYS_HELP]
+    elif state.screen == "processes":
+        rows = _processes(view, state, words, width, host)
     else:
-        columns = [column for column in GPUS if column.header not in LEFT_OUT]
-        columns.insert(3, Column("HISTORY", lambda g, _: history.spark(g, glyphs), drop=5, style=lambda _: "cyan"))
-    rows = table(columns, arranged(state, gpu_items(view)), words, width=width)
+        gpus = arranged(state, gpu_items(view))
+        rows = table(_gpu_columns(gpus, history, glyphs, width, height), gpus, words, width=width)
     lines = [node_line(view, words, min(width, max(NODE_LINE, *(line.cell_len for line in rows))))]
     if host:
-        used, total = host.memory_used / GIB, host.memory_total / GIB
-        facts = f"CPU {host.cpu:.0%} of {host.processors}   memory {used:.0f}/{total:.0f} GiB   load {host.load:.1f}"
+        use = host.use
+        used, total = use.memory_used / GIB, use.memory_total / GIB
+        facts = f"CPU {use.cpu:.0%} of {use.processors}   memory {used:.0f}/{total:.0f} GiB   load {use.load:.1f}"
         lines.append(Text.assemble(("HOST ", "dim"), facts, end=""))
     findings = finding_items(view)
     lines += [Text("", end=""), *rows, *([Text("", end="")] if findings else [])]
-    for finding in findings:  # one line each: on a live screen there is no room for advice
-        mark, name = ("! ", SEVERITY_STYLES[finding.severity]), (finding.check, "bold")
-        subject = "node" if finding.gpu is None else f"gpu {finding.gpu}"
-        line = Text.assemble(mark, f"{subject:<7}", name, f"  {finding.message}", end="")
+    for alike, effects in folded(findings):  # one line each: on a live screen there is no room for advice
+        mark, name = ("! ", SEVERITY_STYLES[alike[0].severity]), (alike[0].check, "bold")
+        subject = gpu_ranges([one.gpu for one in alike if one.gpu is not None])
+        more = f" (+{len(effects)} that follow)" if effects else ""
+        line = Text.assemble(mark, f"{subject:<7}", name, f"{more}  {alike[0].message}", end="")
         line.truncate(width, overflow="ellipsis")
         lines.append(line)
     if height is None:
         return lines
+    if state.screen == "gpus" and height - 2 - len(lines) >= LEAST_ROWS:  # what is left shows processes, too
+        lines += [Text("", end=""), *_processes(view, state, words, width, host)]
     lines = lines[: height - 2]
     lines += [Text("", end="")] * (height - 1 - len(lines)) + [_footer(state, glyphs, error)]
     for line in lines:
@@ -148,8 +223,32 @@ def screen(
     return lines
 
 
+def _processes(view: View, state: TopState, words: Words, width: int, host: HostLook | None) -> "list[Text]":
+    processes = host.processes if host else {}
+    found = [ProcessRow(item, processes.get(item.pid)) for item in process_items(view)]
+    shown = [column for column in PROCESSES if host or column.header not in OF_THE_HOST]
+    return table(shown, arranged_processes(state, found), words, width=width)
+
+
+def _gpu_columns(
+    gpus: Sequence[GpuItem], history: UtilizationHistory, glyphs: Glyphs, width: int, height: int | None
+) -> list[Column[GpuItem]]:
+    """Those of `get gpus`, and why clocks are held down; on a live screen with a sparkline, which uses what is left."""
+    left_out = ("XID",) if height is None else LEFT_OUT
+    columns = [column for column in GPUS if column.header not in left_out]
+    if height is not None:
+        length = min(max(HISTORY, HISTORY + width - ROOM), MOST_HISTORY)
+        spark = Column[GpuItem](
+            "HISTORY", lambda g, _: history.spark(g, glyphs, length), drop=5, style=lambda _: "cyan"
+        )
+        columns.insert(3, spark)
+    if any(map(held_by, gpus)):
+        columns.insert(-1, Column("HELD BY", lambda g, w: w.text(held_by(g)), drop=6, style=lambda _: "yellow"))
+    return columns
+
+
 def _footer(state: TopState, glyphs: Glyphs, error: str) -> "Text":
-    from rich.text import Text
+    from gpuwatch.cli.console.text import Text
 
     if error:
         return Text(error, "red", end="")
@@ -157,8 +256,12 @@ def _footer(state: TopState, glyphs: Glyphs, error: str) -> "Text":
         return Text.assemble(
             ("filter: ", "bold"), state.filter, ("_", "blink"), ("   Enter keeps, Escape clears", "dim")
         )
-    sorts = [(f" {name} ", "reverse" if name == state.sort else "dim") for name in SORTS]
+    if state.screen == "help":
+        return Text("any key goes back, q quits", "dim", end="")
+    names, sort = (PROCESS_SORTS, state.process_sort) if state.screen == "processes" else (SORTS, state.sort)
+    sorts = [(f" {name} ", "reverse" if name == sort else "dim") for name in names]
     order = " reversed" if state.reverse else ""
     kept = f"   filter: {state.filter}" if state.filter else ""
-    keys = f"   q quit {glyphs.dot} s sort {glyphs.dot} r reverse {glyphs.dot} f filter"
+    other = "GPUs" if state.screen == "processes" else "processes"
+    keys = f"   q quit {glyphs.dot} p {other} {glyphs.dot} s sort {glyphs.dot} f filter {glyphs.dot} ? keys"
     return Text.assemble(("sort", "dim"), *sorts, (order, "dim"), (kept, "yellow"), (keys, "dim"), end="")

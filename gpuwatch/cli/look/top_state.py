@@ -10,17 +10,23 @@ import tty
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
 from gpuwatch.cli.console.terminal import Glyphs
 from gpuwatch.cli.look.columns import power
-from gpuwatch.cli.look.items import GpuItem
+from gpuwatch.cli.look.gather import process_workload
+from gpuwatch.cli.look.items import GpuItem, ProcessItem
 from gpuwatch.model.view import View
 
-HISTORY = 24
-"""Views that a sparkline shows."""
+if TYPE_CHECKING:
+    from gpuwatch.host.load import ProcessUse
+
+Row = TypeVar("Row")
+
+HISTORY, MOST_HISTORY = 24, 240
+"""Views that a sparkline shows at least, and where the terminal is wide."""
 
 SORTS: dict[str, Callable[[GpuItem], Any]] = {
     "gpu": lambda g: -g.index,
@@ -32,10 +38,29 @@ SORTS: dict[str, Callable[[GpuItem], Any]] = {
 """Name to value; the largest comes first, what is unknown last."""
 
 
+class ProcessRow(NamedTuple):
+    """A process on a GPU and, on its own machine, what it takes of that."""
+
+    item: ProcessItem
+    host: "ProcessUse | None" = None
+
+
+PROCESS_SORTS: dict[str, Callable[[ProcessRow], Any]] = {
+    "gpu": lambda p: -p.item.gpu,
+    "util": lambda p: p.item.utilization,
+    "mem": lambda p: p.item.memory,
+    "cpu": lambda p: p.host.cpu if p.host else None,
+    "time": lambda p: p.host.seconds if p.host else None,
+}
+"""The same of processes."""
+
+
 class TopState(msgspec.Struct, frozen=True, kw_only=True):
     """What the user has chosen. `editing`: keys go into the filter."""
 
+    screen: Literal["gpus", "processes", "help"] = "gpus"
     sort: str = "gpu"
+    process_sort: str = "gpu"
     reverse: bool = False
     filter: str = ""
     editing: bool = False
@@ -51,12 +76,23 @@ def _reverse(state: TopState) -> TopState:
 
 
 def _sort(step: int) -> Callable[[TopState], TopState]:
-    names = list(SORTS)
-    return lambda state: msgspec.structs.replace(state, sort=names[(names.index(state.sort) + step) % len(names)])
+    def turn(state: TopState) -> TopState:
+        field, names = ("process_sort", [*PROCESS_SORTS]) if state.screen == "processes" else ("sort", [*SORTS])
+        name = names[(names.index(getattr(state, field)) + step) % len(names)]
+        return msgspec.structs.replace(state, **{field: name})
+
+    return turn
+
+
+def _other_screen(state: TopState) -> TopState:
+    return msgspec.structs.replace(state, screen="gpus" if state.screen == "processes" else "processes")
 
 
 KEYS: dict[str, Callable[[TopState], TopState]] = {
     "q": _change(done=True),
+    "?": _change(screen="help"),
+    "p": _other_screen,
+    "tab": _other_screen,
     "f": _change(editing=True),
     "/": _change(editing=True),
     "escape": _change(filter=""),
@@ -73,6 +109,8 @@ KEYS: dict[str, Callable[[TopState], TopState]] = {
 def press(state: TopState, key: str) -> TopState:
     """The state after a key; an unknown key changes nothing."""
     replace = msgspec.structs.replace
+    if state.screen == "help" and key != "q":
+        return replace(state, screen="gpus")
     if not state.editing:
         act = KEYS.get(key)
         return act(state) if act else state
@@ -87,17 +125,34 @@ def press(state: TopState, key: str) -> TopState:
 
 def arranged(state: TopState, gpus: Sequence[GpuItem]) -> list[GpuItem]:
     """The GPUs to show, in order."""
-    value = SORTS[state.sort]
-    matching = [
-        gpu
-        for gpu in gpus
-        if any(
-            state.filter.lower() in text.lower()
-            for text in (str(gpu.index), gpu.uuid, gpu.health.value, gpu.name or "", *gpu.users)
-        )
-    ]
-    known = sorted((g for g in matching if value(g) is not None), key=value, reverse=not state.reverse)
-    return known + [gpu for gpu in matching if value(gpu) is None]
+    return _chosen(
+        state, gpus, SORTS[state.sort], lambda g: (str(g.index), g.uuid, g.health.value, g.name or "", *g.users)
+    )
+
+
+def arranged_processes(state: TopState, rows: Sequence[ProcessRow]) -> list[ProcessRow]:
+    """The processes to show, in order; the filter knows user, type, name, pid, pod or job, and command."""
+    return _chosen(
+        state,
+        rows,
+        PROCESS_SORTS[state.process_sort],
+        lambda p: (
+            *(
+                str(each)
+                for each in (p.item.pid, p.item.type, p.item.user, p.item.name, process_workload(p.item))
+                if each
+            ),
+            p.host.command if p.host else "",
+        ),
+    )
+
+
+def _chosen(
+    state: TopState, rows: Sequence[Row], value: Callable[[Row], Any], texts: Callable[[Row], Sequence[str]]
+) -> list[Row]:
+    matching = [row for row in rows if any(state.filter.lower() in text.lower() for text in texts(row))]
+    known = sorted((row for row in matching if value(row) is not None), key=value, reverse=not state.reverse)
+    return known + [row for row in matching if value(row) is None]
 
 
 class UtilizationHistory:
@@ -111,13 +166,13 @@ class UtilizationHistory:
         samples = {gpu.identity.uuid: gpu.utilization.gpu for gpu in view.snapshot.gpus}
         for status in view.snapshot.statuses:
             uuid = status.identity.uuid
-            self._values.setdefault(uuid, deque(maxlen=HISTORY)).append(samples.get(uuid))
+            self._values.setdefault(uuid, deque(maxlen=MOST_HISTORY)).append(samples.get(uuid))
 
-    def spark(self, gpu: GpuItem, glyphs: Glyphs) -> str:
+    def spark(self, gpu: GpuItem, glyphs: Glyphs, width: int = HISTORY) -> str:
         """The newest at the right; a gap where nothing was known."""
         levels = len(glyphs.sparks) - 1
-        values = self._values.get(gpu.uuid, ())
-        return "".join(" " if v is None else glyphs.sparks[max(1, round(v * levels))] for v in values).rjust(HISTORY)
+        values = list(self._values.get(gpu.uuid, ()))[-width:]
+        return "".join(" " if v is None else glyphs.sparks[max(1, round(v * levels))] for v in values).rjust(width)
 
 
 _NAMES = {
@@ -130,6 +185,7 @@ _NAMES = {
     b"\x1bOC": "right",
     b"\x1bOD": "left",
     b"\x1b": "escape",
+    b"\t": "tab",
     b"\r": "enter",
     b"\n": "enter",
     b"\x7f": "backspace",

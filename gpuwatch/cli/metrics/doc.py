@@ -2,14 +2,19 @@
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
+
+from msgspec.structs import replace
 
 from gpuwatch.cli.console.table import Column
 from gpuwatch.cli.look.items import Item
+from gpuwatch.cli.look.recording import scenario_views
+from gpuwatch.collect.nvml.links import ERRORS
+from gpuwatch.config import Config, FamiliesConfig, FamilyGroup, MetricsConfig
 from gpuwatch.metrics.dcgm_names import DCGM
 from gpuwatch.metrics.dcgm_profile import DRIVER_LABEL, HOST_LABEL, WINDOW_SECONDS, XID_NAME
 from gpuwatch.metrics.metric import PREFIX, Metric, unit
-from gpuwatch.metrics.native import METRICS
+from gpuwatch.metrics.native import GROUPS, collect
 from gpuwatch.metrics.process import SELF_METRICS
 from gpuwatch.remediation.service.pages import REMEDIATOR_METRICS
 from gpuwatch.rightsizing.service.metrics import RIGHTSIZING_METRICS
@@ -42,17 +47,53 @@ Every family begins with `gpuwatch_`. Units are base units at the end of the nam
   With `metrics.workload_labels: inline` the readings of a GPU or GPU instance that one container has to itself carry
   `namespace`, `pod` and `container` themselves. Readings of a shared GPU never do: see the `pod_*` families.
 - **State sets** have a series for each state: 1 for the one that holds, 0 for the others.
-- *opt-in* families need `metrics.processes: true`. `metrics.max_series` bounds a page: whole families are left out,
-  from the end of this table, and `gpuwatch_series_dropped` says how many series that were.
+- `metrics.max_series` bounds a page: whole families are left out, from the end of this table, and
+  `gpuwatch_series_dropped` says how many series that were.
 - OpenMetrics has `counter`, `info` and units; state sets are gauges there, as its own kind demands another label.
 
 `process_*` and `python_info` of prometheus-client are there as well. The `gpuwatch_remediator_*` families are on the
 remediator's page at `:9401/metrics`, the `gpuwatch_tuner_*` families on the tuner's at `:9402/metrics`; gpuwatch's own
 about its process are on each.
+
+## Choose families
+
+Each family belongs to a group. The samples are those of a node with 8 H100 SXM under load, a pod on most of them, and a
+driver that counts every kind of NVLink error.
+
 """
 
-AGENT_METRICS: tuple[Metric[Any], ...] = tuple(sorted((*METRICS, *RIGHTSIZING_METRICS), key=lambda row: row.opt_in))
-"""The rows of the agent's page, in its order."""
+SELECTION = """
+    metrics:
+      families:
+        groups: [core, errors, readings, nvlinks]   # instead of those that are on by default
+        allow: [gpuwatch_gpu_sm_active_ratio]       # families of other groups, with * and ?
+        deny: ["gpuwatch_gpu_bar1_*"]               # wins over both; names of the DCGM profiles too
+
+The alerts, recording rules and dashboards need nothing but the groups that are on by default, and `processes` for the
+dashboards' tables of processes. Without `core` and `errors` no alert fires. A pattern that fits no family is an error
+that names the nearest one. No group and no pattern switches off what gpuwatch says of its own process (`always`).
+
+A scrape may name families, as it may for other exporters, on the pages of the remediator and the tuner too:
+
+    curl -g 'localhost:9400/metrics?name[]=gpuwatch_gpu_power_watts&name[]=gpuwatch_gpu_xid_*'
+
+It gets families of groups that are off as well, so that a second scrape job can have each NVLink once a minute
+(`params: {"name[]": ["gpuwatch_gpu_nvlink_*"]}`), but none that `deny` names, and processes only where they are on. A
+name that fits no family gets status 400. `gpuwatch metrics --name 'gpuwatch_gpu_xid_*'` does the same.
+
+The counters of `gpuwatch_gpu_nvlinks_*` are sums over the links of a GPU. A link that goes down and states no more
+counters stays in the sum with its last ones, so that the sum does not fall.
+
+## Families
+
+"""
+
+AGENT_GROUPS: dict[str, tuple[Metric[Any], ...]] = {
+    name: RIGHTSIZING_METRICS if name == "rightsizing" else group.rows for name, group in GROUPS.items()
+}
+"""The rows of the agent's page by group, in its order."""
+
+AGENT_METRICS: tuple[Metric[Any], ...] = tuple(row for rows in AGENT_GROUPS.values() for row in rows)
 
 OTHER_ROLES: tuple[Metric[Any], ...] = (*REMEDIATOR_METRICS, *TUNER_METRICS)
 """Families that are not on the agent's page."""
@@ -79,25 +120,44 @@ and `container`, `namespace`, `pod` where one container has the GPU to itself. I
 """
 
 
+DRIVERS = ("535.216", "550.163", "570.195", "580.65", "580.76", "580.126", "590.48")
+"""A late release of each long-term or production branch, and those of 580 that number fields in another way."""
+
+DRIVER_INTRODUCTION = """\
+## What a driver does not give
+
+These members of `describe gpu -o json` are absent under a driver, whatever the GPU, and so are the families that read
+them; `describe gpu` shows the reason. `scripts/nvml-fields` makes the table behind this (`collect/nvml/numbers.json`)
+from NVIDIA's bindings.
+
+- *number unknown*: NVIDIA gave the field one number in drivers 575.51 to 580.65 and another from 580.82 on. For drivers
+  between these none is published, and the same number may be a power smoothing setting, so gpuwatch does not ask. It
+  treats drivers newer than the table likewise. Fields that never moved are read on every driver.
+- Before 570 the recovery action comes from the driver's reset status and drain-and-reset status, where it has them.
+"""
+
+
 def all_rows() -> tuple[Metric[Any], ...]:
     """Every family under gpuwatch's own names: the agent's in the order of its page, then those of the other roles."""
     return (*SELF_METRICS, *AGENT_METRICS, *OTHER_ROLES)
 
 
 class MetricItem(Item, frozen=True, kw_only=True):
-    """One family of `metrics list`. `labels` come beside `gpu` and `uuid`; `opt_in`: off by default."""
+    """One family of `metrics list`. `labels` come beside `gpu` and `uuid`; `opt_in`: its group is off by default."""
 
     name: str
     type: str
     unit: str | None
     labels: tuple[str, ...]
     help: str
+    group: str
     opt_in: bool
 
 
 COLUMNS: tuple[Column[MetricItem], ...] = (
     Column("NAME", lambda m, w: m.name),
     Column("TYPE", lambda m, w: m.type),
+    Column("GROUP", lambda m, w: m.group, drop=2),
     Column("LABELS", lambda m, w: w.text(",".join(m.labels)), drop=1),
     Column("MEANING", lambda m, w: m.help, shorten="end"),
 )
@@ -112,20 +172,25 @@ def metric_items() -> list[MetricItem]:
             unit=unit(row.name) or None,
             labels=row.labels,
             help=row.help,
-            opt_in=row.opt_in,
+            group=group,
+            opt_in=group not in FamiliesConfig().groups,
         )
-        for row in AGENT_METRICS
+        for group, rows in AGENT_GROUPS.items()
+        for row in rows
     ]
 
 
 def markdown() -> str:
     """The whole of docs/metrics.md."""
     native = []
+    groups = {row.name: group for group, rows in AGENT_GROUPS.items() for row in rows}
+    groups |= {row.name: "remediation" for row in REMEDIATOR_METRICS} | {row.name: "tuning" for row in TUNER_METRICS}
     for row in all_rows():
         labels = ", ".join(f"`{name}`" for name in (*SCOPE_LABELS[row.scope], *row.labels))
         own = row.owned or row in SELF_METRICS or row in OTHER_ROLES
-        marks = " *own*" * own + " *opt-in*" * row.opt_in
-        native.append((f"`{PREFIX}{row.name}`", row.type, labels, row.help + marks))
+        native.append(
+            (f"`{row.full_name}`", groups.get(row.name, "always"), row.type, labels, row.help + " *own*" * own)
+        )
     dcgm = []
     for field in DCGM:
         columns = (field.old, field.new)
@@ -135,9 +200,56 @@ def markdown() -> str:
     introduction = DCGM_INTRODUCTION.format(
         host=_both(HOST_LABEL), driver=_both(DRIVER_LABEL), xid=_both(XID_NAME), window=WINDOW_SECONDS
     )
-    own_table = _table(("Family", "Type", "Labels", "Meaning"), native)
+    own_table = _table(("Family", "Group", "Type", "Labels", "Meaning"), native)
     dcgm_table = _table(("dcgm-4.8", "dcgm-4.9", "Type", "MIG", "Meaning"), dcgm)
-    return "\n".join((INTRODUCTION, *own_table, "", introduction + "\n".join(dcgm_table), ""))
+    page = (INTRODUCTION, *_group_table(), SELECTION, *own_table, "", DRIVER_INTRODUCTION)
+    lacks_table = _table(("Member", *DRIVERS), _driver_rows())
+    return "\n".join((*page, *lacks_table, "", introduction + "\n".join(dcgm_table), ""))
+
+
+def _group_table() -> list[str]:
+    """The groups and their samples on eight busy simulated H100 whose NVLinks count every kind of error."""
+    *_, view = scenario_views("healthy", Config(), "60s", 1, with_gpm=True)
+    errors = dict.fromkeys(ERRORS, 0)
+    gpus = tuple(
+        replace(gpu, nvlinks=tuple(replace(link, errors=errors) for link in gpu.nvlinks)) for gpu in view.snapshot.gpus
+    )
+    view = replace(view, snapshot=replace(view.snapshot, gpus=gpus))
+    everything = FamiliesConfig(groups=get_args(FamilyGroup))
+    samples = {family.name: len(family.samples) for family in collect(view, MetricsConfig(families=everything))}
+    default = FamiliesConfig().groups
+    rows = [
+        (
+            f"`{name}`",
+            "on" if name in default else "off",
+            str(sum(samples.get(row.full_name, 0) for row in group.rows)),
+            group.help[0].upper() + group.help[1:] + ".",
+        )
+        for name, group in GROUPS.items()
+    ]
+    rows.append(("", "", str(sum(int(row[2]) for row in rows if row[1] == "on")), "All that is on by default."))
+    return _table(("Group", "Default", "Samples", "Families"), rows)
+
+
+def _driver_rows() -> list[tuple[str, ...]]:
+    """The members that at least one driver lacks."""
+    from gpuwatch.collect.nvml.fields import FIELDS, IDENTITY, FieldId
+    from gpuwatch.collect.nvml.numbers import field_number, lacks
+
+    rows = []
+    for field in (*IDENTITY, *FIELDS):
+        cells = []
+        for driver in DRIVERS:
+            fields = [name for way in field.ways if isinstance(way, FieldId) for name in way.names]
+            names = [
+                *(way.name for way in field.ways if way.name not in fields),
+                *("NVML_FI_" + name for name in fields),
+            ]
+            unknown = all(field_number(name, driver) is None for name in fields) and len(fields) == len(names)
+            cells.append("no" if all(lacks(name, driver) for name in names) else "number unknown" if unknown else "")
+        if any(cells):
+            rows.append((", ".join(f"`{path}`" for path in field.paths), *cells))
+    return rows
 
 
 def _table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:

@@ -10,6 +10,7 @@ from gpuwatch.cli.console.commands import Entry
 from gpuwatch.cli.console.lazy import LazyGroup
 from gpuwatch.cli.console.options import option
 from gpuwatch.cli.console.session import Session, pass_session
+from gpuwatch.model.errors import UsageError
 
 HELP = """Print the metrics once, or list them.
 
@@ -17,10 +18,14 @@ HELP = """Print the metrics once, or list them.
 Examples:
   gpuwatch metrics
   gpuwatch metrics --textfile /var/lib/node_exporter/textfile/gpu.prom
+  gpuwatch metrics --name gpuwatch_gpu_power_watts --name 'gpuwatch_gpu_nvlink_*'
   gpuwatch metrics list -o md
 """
 
-ENTRIES = (Entry("list", "List every metric gpuwatch can export.", "metrics.metrics:list_", "Commands"),)
+ENTRIES = (
+    Entry("list", "List every metric gpuwatch can export.", "metrics.metrics:list_", "Commands"),
+    Entry("check", "Tell what a Prometheus has of gpuwatch, and what is missing.", "metrics.check:check", "Commands"),
+)
 PROFILES = ("native", "dcgm-4.8", "dcgm-4.9")
 
 
@@ -33,36 +38,48 @@ PROFILES = ("native", "dcgm-4.8", "dcgm-4.9")
 )
 @option("--textfile", metavar="PATH", help="Write to a file for node_exporter's textfile collector, atomically.")
 @option("--profile", "profiles", type=click.Choice(PROFILES), multiple=True, help="Names to use; repeatable.")
+@option("--name", "names", metavar="PATTERN", multiple=True, help="Only these families, with * and ?; repeatable.")
 @option("--openmetrics", is_flag=True, help="OpenMetrics 1.0 instead of the Prometheus text format.")
 @pass_session
 @click.pass_context
 def metrics(
-    ctx: click.Context, session: Session, textfile: str | None, profiles: tuple[str, ...], openmetrics: bool
+    ctx: click.Context,
+    session: Session,
+    textfile: str | None,
+    profiles: tuple[str, ...],
+    names: tuple[str, ...],
+    openmetrics: bool,
 ) -> None:
     """Print or write the page, unless a subcommand was given."""
     if ctx.invoked_subcommand is not None:
         return
-    page = _page(session, profiles, openmetrics=openmetrics)
+    page = _page(session, profiles, names, openmetrics=openmetrics)
     if textfile is None:
-        click.echo(page, nl=False)
+        session.terminal.page(page.decode("utf-8", "backslashreplace"))
     else:
         write_atomically(Path(textfile), page)
 
 
-def _page(session: Session, profiles: tuple[str, ...], *, openmetrics: bool) -> bytes:
+def _page(session: Session, profiles: tuple[str, ...], names: tuple[str, ...], *, openmetrics: bool) -> bytes:
     """The agent's own page where an agent is asked, else that of one look."""
     from gpuwatch.agent.client import AgentClient
+    from gpuwatch.agent.pages import page_families
     from gpuwatch.cli.look.source import open_source
     from gpuwatch.metrics.page_cache import PageCache
+    from gpuwatch.metrics.selection import select
 
+    try:
+        only = select(names, page_families()) if names else None
+    except ValueError as error:
+        raise UsageError("wrong --name", *str(error).split("; ", 1)) from error
     with open_source(session) as node:
         if isinstance(node, AgentClient):
-            return node.metrics(profiles, openmetrics=openmetrics)
+            return node.metrics(profiles, names=names, openmetrics=openmetrics)
         view = node.view()
     config = session.config().metrics
     pages = PageCache(config, node=view.snapshot.node or "")
     pages.publish(view)
-    return pages.page(profiles or config.profiles, openmetrics)
+    return pages.page(profiles or config.profiles, openmetrics, only=only)
 
 
 def write_atomically(path: Path, body: bytes) -> None:
@@ -98,10 +115,10 @@ def list_(session: Session, output: str) -> None:
         words = Words(terminal.glyphs, 0.0)
         terminal.show(*table(COLUMNS, metric_items(), words, width=terminal.width))
     elif output == "json":
-        from gpuwatch.cli.console.document import Envelope, to_json
+        from gpuwatch.cli.console.document import Envelope
 
-        click.echo(to_json(Envelope(kind="MetricList", items=tuple(metric_items()))))
+        terminal.document(Envelope(kind="MetricList", items=tuple(metric_items())), "json")
     else:
         from gpuwatch.cli.metrics.doc import markdown
 
-        click.echo(markdown(), nl=False)
+        terminal.page(markdown())

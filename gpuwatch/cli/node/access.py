@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from gpuwatch.agent.client import AgentClient, find_agent
 from gpuwatch.cli.console.session import Session
-from gpuwatch.config import Config
+from gpuwatch.cli.look.source import named_agent, parse_source
+from gpuwatch.config import Config, Mode
 from gpuwatch.health.checks import CHECKS
 from gpuwatch.kube.objects import NodeObject
 from gpuwatch.kube.reader import NodeReader, OwnNode
@@ -20,6 +21,7 @@ from gpuwatch.model.view import View
 from gpuwatch.remediation.planning.evidence import identity_mismatch
 from gpuwatch.remediation.planning.policy import Policy
 from gpuwatch.remediation.service.manual_actions import ManualActions
+from gpuwatch.remediation.service.status import RemediatorStatusFile
 from gpuwatch.storage.store import Store
 
 NO_AGENT = "none"
@@ -37,6 +39,7 @@ class NodeAccess(NamedTuple):
     named: bool  # the agent was named, not found
     own: OwnNode
     clock: Clock
+    mode: Mode | None  # of the remediator that runs on this machine for this Node; None: none does
 
     @property
     def namespace(self) -> str:
@@ -74,6 +77,11 @@ def node_access(session: Session, node: str | None, kubeconfig: str | None, agen
     name = node or settings.node_name or os.environ.get("NODE_NAME", "")
     if not name:
         raise UsageError("no node is named", "it is never guessed from the host's name", "give --node or set NODE_NAME")
+    clock = SystemClock()
+    running = RemediatorStatusFile(config.state_dir).read(clock.time())
+    mode = running.mode if running is not None and running.node == name else None
+    if mode is not None:  # what a process runs with, options and variables included, beats what the file says
+        settings = replace(settings, mode=mode)
     transport = Transport(kubeconfig or settings.kubeconfig)
     client, named = _agent(session, agent)
     try:
@@ -86,7 +94,8 @@ def node_access(session: Session, node: str | None, kubeconfig: str | None, agen
             agent=client,
             named=named,
             own=OwnNode.of(replace(settings, node_name=name)),
-            clock=SystemClock(),
+            clock=clock,
+            mode=mode,
         )
     finally:
         transport.close()
@@ -105,10 +114,11 @@ def manual_actions(access: NodeAccess) -> Iterator[ManualActions]:
 
 def _agent(session: Session, agent: str | None) -> tuple[AgentClient | None, bool]:
     """The agent to ask and whether it was named: by --agent, or as the global --source."""
-    source = session.source or ""
-    if agent is None and source.partition(":")[0] == "agent":
-        agent = source.partition(":")[2] or None
-        return AgentClient(agent), True
+    source, config = parse_source(session.source) if session.source else None, session.config()
+    if agent is None and source is not None and source.kind == "agent":
+        return named_agent(source, config), True
     if agent == NO_AGENT:
         return None, True
-    return (AgentClient(agent), True) if agent else (find_agent(), False)
+    if agent:
+        return AgentClient(agent, uid=config.agent.socket_uid), True
+    return find_agent(config.agent).client, False

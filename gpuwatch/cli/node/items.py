@@ -12,10 +12,13 @@ from msgspec.structs import replace
 
 from gpuwatch.cli.console.words import utc
 from gpuwatch.cli.look.items import Item
+from gpuwatch.config import Mode
 from gpuwatch.kube.objects import CONDITION, DOMAIN, Condition, NodeObject, Taint
+from gpuwatch.model.finding import Scope
 from gpuwatch.remediation.model import (
     Blocked,
     CreateEvent,
+    DeleteRule,
     Evict,
     Fault,
     FreeSlot,
@@ -27,6 +30,7 @@ from gpuwatch.remediation.model import (
     SetRebootSentinel,
     Step,
     TakeSlot,
+    WriteRule,
 )
 from gpuwatch.remediation.planning.ownership import (
     ClaimState,
@@ -41,7 +45,7 @@ from gpuwatch.remediation.planning.slots import Slots, held_slots, slot_limit, s
 from gpuwatch.remediation.service.node_writer import condition_patch, node_patch
 
 if TYPE_CHECKING:
-    from rich.text import Text
+    from gpuwatch.cli.console.text import Text
 
 
 OUT_OF_USE = (NodeStage.QUARANTINED, NodeStage.DRAINING, NodeStage.DRAINED, NodeStage.RECOVERING)
@@ -59,11 +63,14 @@ class SlotBudgetItem(Item, frozen=True, kw_only=True):
 
 
 class NodeItem(Item, frozen=True, kw_only=True):
-    """One Node. `overruled`: faults that count again only when they happen after this time."""
+    """One Node. `mode`: of the remediator that runs on this machine, null: none does. `overruled`: faults that count
+    again only when they happen after this time. `scope`: gpu where only the GPUs of `faults` are out of use;
+    `scope_reason`: why it is the node.
+    """
 
     node: str
     stage: NodeStage
-    mode: str
+    mode: Mode | None
     message: str
     claim: ClaimState
     taint: Taint | None
@@ -79,17 +86,21 @@ class NodeItem(Item, frozen=True, kw_only=True):
     blocked: tuple[Blocked, ...]
     release_at: datetime | None
     pods: tuple[str, ...]
+    scope: Scope
+    scope_reason: str
 
 
-def node_item(node: NodeObject, policy: Policy, plan: Plan | None, slots: Slots | None) -> NodeItem:
-    """Join the Node, the plan that would be made now (None: no agent) and the budget (None: unreadable)."""
+def node_item(node: NodeObject, policy: Policy, plan: Plan | None, slots: Slots | None, mode: Mode | None) -> NodeItem:
+    """Join the Node, the plan that would be made now (None: no agent), the budget (None: unreadable) and the running
+    remediator's mode (None: none runs here).
+    """
     state = read_claim(node)
     mine = held_slots(slots, node.name)
     cordoned = state.owner is not None and state.owner.cordoned
     return NodeItem(
         node=node.name,
         stage=stage_now(node, plan),
-        mode=policy.config.mode,
+        mode=mode,
         message=plan.message if plan else "",
         claim=state.claim,
         taint=node.taint,
@@ -105,6 +116,8 @@ def node_item(node: NodeObject, policy: Policy, plan: Plan | None, slots: Slots 
         blocked=plan.blocked if plan else (),
         release_at=utc(plan.release_at) if plan and plan.release_at is not None else None,
         pods=plan.pods if plan else (),
+        scope=state.owner.scope if state.owner else "node",
+        scope_reason=plan.scope_reason if plan else "",
     )
 
 
@@ -165,7 +178,7 @@ def after(node: NodeObject, steps: Iterable[Step]) -> NodeObject:
 
 def diff(node: NodeObject, steps: Sequence[Step]) -> "list[Text]":
     """Unified diff of the Node's YAML: taints, labels and annotations of ours, unschedulable, our condition."""
-    from rich.text import Text
+    from gpuwatch.cli.console.text import Text
 
     then = after(node, steps)
     touched = {key for step in steps if isinstance(step, PatchNode) for key in (*step.annotations, *step.labels)}
@@ -192,6 +205,11 @@ def _change(node: NodeObject, step: Step, also: Sequence[str]) -> ChangeItem:
             target, words = f"lease/{step.name}", "give the slot back"
         case Evict(pod=pod):
             target, words = f"pod/{pod.path}", "ask it to leave (Eviction API; disruption budgets are respected)"
+        case WriteRule(rule=rule):
+            target = f"devicetaintrule/{rule.name}"
+            words = f"taint the device {rule.pool}/{rule.device}: {rule.value}:{rule.effect}"
+        case DeleteRule(name=name):
+            target, words = f"devicetaintrule/{name}", "give the device back"
         case SetRebootSentinel(wanted=wanted):
             target = f"file/{step.sentinel}"
             words = "tell the tool that reboots nodes" if wanted else "take back what the rebooting tool was told"
@@ -210,11 +228,14 @@ _KINDS: dict[type[Step], str] = {
     Evict: "evict",
     SetRebootSentinel: "hand_over",
     CreateEvent: "announce",
+    WriteRule: "write_rule",
+    DeleteRule: "delete_rule",
 }
 
 _WORDS = {
     "claim": "write down on the Node what is about to be done",
     "taint": "take the Node out of use",
+    "confine": "take only the sick GPUs out of use: the device plugin gives them to no pod",
     "refresh": "bring the annotations up to date",
     "untaint": "give the Node back: labels and annotations of gpuwatch go",
     "forget": "take the annotations of gpuwatch away",

@@ -24,6 +24,7 @@ ENTRIES = (
     Entry("status", "Show what gpuwatch holds on the node, and why.", "node.node:status", "Commands"),
     Entry("plan", "Show what would be done now, as a diff; change nothing.", "node.node:plan", "Commands"),
     Entry("quarantine", "Take the node out of use until it is released.", "node.orders:quarantine", "Commands"),
+    Entry("validate", "Put idle GPUs to work, as proof that they are well.", "node.validate:validate", "Commands"),
     Entry("release", "Give back all that gpuwatch holds on the node.", "node.orders:release", "Commands"),
 )
 
@@ -32,7 +33,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @click.group(cls=LazyGroup, entries=ENTRIES)
 def node() -> None:
-    """Show, plan, quarantine and release a Kubernetes Node."""
+    """Show, plan, quarantine, validate and release a Kubernetes Node."""
 
 
 def reach_options(command: Command) -> Command:
@@ -85,7 +86,7 @@ def status(ctx: click.Context, session: Session, /, output: str, **where: str | 
     from gpuwatch.cli.node.screen import node_lines
 
     if output == "schema":
-        click.echo(schema("NodeStatus", NodeItem))
+        session.terminal.page(schema("NodeStatus", NodeItem) + "\n")
         return
     with reach_of(session, where) as access:
         live = access.reader.node()
@@ -93,13 +94,15 @@ def status(ctx: click.Context, session: Session, /, output: str, **where: str | 
         view = access.view_of(live)
         if view is None:
             session.terminal.hint("hint: no agent of this node answers here; this is what the Node itself tells")
-        item = node_item(live, access.policy, _planned(session, access, live, view, slots) if view else None, slots)
+        item = node_item(
+            live, access.policy, _planned(session, access, live, view, slots) if view else None, slots, access.mode
+        )
     if output in ("table", "wide"):
         terminal = session.terminal
         words = Words(terminal.glyphs, time.time())
         terminal.show(*node_lines(item, words, terminal.width, by_index(view), wide=output == "wide"))
     else:
-        _document("NodeStatus", live.name, (item,), output)
+        _document(session, "NodeStatus", live.name, (item,), output)
     ctx.exit(EXIT_CODES.get(item.stage, 4))
 
 
@@ -125,7 +128,7 @@ def plan(session: Session, /, output: str, **where: str | None) -> None:
     from gpuwatch.remediation.model import CreateEvent
 
     if output == "schema":
-        click.echo(schema("NodePlan", ChangeItem))
+        session.terminal.page(schema("NodePlan", ChangeItem) + "\n")
         return
     with reach_of(session, where) as access:
         live = access.reader.node()
@@ -138,12 +141,11 @@ def plan(session: Session, /, output: str, **where: str | None) -> None:
     also = (access.config.remediation.handover.annotation,)
     if output == "table":
         terminal = session.terminal
-        mode = access.policy.config.mode
-        terminal.show(*plan_lines(live, found, mode, by_index(view), terminal.glyphs, terminal.width, also))
+        terminal.show(*plan_lines(live, found, access.mode, by_index(view), terminal.glyphs, terminal.width, also))
         if any(isinstance(step, CreateEvent) and step.pod for step in found.steps):
             terminal.hint("hint: only the remediator knows which Events have been told; none is told twice")
     else:
-        _document("NodePlan", live.name, tuple(changes(live, found.steps, also)), output)
+        _document(session, "NodePlan", live.name, tuple(changes(live, found.steps, also)), output)
 
 
 def reach_of(session: Session, where: dict[str, str | None]) -> "AbstractContextManager[NodeAccess]":
@@ -177,29 +179,38 @@ def _pods(session: Session, access: "NodeAccess") -> "tuple[PodObject, ...] | No
 
 def _planned(session: Session, access: "NodeAccess", live: "NodeObject", view: "View", slots: "Slots") -> "Plan":
     """What the remediator would plan now, but for what only it remembers."""
+    from msgspec.structs import replace
+
+    from gpuwatch.kube.errors import KubeError
     from gpuwatch.remediation.model import RemediatorMemory
     from gpuwatch.remediation.planning.plan import Observation, PlanInputs, plan
 
     now = access.clock.time()
-    return plan(
-        PlanInputs(
-            observation=Observation(view=view, age=max(0.0, now - view.snapshot.at)),
-            node=live,
-            policy=access.policy,
-            memory=RemediatorMemory(),
-            slots=slots,
-            pods=_pods(session, access),
-            now=now,
-        )
+    inputs = PlanInputs(
+        observation=Observation(view=view, age=max(0.0, now - view.snapshot.at)),
+        node=live,
+        policy=access.policy,
+        memory=RemediatorMemory(),
+        slots=slots,
+        pods=_pods(session, access),
+        now=now,
     )
+    made = plan(inputs)
+    if "devices" not in made.wants:
+        return made
+    try:
+        return plan(replace(inputs, devices=access.reader.devices()))
+    except KubeError as error:
+        session.terminal.hint(f"hint: DeviceTaintRules are not known; {error}")
+        return made
 
 
-def _document(kind: str, node: str, items: tuple[Any, ...], output: str) -> None:
-    from gpuwatch.cli.console.document import Envelope, to_json, to_yaml
+def _document(session: Session, kind: str, node: str, items: tuple[Any, ...], output: str) -> None:
+    from gpuwatch.cli.console.document import Envelope
     from gpuwatch.cli.console.words import utc
 
     if output == "name":
-        click.echo(f"node/{node}")
+        session.terminal.print(f"node/{node}")
         return
     document = Envelope(kind=kind, node=node, at=utc(time.time()), items=items)
-    click.echo(to_json(document) if output == "json" else to_yaml(document))
+    session.terminal.document(document, output)

@@ -8,6 +8,7 @@ import click
 from gpuwatch.cli.console.options import option
 from gpuwatch.cli.console.session import Session, pass_session
 from gpuwatch.cli.node.node import reach_of, reach_options
+from gpuwatch.model.text import shell_word, visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,11 +73,11 @@ def quarantine(
             seconds = access.config.remediation.drain.deadline if timeout is None else timeout
             for progress in actions.drain(request, view, seconds, time.sleep):
                 if progress.waiting:
-                    click.echo(f"waiting for {', '.join(pod.path for pod in progress.waiting)}")
+                    session.terminal.print(f"waiting for {', '.join(pod.path for pod in progress.waiting)}")
                 for one in progress.blocked:
                     session.terminal.hint(one.message)
-            click.echo("every pod that has to leave has left")
-    session.terminal.hint(f"give it back with: gpuwatch node release --node {access.name}")
+            session.terminal.print("every pod that has to leave has left")
+    session.terminal.hint(f"give it back with: gpuwatch node release --node {shell_word(access.name)}")
 
 
 @click.command(short_help="Give back all that gpuwatch holds on the node.")
@@ -117,6 +118,9 @@ def release(session: Session, /, reason: str, *, acknowledge: bool, yes: bool, *
         _report(session, live, made, outcome, actions.also)
     if not outcome.steps:
         session.terminal.hint(f"nothing on node {access.name} is gpuwatch's")
+    elif present and not acknowledge:
+        session.terminal.hint(f"{present[0].key} is still there: a remediator in enforce takes the node again at once")
+        session.terminal.hint("stop it first, or release with --acknowledge")
 
 
 def _confirm(session: Session, what: str, *, yes: bool) -> None:
@@ -129,7 +133,7 @@ def _confirm(session: Session, what: str, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise UsageError(f"will not {what} without being asked to twice", "stdin is no terminal", "give --yes")
-    if not click.confirm(f"{what[:1].upper()}{what[1:]}?", err=True):
+    if not click.confirm(visible(f"{what[:1].upper()}{what[1:]}?"), err=True):
         raise GpuwatchError(f"did not {what}", "the answer was no")
 
 
@@ -140,7 +144,7 @@ def _report(session: Session, live: "NodeObject", made: "Plan", outcome: "PlanOu
 
     for change, done in zip(changes(live, made.steps, also), outcome.steps, strict=True):
         if done.result is Result.DONE:
-            click.echo(f"{change.target}: {change.message}")
+            session.terminal.print(f"{change.target}: {change.message}")
         elif done.error is not None:
             session.terminal.hint(f"not done: {change.target}: {done.error}")
     for one in made.blocked:

@@ -1,19 +1,20 @@
 """The screens of `node status` and `node plan`: what is ours, faults with what helps, what stands in the way."""
 
-import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from gpuwatch.cli.console.remedies import ADVICE
 from gpuwatch.cli.console.terminal import Glyphs
-from gpuwatch.cli.console.words import Words
+from gpuwatch.cli.console.words import Words, wrap
 from gpuwatch.cli.node.items import NodeItem, changes, diff, stage_now
+from gpuwatch.config import Mode
 from gpuwatch.kube.objects import NodeObject
 from gpuwatch.remediation.model import Blocked, BlockReason, Fault, NodeStage, Plan
+from gpuwatch.remediation.planning.inputs import CONFINED
 from gpuwatch.remediation.planning.ownership import ClaimState
 
 if TYPE_CHECKING:
-    from rich.text import Text
+    from gpuwatch.cli.console.text import Text
 
 LABEL = 14
 INDENT = 6
@@ -33,25 +34,30 @@ def node_lines(
     item: NodeItem, words: Words, width: int, named: Callable[[str], str], *, wide: bool = False
 ) -> "list[Text]":
     """Head, what is ours, faults with what helps, what stands in the way. `named`: puts names for GPUs into a text."""
-    from rich.text import Text
+    from gpuwatch.cli.console.text import Text
 
     head = Text.assemble(
         ("NODE ", "dim"),
         (item.node, "bold"),
         "   ",
         (item.stage.upper(), STYLES[item.stage]),
-        f"   mode {item.mode}",
+        f"   {mode_text(item.mode)}",
         end="",
     )
     lines = [head, *_in_short(item.message, item.blocked, width, named)]
     lines.append(Text("", end=""))
     for label, text in _facts(item, words, wide):
-        body = textwrap.wrap(named(text), max(width - LABEL, 40)) or [""]
+        body = wrap(named(text), max(width - LABEL, 40)) or [""]
         lines += [Text(f"{label if not n else '':<{LABEL}}{part}", end="") for n, part in enumerate(body)]
     for fault in item.faults:
         lines += _fault(fault, words, width, named)
     lines += [line for one in item.blocked for line in _blocked(one, width, named)]
     return lines
+
+
+def mode_text(mode: Mode | None) -> str:
+    """The mode of the running remediator; a configuration that no process uses decides nothing."""
+    return f"mode {mode}" if mode else "no remediator runs here"
 
 
 def _facts(item: NodeItem, words: Words, wide: bool) -> Iterator[tuple[str, str]]:
@@ -86,9 +92,11 @@ def _facts(item: NodeItem, words: Words, wide: bool) -> Iterator[tuple[str, str]
 
 def _taint(item: NodeItem) -> str:
     if item.taint is None:
-        return "none"
+        return f"none: {CONFINED}" if item.scope == "gpu" else "none"
     text = f"{item.taint.key}={item.taint.value}:{item.taint.effect}"
-    return text if item.claim is ClaimState.APPLIED else f"{text} (not put there by gpuwatch)"
+    if item.claim is not ClaimState.APPLIED:
+        return f"{text} (not put there by gpuwatch)"
+    return f"{text}; not the GPU alone: {item.scope_reason}" if item.scope_reason else text
 
 
 def _condition(item: NodeItem, words: Words) -> str:
@@ -106,7 +114,7 @@ def _cordon(item: NodeItem) -> str:
 
 
 def _fault(fault: Fault, words: Words, width: int, named: Callable[[str], str]) -> "list[Text]":
-    from rich.text import Text
+    from gpuwatch.cli.console.text import Text
 
     where = named(fault.gpu) if fault.gpu else "the node"
     since = f"  {words.ago(fault.since)}" if fault.since else ""
@@ -121,7 +129,7 @@ def _fault(fault: Fault, words: Words, width: int, named: Callable[[str], str]) 
 
 
 def _blocked(one: Blocked, width: int, named: Callable[[str], str]) -> "list[Text]":
-    from rich.text import Text
+    from gpuwatch.cli.console.text import Text
 
     style = "dim" if one.reason in (BlockReason.MODE, BlockReason.HOLD) else "yellow"
     return [
@@ -133,36 +141,36 @@ def _blocked(one: Blocked, width: int, named: Callable[[str], str]) -> "list[Tex
 
 def _in_short(text: str, blocked: Sequence[Blocked], width: int, named: Callable[[str], str]) -> "list[Text]":
     """The plan in words; what is not done is not said as if it were."""
-    from rich.text import Text
+    from gpuwatch.cli.console.text import Text
 
     only_seen = any(one.reason is BlockReason.MODE for one in blocked)
-    lines = textwrap.wrap(f"with mode enforce: {named(text)}" if only_seen else named(text), width)
+    lines = wrap(f"with mode enforce: {named(text)}" if only_seen else named(text), width)
     return [Text(line, end="") for line in lines]
 
 
 def _indented(text: str, width: int) -> "list[Text]":
-    from rich.text import Text
+    from gpuwatch.cli.console.text import Text
 
     blank = " " * INDENT
-    return [Text(line, end="") for line in textwrap.wrap(text, width, initial_indent=blank, subsequent_indent=blank)]
+    return [Text(line, end="") for line in wrap(text, width, initial_indent=blank, subsequent_indent=blank)]
 
 
 def plan_lines(
     node: NodeObject,
     plan: Plan,
-    mode: str,
+    mode: Mode | None,
     named: Callable[[str], str],
     glyphs: Glyphs,
     width: int,
     also: Sequence[str],
 ) -> "list[Text]":
     """What would be done, why not (all of) it, and the Node's change as a unified diff."""
-    from rich.text import Text
+    from gpuwatch.cli.console.text import Text
 
     now = stage_now(node, plan)
     change = Text(f" {glyphs.arrow} {plan.stage.upper()}" if plan.stage is not now else "", STYLES[plan.stage])
     head = Text.assemble(("NODE ", "dim"), (node.name, "bold"), "   ", (now.upper(), STYLES[now]), change, end="")
-    lines = [head.append(f"   mode {mode}")]
+    lines = [head.append(f"   {mode_text(mode)}")]
     lines += _in_short(plan.message, plan.blocked, width, named)
     lines += [line for one in plan.blocked for line in _blocked(one, width, named)]
     lines.append(Text("", end=""))
@@ -170,6 +178,6 @@ def plan_lines(
         return [*lines, Text("nothing would be done", end="")]
     for number, item in enumerate(changes(node, plan.steps, also), 1):
         text = named(f"{number}. {item.target}: {item.message}")
-        lines += [Text(line, end="") for line in textwrap.wrap(text, width, subsequent_indent="   ")]
+        lines += [Text(line, end="") for line in wrap(text, width, subsequent_indent="   ")]
     shown = diff(node, plan.steps)
     return [*lines, *([Text("", end=""), *shown] if shown else [])]

@@ -12,6 +12,7 @@ from gpuwatch.cli.console.session import Session, pass_session
 
 if TYPE_CHECKING:
     from gpuwatch.config import Config
+    from gpuwatch.model.view import View
     from gpuwatch.remediation.planning.policy import Policy
 
 ENTRIES = (
@@ -33,7 +34,8 @@ def check(session: Session, file: str | None, output: str) -> None:
     """Check the policy and show what is done about each fault.
 
     FILE is a configuration; without it, --config. Exit 0 when the remediator would take it, 2 with the reason when not.
-    MOST is as far as any configuration may go.
+    MOST is as far as any configuration may go. SCOPE gpu: only the sick GPU is taken out of service where the device
+    plugin keeps pods from it, else the node; the line `scope gpu` says what that comes to on this node, by its agent.
 
     \b
     Examples:
@@ -48,11 +50,13 @@ def check(session: Session, file: str | None, output: str) -> None:
     terminal = session.terminal
     if output == "table":
         words = Words(terminal.glyphs, 0.0)
-        terminal.show(*limits(config.remediation, words), "", *rule_table(items, words, terminal.width))
+        terminal.show(
+            *limits(config.remediation, _view(session, config), words), "", *rule_table(items, words, terminal.width)
+        )
     elif output == "name":
-        click.echo("\n".join(item.subject for item in items))
+        session.terminal.print(*(item.subject for item in items))
     else:
-        _document(output, "PolicyRuleList", items)
+        _document(session, output, "PolicyRuleList", items)
 
 
 @click.command(short_help="Show what would have been done, on recorded views or a scenario.")
@@ -108,7 +112,23 @@ def test(session: Session, /, events: str, duration: str, seed: int, file: str |
         if items and config.remediation.mode != "enforce":
             terminal.hint(f"mode is {config.remediation.mode}: with enforce this would have been done")
     else:
-        _document(output, "PolicyTest", items)
+        _document(session, output, "PolicyTest", items)
+
+
+def _view(session: Session, config: "Config") -> "View | None":
+    """Of the agent that --source names, else of this node's, if it answers."""
+    from gpuwatch.agent.client import find_agent
+    from gpuwatch.cli.look.source import named_agent, parse_source
+    from gpuwatch.model.errors import GpuwatchError
+
+    source = parse_source(session.source) if session.source else None
+    if source is not None and source.kind == "agent":
+        return named_agent(source, config).view()
+    client = find_agent(config.agent).client
+    try:
+        return client.view() if client else None
+    except GpuwatchError:
+        return None
 
 
 def _policy(session: Session, file: str | None) -> "tuple[Config, Policy]":
@@ -120,8 +140,8 @@ def _policy(session: Session, file: str | None) -> "tuple[Config, Policy]":
     return config, Policy.compile(config.remediation, CHECKS, config.checks.xids)
 
 
-def _document(output: str, kind: str, items: tuple[Any, ...]) -> None:
-    from gpuwatch.cli.console.document import Envelope, to_json, to_yaml
+def _document(session: Session, output: str, kind: str, items: tuple[Any, ...]) -> None:
+    from gpuwatch.cli.console.document import Envelope
 
     document = Envelope(kind=kind, items=items)
-    click.echo(to_json(document) if output == "json" else to_yaml(document))
+    session.terminal.document(document, output)

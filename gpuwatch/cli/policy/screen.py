@@ -8,12 +8,17 @@ from gpuwatch.cli.console.table import Column, table
 from gpuwatch.cli.console.words import Words, utc
 from gpuwatch.cli.look.items import Item
 from gpuwatch.config import MaintenanceWindow, RemediationConfig
-from gpuwatch.model.finding import Response
+from gpuwatch.model.finding import Response, Scope
+from gpuwatch.model.view import View
 from gpuwatch.remediation.planning.policy import Policy, window_text
+from gpuwatch.remediation.planning.scope import on_this_node
 from gpuwatch.sim.rehearsal import Rehearsal, RehearsedAction
 
 if TYPE_CHECKING:
-    from rich.text import Text
+    from gpuwatch.cli.console.text import Text
+
+EVICTED = {"pod": "pods on the sick GPU", "owner-on-node": "pods on the sick GPU and the others of their jobs here"}
+"""`remediation.drain.evict`."""
 
 STYLES = {
     Response.IGNORE: "dim",
@@ -26,12 +31,15 @@ STYLES = {
 
 
 class RuleItem(Item, frozen=True, kw_only=True):
-    """What is done about a check (or `XID n`), at most, and which key of the configuration says so."""
+    """What is done about a check (or `XID n`), at most, and which key of the configuration says so. `scope`: gpu where
+    only the sick GPU is taken out of service, if the platform keeps work from it.
+    """
 
     subject: str
     response: Response
     most: Response
     origin: str
+    scope: Scope
 
 
 class RehearsedActionItem(Item, frozen=True, kw_only=True):
@@ -46,7 +54,7 @@ class RehearsedActionItem(Item, frozen=True, kw_only=True):
 def rule_items(policy: Policy) -> tuple[RuleItem, ...]:
     """The effective policy."""
     return tuple(
-        RuleItem(subject=rule.subject, response=rule.response, most=rule.most, origin=rule.origin)
+        RuleItem(subject=rule.subject, response=rule.response, most=rule.most, origin=rule.origin, scope=rule.scope)
         for rule in policy.rules()
     )
 
@@ -57,14 +65,15 @@ def rule_table(items: Sequence[RuleItem], words: Words, width: int) -> "list[Tex
         Column("CHECK", lambda item, _: item.subject),
         Column("RESPONSE", lambda item, _: item.response, style=lambda item: STYLES[item.response]),
         Column("MOST", lambda item, _: item.most),
+        Column("SCOPE", lambda item, _: item.scope if item.most.reaches(Response.TAINT) else "", drop=2),
         Column("FROM", lambda item, _: item.origin, shorten="middle", drop=1),
     )
     return table(columns, items, words, width=width)
 
 
-def limits(config: RemediationConfig, words: Words) -> "list[Text]":
-    """Mode, holds, budget, draining and windows, a line each."""
-    from rich.text import Text
+def limits(config: RemediationConfig, view: View | None, words: Words) -> "list[Text]":
+    """Mode, holds, budget, draining and windows, a line each. `view`: of this node; None: no agent answers."""
+    from gpuwatch.cli.console.text import Text
 
     budget, drain = config.budget, config.drain
     rows = {
@@ -73,12 +82,13 @@ def limits(config: RemediationConfig, words: Words) -> "list[Text]":
         "before a taint": f"a fault lasts {words.seconds(config.fault_hold)}",
         "given back": f"well for {words.seconds(config.recovery_hold)}, "
         f"at the earliest after {words.seconds(config.min_quarantine)}",
+        "scope gpu": on_this_node(view),
         "held": f"{', '.join(config.held_checks) or 'none'}; the same fault {config.repeats} times in "
         f"{words.seconds(config.repeat_window)}",
         "budget": f"{budget.max_unavailable} of the nodes with {budget.node_selector}; "
         f"{config.max_quarantines_per_day} quarantines a day of this node",
-        "drain": f"at most {words.seconds(drain.deadline)}; {_windows(drain.windows, 'at any time')}; never "
-        f"{', '.join(drain.protected_namespaces) or 'DaemonSets'}",
+        "drain": f"{EVICTED[drain.evict]}; at most {words.seconds(drain.deadline)}; "
+        f"{_windows(drain.windows, 'at any time')}; never {', '.join(drain.protected_namespaces) or 'DaemonSets'}",
         "maintenance": _windows(config.maintenance, "none"),
     }
     return [Text(f"{name + ':':<16}{value}", no_wrap=True, end="") for name, value in rows.items()]
@@ -102,7 +112,7 @@ def action_table(items: Sequence[RehearsedActionItem], first: float, words: Word
 
 def summary(rehearsal: Rehearsal, words: Words) -> "list[Text]":
     """How long it was watched, and for how much of it the node would have been out of service."""
-    from rich.text import Text
+    from gpuwatch.cli.console.text import Text
 
     span = rehearsal.last - rehearsal.first
     spans = [(q.end or rehearsal.last) - q.begin for q in rehearsal.quarantines]

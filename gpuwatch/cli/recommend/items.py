@@ -9,7 +9,7 @@ from gpuwatch.cli.console.document import Envelope
 from gpuwatch.cli.console.words import utc
 from gpuwatch.cli.look.items import Item
 from gpuwatch.model.errors import UsageError
-from gpuwatch.model.recommendation import (
+from gpuwatch.rightsizing.model.recommendation import (
     Apply,
     Evidence,
     FindingKind,

@@ -15,7 +15,8 @@ from gpuwatch.cli.recommend.items import RecommendationItem, RecommendationList
 from gpuwatch.cli.recommend.report.page import report
 from gpuwatch.cli.recommend.screen import whole_name
 from gpuwatch.config import RightsizingConfig
-from gpuwatch.model.recommendation import Apply, FindingKind, Predicted
+from gpuwatch.model.text import visible, visible_lines
+from gpuwatch.rightsizing.model.recommendation import Apply, FindingKind, Predicted
 
 NONE = Predicted()
 
@@ -66,6 +67,11 @@ COLUMNS: dict[str, Callable[[RecommendationItem], Cell]] = {
 """The header, and what stands below it; only added to."""
 
 
+def _shown(cell: str) -> str:
+    """Without control characters but the line ends between commands, and no formula."""
+    return visible_lines(f"'{cell}" if cell.startswith(FORMULA) else cell)
+
+
 def to_csv(items: Iterable[RecommendationItem]) -> str:
     """Header and lines, each ended by CR LF. What is unknown is empty."""
     text = io.StringIO()
@@ -73,7 +79,7 @@ def to_csv(items: Iterable[RecommendationItem]) -> str:
     writer.writerow(COLUMNS)
     for item in items:
         cells = [cell(item) for cell in COLUMNS.values()]
-        writer.writerow(f"'{each}" if isinstance(each, str) and each.startswith(FORMULA) else each for each in cells)
+        writer.writerow(_shown(each) if isinstance(each, str) else each for each in cells)
     return text.getvalue()
 
 
@@ -120,7 +126,7 @@ def files(item: RecommendationItem) -> list[tuple[str, Apply]]:
 
 def one_line(text: str) -> str:
     """On one line, so that nothing of it leaves the comment."""
-    return " ".join(text.split())
+    return visible(" ".join(text.split()))
 
 
 REPORT = "report.html"

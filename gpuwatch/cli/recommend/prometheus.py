@@ -12,7 +12,7 @@ from gpuwatch.cli.console.session import Session
 from gpuwatch.model.errors import GpuwatchError, UsageError
 
 if TYPE_CHECKING:
-    from gpuwatch.model.recommendation import Recommendations
+    from gpuwatch.rightsizing.model.recommendation import Recommendations
     from gpuwatch.rightsizing.prometheus.api import PrometheusApi
     from gpuwatch.rightsizing.prometheus.history import ReadProgress
     from gpuwatch.rightsizing.prometheus.read_plan import HistoryOptions
@@ -28,7 +28,7 @@ class FleetOptions(NamedTuple):
     step: str = "auto"
     metrics: str = "auto"
     http_config: str | None = None
-    headers: tuple[str, ...] = ()
+    header: tuple[str, ...] = ()
     rate: float = 10.0
     resume: bool = True
 
@@ -43,19 +43,26 @@ def prometheus_options(command: Command) -> Command:
 
 
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
-    option("--from-prometheus", metavar="URL", help="Judge a whole fleet by what this Prometheus has of it."),
+    option("--from-prometheus", metavar="URL", help="Judge a fleet by what this Prometheus has of it."),
     option("--window", metavar="DURATION", default="14d", help="So much of its history. Default: 14d."),
-    option("--step", metavar="DURATION", default="auto", help="How fine: 5m, 15m, 1h. Default: auto, by GPUs."),
+    option("--step", metavar="DURATION", default="auto", help="5m, 15m, 1h. Default: by the number of GPUs."),
     option(
         "--metrics",
         type=click.Choice(["auto", "gpuwatch", "dcgm"]),
+        metavar="NAME",
         default="auto",
-        help="Whose: gpuwatch's own, or dcgm-exporter's. Default: auto.",
+        help="auto, gpuwatch or dcgm: whose metrics.",
     ),
-    option("--http-config", metavar="FILE", help="How to log in and TLS: Prometheus' http_config, as a file."),
-    option("--header", "headers", metavar="NAME:VALUE", multiple=True, help="Such as X-Scope-OrgID: a; repeatable."),
-    option("--rate", type=click.FloatRange(min=0.01), default=10.0, help="Queries a second at most. Default: 10."),
-    option("--resume/--no-resume", default=True, help="Go on where an interrupted run was. Default: resume."),
+    option("--http-config", metavar="FILE", help="To log in, and TLS: Prometheus' http_config."),
+    option("--header", metavar="NAME:VALUE", multiple=True, help="Such as X-Scope-OrgID: a; repeatable."),
+    option(
+        "--rate",
+        type=click.FloatRange(min=0.01),
+        metavar="N",
+        default=10.0,
+        help="Queries a second at most. Default: 10.",
+    ),
+    option("--resume/--no-resume", default=True, help="Go on where one was interrupted. Default: yes."),
 )
 
 
@@ -103,6 +110,7 @@ def history_options(question: FleetOptions, namespaces: tuple[str, ...]) -> "His
 
     import msgspec
 
+    from gpuwatch.model.decoding import prepared
     from gpuwatch.rightsizing.prometheus.read_plan import HistoryOptions
 
     for name in namespaces:
@@ -114,7 +122,7 @@ def history_options(question: FleetOptions, namespaces: tuple[str, ...]) -> "His
         "metrics": question.metrics,
         "namespaces": namespaces,
     }
-    return msgspec.convert(asked, HistoryOptions)
+    return msgspec.convert(asked, prepared(HistoryOptions))
 
 
 def connection(question: FleetOptions) -> "PrometheusApi":
@@ -125,7 +133,7 @@ def connection(question: FleetOptions) -> "PrometheusApi":
 
     config = load_http_config(Path(question.http_config)) if question.http_config else None
     headers = {}
-    for text in question.headers:
+    for text in question.header:
         name, colon, value = map(str.strip, text.partition(":"))
         if not colon or not name or not value.isprintable():
             shown = name if colon else "what is there"  # a value may be a secret

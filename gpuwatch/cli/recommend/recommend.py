@@ -19,23 +19,23 @@ LEVELS = ("low", "medium", "high")
 
 @click.command(short_help="Show who holds more GPU than they use, and what to give them.")
 @click.argument("ids", metavar="[ID]...", nargs=-1)
-@option("-n", "--namespace", "namespaces", metavar="NAME", multiple=True, help="Only this namespace; repeatable.")
-@option("--kind", "kinds", type=click.Choice(FINDINGS), metavar="FINDING", multiple=True, help="Only this; repeatable.")
-@option("--min-confidence", type=click.Choice(LEVELS), default="low", help="Leave out what is less sure. Default: low.")
+@option("-n", "--namespace", metavar="NAME", multiple=True, help="Only this namespace; repeatable.")
+@option("--kind", type=click.Choice(FINDINGS), metavar="FINDING", multiple=True, help="Only this; repeatable.")
+@option("--min-confidence", type=click.Choice(LEVELS), metavar="LEVEL", default="low", help="low, medium or high.")
 @option("--top", type=click.IntRange(min=1), metavar="N", help="Only the N that save most.")
 @output("table", "wide", "json", "yaml", "csv", "html", "name", "apply", "schema")
-@option("--output-dir", metavar="DIR", help="Also write report, JSON, CSV, commands and manifests there.")
-@option("--from-views", metavar="FILE", help="Judge recorded views, one JSON a line; - is stdin; or sim:SCENARIO.")
-@option("--duration", metavar="TIME", default="2h", help="How much of a scenario to play. Default: 2h.")
-@option("--seed", type=int, default=1, metavar="N", help="Of a scenario. Default: 1.")
+@option("--output-dir", metavar="DIR", help="Also write report, data, commands, manifests there.")
+@option("--from-views", metavar="FILE", help="Judge recorded views; - is stdin; or sim:SCENARIO.")
+@option("--duration", metavar="TIME", default="2h", hidden=True, help="Of a scenario, to play.")
+@option("--seed", type=int, default=1, metavar="N", hidden=True, help="Of a scenario.")
 @prometheus_options
-@keeps_state("Without an agent: where one has kept its state.")
+@keeps_state("Without an agent: what one has kept.")
 @pass_session
 def recommend(
     session: Session,
     /,
     ids: tuple[str, ...],
-    namespaces: tuple[str, ...],
+    namespace: tuple[str, ...],
     output: str,
     output_dir: str | None,
     from_views: str | None,
@@ -44,16 +44,13 @@ def recommend(
 ) -> None:
     """Show who holds more GPU than they use, and what to give them.
 
-    Asks the agent of this node, which has watched since it was installed; --from-prometheus judges a whole fleet. What
-    saves most comes first; ID picks single ones. Nothing is ever applied: -o apply prints the commands, for you to read
-    and run. -o html is a report in one file.
-
-    FINDING is never_used, idle_holder, duty_cycled, mig_fit, gang_oversized, preallocated, cpu_bound, io_bound,
-    quota_slack, steady_load, energy or mig_layout.
+    Asks the agent of this node, which has watched since it was installed; --from-prometheus judges a whole fleet. ID
+    picks single ones. Nothing is applied: -o apply prints commands, to read and run; -o html is a report. FINDING is
+    never_used, idle_holder, duty_cycled, mig_fit, gang_oversized, preallocated, cpu_bound, io_bound, quota_slack,
+    steady_load, energy or mig_layout.
 
     \b
     Examples:
-      gpuwatch recommend
       gpuwatch recommend -n nlp --kind idle_holder -o wide
       gpuwatch recommend --from-prometheus http://prometheus:9090 --output-dir report
       gpuwatch recommend --min-confidence medium -o apply
@@ -64,18 +61,18 @@ def recommend(
     from gpuwatch.cli.recommend.sources import RecordedViews, find_recommendations
 
     if output == "schema":
-        click.echo(schema("RecommendationList", RecommendationItem, RecommendationList))
+        session.terminal.page(schema("RecommendationList", RecommendationItem, RecommendationList) + "\n")
         return
-    chosen = {name: given.pop(name) for name in ("kinds", "min_confidence", "top")}
+    chosen = {"kinds": given.pop("kind"), **{name: given.pop(name) for name in ("min_confidence", "top")}}
     play = given.pop("duration"), given.pop("seed")
     views = None if from_views is None else RecordedViews(from_views, *play)
     fleet = None if from_prometheus is None else FleetOptions(from_prometheus, **given)
-    body, source = find_recommendations(session, views, fleet, namespaces)
-    found = document(body, source, RecommendationFilter(ids=ids, namespaces=namespaces, **chosen).of(body.items))
+    body, source = find_recommendations(session, views, fleet, namespace)
+    found = document(body, source, RecommendationFilter(ids=ids, namespaces=namespace, **chosen).of(body.items))
     if body.items and not found.items:
         session.terminal.hint(f"hint: none of {len(body.items)} is what was asked for; without options all are shown")
-    elif namespaces and not body.workloads:
-        session.terminal.hint(f"hint: nobody in {', '.join(namespaces)} was seen with a GPU; is the name right?")
+    elif namespace and not body.workloads:
+        session.terminal.hint(f"hint: nobody in {', '.join(namespace)} was seen with a GPU; is the name right?")
     config = session.config().rightsizing
     if output in ("table", "wide"):
         from gpuwatch.cli.console.words import Words
@@ -87,7 +84,7 @@ def recommend(
     else:
         from gpuwatch.cli.recommend.output_files import text
 
-        click.echo(text(found, output, config), nl=False)
+        session.terminal.page(text(found, output, config))
     if output_dir:
         from gpuwatch.cli.recommend.output_files import REPORT, write
 

@@ -1,18 +1,17 @@
 """Recommendations as text: the table of `gpuwatch recommend`, and the phrases that the report shares with it."""
 
-import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gpuwatch.cli.console.table import Column, table
-from gpuwatch.cli.console.words import Words
+from gpuwatch.cli.console.words import Words, wrap
 from gpuwatch.cli.recommend.items import RecommendationItem, RecommendationList
 from gpuwatch.config import RightsizingConfig
-from gpuwatch.model.recommendation import FindingKind, Level, RecommendationTarget, Savings
 from gpuwatch.rightsizing.findings.text import span
+from gpuwatch.rightsizing.model.recommendation import FindingKind, Level, RecommendationTarget, Savings
 
 if TYPE_CHECKING:
-    from rich.text import Text
+    from gpuwatch.cli.console.text import Text
 
 
 TITLES = {
@@ -86,10 +85,10 @@ CONFIDENCE_STYLES = {Level.LOW: "yellow", Level.MEDIUM: "", Level.HIGH: "green"}
 
 def lines(found: RecommendationList, words: Words, width: int, *, wide: bool) -> "list[Text]":
     """The whole screen."""
-    from rich.text import Text
+    from gpuwatch.cli.console.text import Text
 
     items: tuple[RecommendationItem, ...] = found.items
-    head = [Text(line, style="bold") for line in textwrap.wrap(summary(found), width)]
+    head = [Text(line, style="bold") for line in wrap(summary(found), width)]
     if not items:
         return head
     chosen = [column for column in COLUMNS if column.header != MONEY or is_priced(items)]

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpuwatch.cli.console.session import Session
-from gpuwatch.cli.look.source import parse_source
+from gpuwatch.cli.look.source import named_agent, parse_source
 from gpuwatch.cli.recommend.prometheus import FleetOptions, recommend_for_fleet
 from gpuwatch.model.errors import GpuwatchError, UsageError
-from gpuwatch.model.recommendation import Recommendations
+from gpuwatch.rightsizing.model.recommendation import Recommendations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +42,7 @@ def find_recommendations(
         return _of_views(session, views)
     if fleet is not None:
         return recommend_for_fleet(session, fleet, namespaces)
-    from gpuwatch.agent.client import AgentClient, find_agent
+    from gpuwatch.agent.client import find_agent
 
     source = parse_source(session.source) if session.source else None
     if source is not None and source.kind != "agent":
@@ -51,7 +51,8 @@ def find_recommendations(
             "sizes are judged by history",
             "ask an agent that has watched for a while, or give --from-views",
         )
-    agent = AgentClient(source.argument or None) if source else find_agent()
+    config = session.config()
+    agent = named_agent(source, config) if source else find_agent(config.agent).client
     return (agent.recommendations(), f"agent {agent.name}") if agent else _of_checkpoint(session)
 
 

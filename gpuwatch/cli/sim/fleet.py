@@ -1,6 +1,7 @@
 """`gpuwatch sim fleet`: a thousand remediators before one API server, and a check of every write."""
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,10 +13,9 @@ from gpuwatch.cli.console.table import Column, table
 from gpuwatch.cli.console.words import Words
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from gpuwatch.cli.console.terminal import Terminal
-    from gpuwatch.sim.fleet import DrillPhase, DrillReport, FleetRemediator, NodeContext
+    from gpuwatch.cli.console.text import Text
+    from gpuwatch.sim.fleet import DrillPhase, DrillReport, FleetRemediator, NodeContext, ScopeCost, ScopeReport
 
 EXIT_VIOLATED = 4
 ROUNDS = 100
@@ -25,8 +25,8 @@ FAULTS = ("driver-rollout", "xid-79", "app-xids", "flapping")
 
 @click.command(short_help="Let a fault strike many nodes at once, and watch the budget hold.")
 @option("--nodes", type=click.IntRange(1, 10_000), default=1000, metavar="N", help="How many. Default: 1000.")
-@option("--fault", type=click.Choice(FAULTS), default=FAULTS[0], help=f"What happens. Default: {FAULTS[0]}.")
-@option("--budget", default="10%", metavar="N|N%", help="Nodes that may be tainted at once. Default: 10%.")
+@option("--fault", type=click.Choice(FAULTS), metavar="NAME", default=FAULTS[0], help=f"{', '.join(FAULTS)}.")
+@option("--budget", default="10%", metavar="N|N%", help="Nodes tainted at once, at most. Default: 10%.")
 @option(
     "--api-failures",
     type=click.FloatRange(0, 0.9),
@@ -34,14 +34,21 @@ FAULTS = ("driver-rollout", "xid-79", "app-xids", "flapping")
     metavar="SHARE",
     help="Do it a second time with this share of API calls failing.",
 )
-@option("--kill", is_flag=True, help="Do it a second time with remediators killed at random points.")
-@option("--race", is_flag=True, help=f"Also let two nodes race for the last slot, {ROUNDS} times.")
+@option("--kill", is_flag=True, help="Once more, with remediators killed at random.")
+@option("--race", is_flag=True, help=f"Also race for the last slot, {ROUNDS} times.")
 @option(
     "--duration",
     type=click.FloatRange(min=30),
     default=300.0,
     metavar="SECONDS",
-    help="Simulated time for which nothing new happens, in each phase. Default: 300.",
+    help="Of each phase, simulated. Default: 300.",
+)
+@option("--scopes", is_flag=True, help="A month of faults under both scopes instead.")
+@option(
+    "--trace",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="The same for recorded faults: a CSV file with node, start_days, end_days and class.",
 )
 @option("--seed", type=int, default=1, metavar="N", help="Same seed, same faults. Default: 1.")
 @output("table", "json")
@@ -55,6 +62,8 @@ def fleet(
     kill: bool,
     race: bool,
     duration: float,
+    scopes: bool,
+    trace: str | None,
     seed: int,
     output: str,
 ) -> None:
@@ -64,19 +73,35 @@ def fleet(
     checked at once: no more nodes tainted than the budget allows, none twice for one fault, none that is well, none
     released too early, nothing foreign touched; and in the end nothing is left behind. If not so: exit code 4.
 
+    --scopes and --trace play the same faults twice, with remediation.scope node and gpu, and count the GPU-hours lost.
+    Faults of the class GPU are of one GPU, which the device plugin takes out within seconds; others are of their node.
+
     \b
     Examples:
       gpuwatch sim fleet --nodes 1000 --fault driver-rollout
       gpuwatch sim fleet --nodes 200 --api-failures 0.3 --kill --race
       gpuwatch sim fleet --fault app-xids -o json
+      gpuwatch sim fleet --trace faults.csv --api-failures 0.5
     """
-    from gpuwatch.cli.console.document import to_json
     from gpuwatch.config import parse
-    from gpuwatch.sim.fleet import Disturbances, FleetDrill, run
+    from gpuwatch.sim.fleet import Disturbances, FleetDrill, compare, imagined, read_trace, run
 
     session.start_logging(default="ERROR")
     share = int(budget) if budget.isascii() and budget.isdigit() else budget
     document = {"remediation": {"budget": {"max_unavailable": share}}}  # raises UsageError
+    if scopes or trace:
+        faults = read_trace(Path(trace)) if trace else imagined(nodes, seed)
+        costs = compare(
+            remediator,
+            faults,
+            seed=seed,
+            api_failures=api_failures,
+            nodes=nodes,
+            budget=parse(document, "--budget").remediation.budget.max_unavailable,
+            notify=session.terminal.hint,
+        )
+        _show_costs(session, costs, output)
+        return
     drill = FleetDrill(
         nodes=nodes,
         fault=fault,
@@ -92,7 +117,7 @@ def fleet(
 
     report = run(drill, remediator, notify)
     if output == "json":
-        click.echo(to_json(_document(report)))
+        session.terminal.document(_document(report), "json")
     else:
         session.terminal.show(*_screen(report, session.terminal))
     if not report.is_good:
@@ -133,6 +158,15 @@ COLUMNS: tuple[Column["DrillPhase"], ...] = (
 )
 """TAINTED is the most at any instant; READS/H and WRITES/H are requests of one node in an hour."""
 
+COST_COLUMNS: tuple[Column["ScopeCost"], ...] = (
+    Column("CLASS", lambda c, _: c.kind),
+    Column("FAULTS", lambda c, _: str(c.faults), right=True),
+    Column("SICK NODE-DAYS", lambda c, _: f"{c.node_hours / 24:,.1f}", right=True),
+    Column("NODE SCOPE GPU-H", lambda c, _: f"{c.node_scope:,.0f}", right=True),
+    Column("GPU SCOPE GPU-H", lambda c, _: f"{c.gpu_scope:,.0f}", right=True),
+    Column("GIVEN BACK", lambda c, _: f"{c.given_back:.1%}", right=True),
+)
+
 MANY = 10
 
 
@@ -140,6 +174,27 @@ class FleetReport(Envelope, frozen=True, kw_only=True):
     """`items` are the phases; the rest is about the whole run."""
 
     report: dict[str, Any]
+
+
+def _show_costs(session: Session, report: "ScopeReport", output: str) -> None:
+    """The cost of each class of faults, and what speaks against the run; exit 4 where something does."""
+    from gpuwatch.cli.console.text import Text
+
+    if output == "json":
+        whole = {name: value for name, value in plain(report).items() if name != "costs"}
+        document = FleetReport(kind="ScopeReport", items=report.costs, report={**whole, "good": report.is_good})
+        session.terminal.document(document, "json")
+    else:
+        rows = table(COST_COLUMNS, report.costs, Words(session.terminal.glyphs, 0.0), width=session.terminal.width)
+        wrong = [f"violated: {each.rule}: {each.node}: {each.message}" for each in report.violations[:MANY]]
+        wrong += [f"not done: {text}" for text in report.shortfalls[:MANY]]
+        held = f"{report.nodes} nodes: a repaired one was held for {report.held_seconds:.0f} s at most"
+        verdict = [Text(line, "red") for line in wrong] or [
+            Text("no healthy node was held, and all was given back", "green")
+        ]
+        session.terminal.show(*rows, Text(), Text(held), *verdict)
+    if not report.is_good:
+        sys.exit(EXIT_VIOLATED)
 
 
 def _document(report: "DrillReport") -> FleetReport:
@@ -153,7 +208,7 @@ def _document(report: "DrillReport") -> FleetReport:
 
 def _screen(report: "DrillReport", terminal: "Terminal") -> "list[Text]":
     """For people: the phases, the verdict, and what speaks against it."""
-    from rich.text import Text
+    from gpuwatch.cli.console.text import Text
 
     words = Words(terminal.glyphs, 0.0)
     rows = table(COLUMNS, report.phases, words, width=terminal.width)

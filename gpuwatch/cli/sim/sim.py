@@ -54,7 +54,7 @@ def _actions(ctx: click.Context, param: click.Parameter, incomplete: str) -> "li
 @pass_session
 def list_(session: Session, output: str) -> None:
     """List the scenarios."""
-    from gpuwatch.cli.console.document import Envelope, to_json, to_yaml
+    from gpuwatch.cli.console.document import Envelope
     from gpuwatch.cli.console.table import Column, table
     from gpuwatch.cli.console.words import Words
     from gpuwatch.sim.node.scenario import scenarios
@@ -68,11 +68,11 @@ def list_(session: Session, output: str) -> None:
         )
         terminal.show(*table(columns, rows, Words(terminal.glyphs, 0.0), width=terminal.width))
     elif output == "name":
-        click.echo("\n".join(name for name, _ in rows))
+        session.terminal.print(*(name for name, _ in rows))
     else:
         items = tuple({"name": name, "description": description} for name, description in rows)
         document = Envelope(kind="ScenarioList", items=items)
-        click.echo(to_json(document) if output == "json" else to_yaml(document))
+        session.terminal.document(document, output)
 
 
 @click.command(short_help="Run a simulated node until interrupted.")
@@ -128,8 +128,7 @@ def inject(
       gpuwatch sim inject thermal gpu=2 cooling=0.4
       gpuwatch sim inject recover gpu=all
     """
-    import yaml
-
+    from gpuwatch.config.yaml import decode
     from gpuwatch.model.errors import UsageError
     from gpuwatch.sim.directory import default_directory
     from gpuwatch.sim.directory import inject as inject_into
@@ -141,9 +140,6 @@ def inject(
         key, equals, value = text.partition("=")
         if not equals:
             raise UsageError(f"{text!r} is no KEY=VALUE", "", "write e.g. gpu=3")
-        try:
-            document[key] = yaml.safe_load(value)
-        except yaml.YAMLError:
-            raise UsageError(f"the value of {key} is not YAML", value, "quote it") from None
+        document[key] = decode(value, f"the value of {key}")
     inject_into(directory or default_directory(), document)
     session.terminal.hint(f"done: {action} {' '.join(values)}".rstrip())

@@ -14,10 +14,12 @@ def keep_consents(session: Session, config: "Config") -> None:
     Raises:
         UsageError: no node name, no state directory or no API server is known.
     """
+    import threading
     from pathlib import Path
 
-    from gpuwatch.consents.file import ConsentsFile
+    from gpuwatch.consents.file import ConsentsFile, progress_file
     from gpuwatch.consents.kube import ConsentsReader
+    from gpuwatch.consents.progress import ProgressFollower
     from gpuwatch.consents.service import Consenting
     from gpuwatch.host.machine import boot_id_file, first_line
     from gpuwatch.kube.reader import OwnNode
@@ -26,17 +28,21 @@ def keep_consents(session: Session, config: "Config") -> None:
     from gpuwatch.process.signals import ENDS, Signals
     from gpuwatch.tuning.service.state_dir import state_directory
 
-    node, file = OwnNode.of(config.tuning).node, ConsentsFile(state_directory(config))
+    node, place = OwnNode.of(config.tuning).node, state_directory(config)
+    file, clock, ended = ConsentsFile(place), SystemClock(), threading.Event()
     is_simulated = session.source not in (None, "nvml")  # a machine of its own, with a boot of its own
+    follower = ProgressFollower(file, progress_file(place), clock, loopback=is_simulated)
     boot_id = None if is_simulated else first_line(boot_id_file(Path(config.sources.proc)))
     transport, signals = Transport(config.tuning.kubeconfig, read_seconds=READ_SECONDS), Signals()
     signals.heed(ENDS)
     try:
         session.terminal.hint(f"node          {node}, {transport.server}")
         reader = ConsentsReader(transport, node, config.sources.resource_names)
-        keeping = Consenting(reader, file, SystemClock(), boot_id=boot_id)
+        threading.Thread(target=follower.run, args=(ended,), name="progress", daemon=True).start()
+        keeping = Consenting(reader, file, clock, boot_id=boot_id)
         keeping.run(lambda seconds: signals.next(seconds) is not None)
     finally:
+        ended.set()
         transport.close()
 
 

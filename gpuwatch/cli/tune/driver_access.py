@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpuwatch.cli.console.session import Session
 from gpuwatch.config import Config
 from gpuwatch.model.errors import UsageError
-from gpuwatch.model.setting import Trigger
+from gpuwatch.tuning.model.setting import Trigger
 from gpuwatch.tuning.service.state_dir import state_directory
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def nvml_actuator(session: Session, config: Config) -> Iterator["Actuator"]:
         reach.record.lock_tuner(OTHER_TUNER_SECONDS) as held,
     ):
         if not held:
-            folder = reach.record.path.parent
+            folder = reach.record.directory
             raise UsageError(
                 "another tuner sets these GPUs", f"it holds {folder}, or that is not there", "stop it first"
             )

@@ -10,16 +10,16 @@ from msgspec.structs import replace
 from gpuwatch.agent.client import AgentClient
 from gpuwatch.cli.console.session import Session
 from gpuwatch.cli.look.source import config_of_source, open_source
-from gpuwatch.config import Config, TuningMode
+from gpuwatch.config import Config, Mode
 from gpuwatch.consents.file import ConsentsFile
 from gpuwatch.model.consent import Consents
 from gpuwatch.model.errors import GpuwatchError
-from gpuwatch.model.setting import Actuation
 from gpuwatch.model.view import View
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from gpuwatch.tuning.cycle.cycle import cycle
 from gpuwatch.tuning.cycle.gang import sampled_capabilities
 from gpuwatch.tuning.cycle.state import CycleInputs, CycleMemory
+from gpuwatch.tuning.model.setting import Actuation
 from gpuwatch.tuning.model.status import GpuTuning, TunerState
 from gpuwatch.tuning.service.state_dir import FRESH_SECONDS, StopRequest, TunerStatus, TunerStopFile, state_directory
 
@@ -109,7 +109,7 @@ def _recorded(session: Session, place: Path | None) -> Actuation | None:
         return None
 
 
-def preview(view: View, sight: TunerInputs, consents: Consents | None, mode: TuningMode) -> Mapping[str, GpuTuning]:
+def preview(view: View, sight: TunerInputs, consents: Consents | None, mode: Mode) -> Mapping[str, GpuTuning]:
     """Every GPU by uuid, as the first cycle of a tuner in `mode` would judge it."""
     tuner = sight.tuner
     inputs = CycleInputs(

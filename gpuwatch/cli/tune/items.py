@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from gpuwatch.cli.console.document import Envelope
 from gpuwatch.cli.console.words import utc
 from gpuwatch.cli.look.items import Item, SettingItem, setting_items
-from gpuwatch.model.setting import Setting
 from gpuwatch.model.snapshot import Gpu, Power
 from gpuwatch.model.view import View
+from gpuwatch.tuning.model.setting import Setting
 from gpuwatch.tuning.model.status import BudgetState, GpuTuning, ObstacleReason, TunerState, TuningState
 
 
@@ -26,7 +26,8 @@ class TuningItem(Item, frozen=True, kw_only=True):
 
     `clock_cap` hertz and `power_cap` watts: what the tuner has in force, null: nothing. `slowdown`, `slowdown_upper`
     (95 %), `slowdown_bound` and `saved` are ratios; the first two and the last are measured, null: not. `joules_saved`:
-    since the tuner started. All of these are null where no tuner answers.
+    since the tuner started. `signal`: by what speeds are compared, `counters` or `progress`. All of these are null
+    where no tuner answers.
     """
 
     gpu: int
@@ -42,6 +43,7 @@ class TuningItem(Item, frozen=True, kw_only=True):
     slowdown_upper: float | None
     slowdown_bound: float | None
     saved: float | None
+    signal: str | None
     joules_saved: float | None
     power_limit: float | None
     power_limit_default: float | None
@@ -130,6 +132,7 @@ def _item(
         slowdown_upper=found.slowdown_upper,
         slowdown_bound=found.bound,
         saved=found.saved,
+        signal=found.signal,
         joules_saved=found.joules_saved if told else None,
         power_limit=power.limit_configured,
         power_limit_default=power.limit_default,

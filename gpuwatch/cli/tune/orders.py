@@ -6,13 +6,12 @@ import click
 
 from gpuwatch.cli.console.options import keeps_state, option
 from gpuwatch.cli.console.session import Session, pass_session
-from gpuwatch.cli.console.terminal import as_typed
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuwatch.model.setting import Setting
     from gpuwatch.tuning.actuation.heartbeat import Heartbeat
+    from gpuwatch.tuning.model.setting import Setting
 
 
 @click.command(short_help="Stop tuning at once and give everything back.")
@@ -49,11 +48,11 @@ def stop(ctx: click.Context, session: Session, *, reason: str, wait: float) -> N
     if before is None or reason:
         TunerStopFile(place).put(StopRequest(by=_who(), at=time.time(), why=reason))
     already = f" already ({before.message})" if before and not reason else ""
-    click.echo(as_typed(f"Tuning is stopped{already}. To go on: gpuwatch tune resume"))
+    session.terminal.print(f"Tuning is stopped{already}. To go on: gpuwatch tune resume")
     beat, held = _living(place), _settings(place)
     left = _given_back(place, wait) if beat else held
     if held and not left:
-        click.echo(f"Given back: {len(held)} setting{'s' if len(held) > 1 else ''}.")
+        session.terminal.print(f"Given back: {len(held)} setting{'s' if len(held) > 1 else ''}.")
     if left:
         who = f"the tuner (process {beat.pid}) has not given back" if beat else "no tuner runs to give back"
         session.terminal.hint(f"hint: {who} {len(left)} settings; run gpuwatch tune restore{' --all' if beat else ''}")
@@ -79,7 +78,7 @@ def resume(session: Session) -> None:
     if before is None:
         session.terminal.hint("It was not stopped.")
     else:
-        click.echo(f"Tuning goes on; it was {before.message}.")
+        session.terminal.print(f"Tuning goes on; it was {before.message}.")
 
 
 @click.command(short_help="Give back every setting that gpuwatch has changed.")
@@ -106,9 +105,9 @@ def restore(session: Session, *, everything: bool) -> None:
     from gpuwatch.cli.tune.driver_access import restorer
     from gpuwatch.cli.tune.inputs import tuner_config
     from gpuwatch.model.errors import GpuwatchError, UsageError
-    from gpuwatch.model.setting import Trigger
     from gpuwatch.tuning.actuation.record import SettingsRecord
     from gpuwatch.tuning.actuation.restore import RestoreOutcome
+    from gpuwatch.tuning.model.setting import Trigger
     from gpuwatch.tuning.service.state_dir import state_directory
 
     config = tuner_config(session)
@@ -117,7 +116,7 @@ def restore(session: Session, *, everything: bool) -> None:
         said = "lists no GPU" if record.path.exists() else "is not there"
         session.terminal.hint(f"Nothing is set: {record.path} {said}.")
         return
-    if not everything and (beat := _living(record.path.parent)):
+    if not everything and (beat := _living(record.directory)):
         raise UsageError(
             f"{len(settings)} settings are those of a running tuner (process {beat.pid})",
             "it would set them again",
@@ -126,7 +125,7 @@ def restore(session: Session, *, everything: bool) -> None:
     with restorer(session, config, Trigger.COMMAND) as restoring:
         found = restoring.restore()
     for each in found:
-        click.echo(f"{each.setting.uuid} {each.setting.knob}: {each.outcome}; {each.message}")
+        session.terminal.print(f"{each.setting.uuid} {each.setting.knob}: {each.outcome}; {each.message}")
     if kept := [each for each in found if each.outcome is RestoreOutcome.KEPT]:
         kind = type(kept[0].error) if kept[0].error else GpuwatchError
         raise kind(f"{len(kept)} of {len(found)} settings are not given back", kept[0].message, "run it again")

@@ -12,9 +12,8 @@ from gpuwatch.cli.console.document import Envelope
 from gpuwatch.cli.look.items import Item
 from gpuwatch.cli.tune.inputs import TunerInputs, preview
 from gpuwatch.cli.tune.items import BudgetItem, ObstacleItem, budget_item
-from gpuwatch.config import TuningConfig, TuningMode
+from gpuwatch.config import Mode, TuningConfig
 from gpuwatch.model.consent import Consents
-from gpuwatch.model.setting import Knob
 from gpuwatch.model.snapshot import Gpu
 from gpuwatch.model.view import View
 from gpuwatch.tuning.cycle.cycle import FIXED
@@ -24,6 +23,7 @@ from gpuwatch.tuning.energy.model import Ladder, Terms
 from gpuwatch.tuning.energy.search import first
 from gpuwatch.tuning.gates.consent import TuningRequest, consent_decision, tuning_request
 from gpuwatch.tuning.gates.owners import Gang, Owner, consent_of, gangs
+from gpuwatch.tuning.model.setting import Knob
 from gpuwatch.tuning.model.status import GpuTuning, ObstacleReason
 from gpuwatch.tuning.power_budget.allocation import PowerDemand, share
 from gpuwatch.tuning.power_budget.demand import natural, watts_of
@@ -44,7 +44,7 @@ class PlanItem(Item, frozen=True, kw_only=True):
     gpu: int
     uuid: str
     would_tune: bool
-    mode: TuningMode
+    mode: Mode
     said_by: str
     users: tuple[str, ...]
     gang: tuple[int, ...]

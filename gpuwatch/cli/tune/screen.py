@@ -1,18 +1,20 @@
 """The screens of `gpuwatch tune status` and `tune plan`: a few lines for the node, and a line for each GPU."""
 
-import textwrap
 from collections import Counter
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from gpuwatch.cli.console.table import Column, table
-from gpuwatch.cli.console.words import Words
+from gpuwatch.cli.console.words import Words, wrap
 from gpuwatch.cli.tune.items import BudgetItem, TuneStatus, TuningItem
 from gpuwatch.cli.tune.plan_items import PlanItem, TunePlan
 from gpuwatch.tuning.model.status import ObstacleReason, TuningState
 
 if TYPE_CHECKING:
-    from rich.text import Text
+    from gpuwatch.cli.console.text import Text
+
+Item = TypeVar("Item", TuningItem, PlanItem)
+STOPPED, NO_GUARD = ObstacleReason.STOPPED, ObstacleReason.NO_GUARD
 
 STYLES = {
     TuningState.HOLDING: "green",
@@ -25,7 +27,10 @@ STYLES = {
     TuningState.IDLE: "dim",
 }
 
-MEASURED = ("SLOWDOWN", "BOUND", "SAVED", "LIMIT/DEFAULT")
+MEASURED = ("SLOWDOWN", "BOUND", "SAVED", "SIGNAL", "LIMIT/DEFAULT")
+
+SHORT = 24
+"""Letters of a WHY that is said of each GPU again."""
 
 OLD_SECONDS = 120.0
 """Older consents are not believed."""
@@ -33,7 +38,7 @@ OLD_SECONDS = 120.0
 
 def status_lines(found: TuneStatus, words: Words, width: int, *, wide: bool) -> "list[Text]":
     """The whole screen."""
-    from rich.text import Text
+    from gpuwatch.cli.console.text import Text
 
     items: tuple[TuningItem, ...] = found.items
     head = [Text(_summary(found, items, words), style="bold")] if found.tuner else []
@@ -43,8 +48,22 @@ def status_lines(found: TuneStatus, words: Words, width: int, *, wide: bool) -> 
     return [
         *head,
         *([Text("")] if head else []),
-        *table(_columns(items, words, wide=wide), items, words, width=width, wide=wide),
+        *table(said_once(_columns(items, words, wide=wide), items, words), items, words, width=width, wide=wide),
     ]
+
+
+def said_once(columns: Sequence[Column[Item]], items: Sequence[Item], words: Words) -> list[Column[Item]]:
+    """The columns with one WHY for all GPUs of which the same holds: the others say `as GPU 0`."""
+    (column,) = (each for each in columns if each.header == "WHY")
+    first: dict[str, int] = {}
+    whys = {}
+    for item in items:
+        why = same = column.cell(item, words)
+        for user in item.users:
+            same = same.replace(user, "USER")
+        number = first.setdefault(same, item.gpu)
+        whys[item.gpu] = f"as GPU {number}" if len(why) > SHORT and item.gpu != number else why
+    return [each._replace(cell=lambda i, _: whys[i.gpu]) if each is column else each for each in columns]
 
 
 def _columns(items: tuple[TuningItem, ...], words: Words, *, wide: bool) -> "list[Column[TuningItem]]":
@@ -73,7 +92,7 @@ def budget_text(found: BudgetItem, words: Words) -> str:
 
 def wrapped(text: str, width: int) -> list[str]:
     """Lines of a sentence; what is only the beginning of one looks like all of it."""
-    return textwrap.wrap(text, width, subsequent_indent="  ", break_on_hyphens=False)
+    return wrap(text, width, subsequent_indent="  ", break_on_hyphens=False)
 
 
 def _alarms(found: TuneStatus, words: Words) -> Iterator[str]:
@@ -116,6 +135,13 @@ def _saved(item: TuningItem, words: Words) -> str:
     return f"{words.joules(item.joules_saved)}{share}"
 
 
+def _hindered(item: TuningItem, words: Words) -> str:
+    """What stands against it, else what the tuner says; what is said above the table is not said again."""
+    if own := [each.message for each in item.obstacles if each.reason not in (STOPPED, NO_GUARD)]:
+        return "; ".join(own)
+    return "nothing but the above" if item.obstacles else words.text(item.note)
+
+
 COLUMNS: tuple[Column[TuningItem], ...] = (
     Column("GPU", lambda i, w: str(i.gpu), right=True),
     Column("STATE", lambda i, w: i.state, style=lambda i: STYLES[i.state]),
@@ -123,23 +149,21 @@ COLUMNS: tuple[Column[TuningItem], ...] = (
     Column("SLOWDOWN", _slowdown, right=True, drop=2),
     Column("BOUND", lambda i, w: w.percent(i.slowdown_bound), right=True, drop=5),
     Column("SAVED", _saved, right=True, drop=3),
+    Column("SIGNAL", lambda i, w: w.text(i.signal), drop=7),
     Column("LIMIT/DEFAULT", lambda i, w: w.draw(i.power_limit, i.power_limit_default), right=True, drop=6),
     Column("USER", lambda i, w: ", ".join(i.users) or w.glyphs.dash, drop=4, shorten="middle"),
-    Column("WHY", lambda i, w: "; ".join(o.message for o in i.obstacles) or w.text(i.note), shorten="end", least=25),
+    Column("WHY", _hindered, shorten="end", least=25),
     Column("SINCE", lambda i, w: w.ago(i.since.timestamp() if i.since else None), wide=True),
     Column("UUID", lambda i, w: i.uuid, wide=True),
 )
 
-
-if TYPE_CHECKING:
-    from rich.text import Text
 
 KNOBS = {"locked_clocks": "clock", "power_limit": "power"}
 
 
 def plan_lines(found: TunePlan, words: Words, width: int, *, wide: bool) -> "list[Text]":
     """The whole screen."""
-    from rich.text import Text
+    from gpuwatch.cli.console.text import Text
 
     items: tuple[PlanItem, ...] = found.items
     tuned = sum(item.would_tune for item in items)
@@ -155,7 +179,7 @@ def plan_lines(found: TunePlan, words: Words, width: int, *, wide: bool) -> "lis
         for column in PLAN_COLUMNS
         if wide or column.header not in OPTIONAL or any(column.cell(item, words) != dash for item in items)
     ]
-    return [*lines, Text(""), *table(columns, items, words, width=width, wide=wide)]
+    return [*lines, Text(""), *table(said_once(columns, items, words), items, words, width=width, wide=wide)]
 
 
 def _everywhere(items: tuple[PlanItem, ...]) -> list[str]:
@@ -180,7 +204,7 @@ def _why(item: PlanItem, words: Words) -> str:
     if own := [each.message for each in item.obstacles if each.reason not in OF_THE_NODE]:
         return "; ".join(own)
     if not item.users:
-        return "nobody uses it"
+        return "no workload uses it"
     return "nothing but the above" if item.obstacles else item.said_by
 
 

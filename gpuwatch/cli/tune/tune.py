@@ -54,23 +54,23 @@ def status(ctx: click.Context, session: Session, output: str, gpu: str | None) -
       gpuwatch tune status
       gpuwatch tune status --gpu 0 -o json
     """
-    from gpuwatch.cli.console.document import schema, to_json, to_yaml
+    from gpuwatch.cli.console.document import schema
     from gpuwatch.cli.console.words import Words
     from gpuwatch.cli.tune.inputs import read_inputs
     from gpuwatch.cli.tune.items import TuneStatus, TuningItem
     from gpuwatch.cli.tune.screen import status_lines
 
     if output == "schema":
-        click.echo(schema("TuneStatus", TuningItem, TuneStatus))
+        session.terminal.page(schema("TuneStatus", TuningItem, TuneStatus) + "\n")
         return
     sight = read_inputs(session, needs_view=gpu is not None)
     found = _document(session, sight, gpu)
     if not found.tuner:
         session.terminal.hint(_silence(sight))
     if output in ("json", "yaml"):
-        click.echo(to_json(found) if output == "json" else to_yaml(found))
+        session.terminal.document(found, output)
     elif output == "name":
-        click.echo("\n".join(f"gpu/{item.uuid}" for item in found.items), nl=bool(found.items))
+        session.terminal.print(*(f"gpu/{item.uuid}" for item in found.items))
     else:
         terminal = session.terminal
         words = Words(terminal.glyphs, found.at.timestamp() if found.at else 0.0)
@@ -90,6 +90,7 @@ def _document(session: Session, sight: "TunerInputs", gpu: str | None) -> "TuneS
         found = preview(view, sight, consents(session, sight), "observe")
         items = judged(found.values(), view, settings)
     wanted = chosen_gpus(view, gpu) if view is not None else None
+    refused = f"configuration: {tuner.config_error}" if tuner and tuner.config_error else None
     stopped = tuner.stopped if tuner and tuner.stopped else sight.stop.message if sight.stop else None
     return TuneStatus(
         kind="TuneStatus",
@@ -103,7 +104,7 @@ def _document(session: Session, sight: "TunerInputs", gpu: str | None) -> "TuneS
         consents=utc(tuner.consents_at) if tuner and tuner.consents_at is not None else None,
         stopped=stopped,
         budget=budget_item(tuner.budget) if tuner else None,
-        trouble=tuner.trouble if tuner else None,
+        trouble="; ".join(filter(None, (refused, tuner.trouble))) or None if tuner else None,
     )
 
 
@@ -125,8 +126,8 @@ def _is_degraded(sight: "TunerInputs") -> bool:
         return True
     tuner = sight.tuner
     if tuner is None or tuner.mode != "enforce":
-        return bool(sight.actuation.settings) or bool(tuner and tuner.trouble)
-    return bool(tuner.trouble) or tuner.guard is False
+        return bool(sight.actuation.settings) or bool(tuner and (tuner.trouble or tuner.config_error))
+    return bool(tuner.trouble or tuner.config_error) or tuner.guard is False
 
 
 @click.command(short_help="Show what enforce would do with each GPU; change nothing.")
@@ -146,7 +147,7 @@ def plan(session: Session, output: str, gpu: str | None) -> None:
       gpuwatch tune plan
       gpuwatch --config gpuwatch.yaml tune plan -o wide
     """
-    from gpuwatch.cli.console.document import schema, to_json, to_yaml
+    from gpuwatch.cli.console.document import schema
     from gpuwatch.cli.console.options import chosen_gpus
     from gpuwatch.cli.console.words import Words, utc
     from gpuwatch.cli.tune.inputs import consents, read_inputs
@@ -155,7 +156,7 @@ def plan(session: Session, output: str, gpu: str | None) -> None:
     from gpuwatch.model.errors import GpuwatchError
 
     if output == "schema":
-        click.echo(schema("TunePlan", PlanItem, TunePlan))
+        session.terminal.page(schema("TunePlan", PlanItem, TunePlan) + "\n")
         return
     sight = read_inputs(session, needs_view=True)
     view = sight.view
@@ -174,9 +175,9 @@ def plan(session: Session, output: str, gpu: str | None) -> None:
         budget=budget,
     )
     if output in ("json", "yaml"):
-        click.echo(to_json(found) if output == "json" else to_yaml(found))
+        session.terminal.document(found, output)
     elif output == "name":
-        click.echo("\n".join(f"gpu/{item.uuid}" for item in found.items), nl=bool(found.items))
+        session.terminal.print(*(f"gpu/{item.uuid}" for item in found.items))
     else:
         terminal = session.terminal
         words = Words(terminal.glyphs, view.snapshot.at)

@@ -1,6 +1,5 @@
 """One XID as table row, document and page: what it means, what gpuwatch does about it, and what a person should do."""
 
-import textwrap
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Literal
 
@@ -9,18 +8,20 @@ import msgspec
 from gpuwatch.cli.console.document import Envelope
 from gpuwatch.cli.console.remedies import REMEDY_STEPS, escalation
 from gpuwatch.cli.console.table import Column
+from gpuwatch.cli.console.words import wrap
 from gpuwatch.cli.xid.decode import DECIDES, Fact, decoded, spoken, table_of
 from gpuwatch.config import Config
 from gpuwatch.health.checks import CHECKS
+from gpuwatch.health.corroboration import UNCONFIRMED
 from gpuwatch.health.xid.classify import CHECK_OF, Class, classify, remedy
 from gpuwatch.kube.objects import TAINT
 from gpuwatch.model.finding import Remedy, Response, XidClass
 from gpuwatch.model.xid import KernelLine, XidEvent
-from gpuwatch.model.xid_catalogue import XidInfo
+from gpuwatch.model.xid_catalogue import Confirmation, XidInfo
 from gpuwatch.remediation.planning.policy import Policy
 
 if TYPE_CHECKING:
-    from rich.text import Text
+    from gpuwatch.cli.console.text import Text
 
 ANSWERS = {
     Response.IGNORE: "nothing",
@@ -30,6 +31,20 @@ ANSWERS = {
     Response.CORDON: f"taint {TAINT} and cordon: the Node gets no new pods at all, what runs goes on",
     Response.DRAIN: f"taint {TAINT}, and the pods on the GPU are asked to leave; disruption budgets are respected",
 }
+
+CONFIRMATIONS: dict[Confirmation, str] = {
+    "event": "NVML's event of this code",
+    "recovery_action": "a recovery action",
+    "ecc": "uncorrected ECC errors",
+    "remap": "a row remap or repair",
+    "retired_pages": "retired pages",
+    "lost": "the GPU is lost or missing",
+    "silence": "calls that do not return",
+    "nvlink": "NVLinks down or with errors",
+    "fabric": "the fabric's state",
+    "power": "the power brake",
+}
+"""How the driver confirms a line of the kernel log."""
 
 CLASSES: dict[Class, str] = {
     "fatal": "the GPU is out of order until it is repaired",
@@ -62,6 +77,9 @@ def answer(info: XidInfo, line: KernelLine | None, config: Config) -> Iterator[F
     if check is None:
         return
     yield Fact("check", check)
+    if check in UNCONFIRMED:
+        words = ", ".join(CONFIRMATIONS[word] for word in info.confirmed_by)
+        yield Fact("confirmed", f"by any of: {words}; without it {UNCONFIRMED[check]}, which is never acted on")
     response = Policy.compile(config.remediation, CHECKS, config.checks.xids).answer(check, info.code)
     origin = "default"
     if info.code in config.remediation.xids:
@@ -111,6 +129,7 @@ class XidCode(msgspec.Struct, frozen=True, kw_only=True):
     nvidia_action: str | None
     investigate: str | None
     taint: bool
+    confirmed_by: tuple[str, ...]
     decided_by: str | None
     unused: bool
     since: str | None
@@ -150,12 +169,12 @@ PLACES = {"node": "NODE", "gpu": "INDEX", "namespace": "NAMESPACE", "pod": "POD"
 
 def page(info: XidInfo, line: KernelLine | None, config: Config, width: int) -> "list[Text]":
     """One code in sentences, at most `width` columns wide; `line`: one of it to decode."""
-    from rich.text import Text
+    from gpuwatch.cli.console.text import Text
 
     head = Text.assemble(
         (f"XID {info.code}", "bold"), f"  {info.name}  ", (info.severity, SEVERITY_STYLES[info.severity]), end=""
     )
-    about = [Text(f"  {text}", end="") for text in textwrap.wrap(info.description, width - 2)]
+    about = [Text(f"  {text}", end="") for text in wrap(info.description, width - 2)]
     lines = [head, *about]
     if line is not None:
         lines += _section("This line", decoded(line), width)
@@ -192,14 +211,14 @@ def _advice(info: XidInfo, line: KernelLine | None, first: Remedy) -> Iterable[F
 
 def _steps(info: XidInfo, first: Remedy, width: int) -> "list[Text]":
     """The ladder: each rung with its commands, those of an earlier one left out; the next is for when it comes back."""
-    from rich.text import Text
+    from gpuwatch.cli.console.text import Text
 
     again = "in other programs too" if info.category == "application" else "if it comes back"
     lines: list[Text] = []
     told: set[str] = set()
     for number, rung in enumerate(map(REMEDY_STEPS.__getitem__, escalation(first)), 1):
         title = f"  {number}. {f'{again}: ' if number > 1 else ''}{rung.text}"
-        lines += [Text(text, end="") for text in textwrap.wrap(title, width, subsequent_indent=" " * 5)]
+        lines += [Text(text, end="") for text in wrap(title, width, subsequent_indent=" " * 5)]
         commands = [command for command in rung.commands if command not in told]
         lines += [Text.assemble("       ", (command.format(**PLACES), "cyan"), end="") for command in commands]
         told |= set(rung.commands)
@@ -208,7 +227,7 @@ def _steps(info: XidInfo, first: Remedy, width: int) -> "list[Text]":
 
 def _section(title: str, facts: Iterable[Fact], width: int) -> "list[Text]":
     """A headline, and facts whose texts hang beside their labels."""
-    from rich.text import Text
+    from gpuwatch.cli.console.text import Text
 
     rows = list(facts)
     if not rows:
@@ -220,7 +239,7 @@ def _section(title: str, facts: Iterable[Fact], width: int) -> "list[Text]":
         if len(label) + 2 > size:
             lines.append(Text(label, end=""))
             label = ""
-        for text in textwrap.wrap(row.text, width - size):
+        for text in wrap(row.text, width - size):
             lines.append(Text(f"{label:<{size}}{text}", end=""))
             label = ""
     return lines

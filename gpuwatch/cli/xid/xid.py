@@ -1,13 +1,13 @@
 """`gpuwatch xid`: what an XID means, what a log line says, what happens now. All but `watch` need no GPU."""
 
 import time
-from typing import Any, TextIO
+from typing import Any, BinaryIO
 
 import click
 
 from gpuwatch.cli.console.commands import Entry
 from gpuwatch.cli.console.lazy import LazyGroup
-from gpuwatch.cli.console.options import output
+from gpuwatch.cli.console.options import option, output
 from gpuwatch.cli.console.session import Session, pass_session
 
 ENTRIES = (
@@ -41,7 +41,8 @@ def _codes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
 def explain(session: Session, code: str, output: str) -> None:
     """Say what an XID means and what to do.
 
-    CODE is its number; a whole LINE of the kernel log is decoded as well.
+    CODE is its number; a whole LINE of the kernel log is decoded as well, whatever a logger put before it. "-" reads it
+    from stdin: the first line of the driver's that names an XID.
 
     \b
     Examples:
@@ -49,14 +50,26 @@ def explain(session: Session, code: str, output: str) -> None:
       gpuwatch xid explain "$(dmesg | grep 'NVRM: Xid' | tail -1)"
     """
     from gpuwatch.cli.xid.page import catalogue_document, page
-    from gpuwatch.collect.kernel_log.lines import parse_line
+    from gpuwatch.collect.kernel_log.lines import LONGEST_LINE, parse_line, read_pasted
     from gpuwatch.model.errors import GpuwatchError, UsageError
     from gpuwatch.model.xid_catalogue import explain as look_up
 
     if output == "schema":
-        _document(catalogue_document(()), output)
+        _document(session, catalogue_document(()), output)
         return
-    line = None if code.isdecimal() else parse_line(code)
+    if code == "-":
+        lines = click.open_file("-", "rb")
+        read = (
+            read_pasted(text.decode("utf-8", "replace")) for text in iter(lambda: lines.readline(LONGEST_LINE), b"")
+        )
+        line = next((line for line in read if line.xid is not None), None)
+        if line is None:
+            raise UsageError("no XID on stdin", "none of its lines is the driver's", "paste the line with NVRM: Xid")
+    elif code.isdecimal() and len(code) < 10:
+        line = None
+    else:
+        line = parse_line(code)
+        line = read_pasted(code) if line.xid is None else line
     number = int(code) if line is None else line.xid
     if number is None:
         raise UsageError(f"{code[:60]!r} is no XID", "it is neither a number nor an XID's kernel line", "write e.g. 79")
@@ -66,13 +79,13 @@ def explain(session: Session, code: str, output: str) -> None:
     if output == "table":
         session.terminal.show(*page(info, line, session.config(), min(session.terminal.width, PROSE)))
     else:
-        _document(catalogue_document((info,)), output)
+        _document(session, catalogue_document((info,)), output)
 
 
 @click.command("list", short_help="List every known XID.")
 @output("table", "wide", "json", "yaml", "name", "schema")
-@click.option("--category", type=click.Choice(CATEGORIES), help="Only those of one cause.", show_envvar=True)
-@click.option("--taint", is_flag=True, help="Only those that call for taking the node out of use.", show_envvar=True)
+@option("--category", type=click.Choice(CATEGORIES), help="Only those of one cause.")
+@option("--taint", is_flag=True, help="Only those that call for taking the node out of use.")
 @pass_session
 def list_(session: Session, output: str, category: str | None, taint: bool) -> None:
     """List every known XID.
@@ -92,28 +105,31 @@ def list_(session: Session, output: str, category: str | None, taint: bool) -> N
         words = Words(terminal.glyphs, time.time())
         terminal.show(*table(COLUMNS, rows, words, width=terminal.width, wide=output == "wide"))
     elif output == "name":
-        click.echo("\n".join(f"xid/{row.code}" for row in rows))
+        session.terminal.print(*(f"xid/{row.code}" for row in rows))
     else:
-        _document(catalogue_document(tuple(rows)), output)
+        _document(session, catalogue_document(tuple(rows)), output)
 
 
 @click.command(short_help="Read kernel log lines, print one JSON object a line.")
-@click.argument("file", type=click.File("r", encoding="utf-8", errors="replace"), default="-")
-def parse(file: TextIO) -> None:
-    """Read kernel log lines, print one JSON object a line.
+@click.argument("file", type=click.File("rb"), default="-")
+@pass_session
+def parse(session: Session, file: BinaryIO) -> None:
+    """Read kernel log lines, print one JSON object a line, for each record.
 
-    Takes dmesg, syslog, journal and raw /dev/kmsg lines, in any mixture. Absent fields are null.
+    Takes raw /dev/kmsg records, the journal's JSON and export forms, dmesg, klogctl, syslog and journal text, and lines
+    pasted with any other prefix. In text a
+    process name with a newline can look like a line of the driver: lines that share a time to the microsecond are one
+    record, and what could still be such a name is marked "forgeable". Absent fields are null.
 
     \b
     Examples:
       dmesg | gpuwatch xid parse
-      journalctl -k -b -1 | gpuwatch xid parse | jq 'select(.kind == "xid")'
+      journalctl -k -b -1 -o json | gpuwatch xid parse | jq 'select(.kind == "xid")'
     """
-    from gpuwatch.cli.console.document import to_json
-    from gpuwatch.collect.kernel_log.lines import parse_lines
+    from gpuwatch.collect.kernel_log.records import parse_file
 
-    for line in parse_lines(file):
-        click.echo(to_json(line, lines=True))
+    for line in parse_file(file, pasted=True):
+        session.terminal.document(line, "ndjson")
 
 
 @click.command(short_help="Print XIDs as they happen.")
@@ -132,11 +148,11 @@ def watch(session: Session, output: str) -> None:
     follow(session, output, EventFilter(EventQuery(kinds=("xid",))))
 
 
-def _document(document: Any, output: str) -> None:
-    from gpuwatch.cli.console.document import schema, to_json, to_yaml
+def _document(session: Session, document: Any, output: str) -> None:
+    from gpuwatch.cli.console.document import schema
     from gpuwatch.cli.xid.page import XidCode
 
     if output == "schema":
-        click.echo(schema(document.kind, XidCode))
+        session.terminal.page(schema(document.kind, XidCode) + "\n")
     else:
-        click.echo(to_json(document) if output == "json" else to_yaml(document))
+        session.terminal.document(document, output)

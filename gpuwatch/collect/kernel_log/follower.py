@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Literal, Protocol, Self
 
 from gpuwatch.collect.kernel_log.lines import Frame, read_frame
-from gpuwatch.collect.kernel_log.ring import KmsgRecords, SyslogRing
+from gpuwatch.collect.kernel_log.ring import DEVICE, KmsgRecords, SyslogRing
 from gpuwatch.host.machine import boot_id_file, first_line
 from gpuwatch.model.clock import Clock, SystemClock
 from gpuwatch.model.xid import KernelCursor, KernelEvent
 
 Mode = Literal["kmsg", "klogctl", "off"]
 
-DEVICE = Path("/dev/kmsg")
 BOOT_ID = boot_id_file(Path("/proc"))
 
 _GRANT = "give the container CAP_SYSLOG and, better, /dev/kmsg (root or its group may read it)"
@@ -35,23 +34,18 @@ class LogPosition:
     def __init__(self, mode: Literal["kmsg", "klogctl"], boot_id: str | None) -> None:
         self._mode, self._boot_id = mode, boot_id
         self._position: int | None = None
-        self._nameless = False
 
     def note(self, frames: Sequence[Frame]) -> None:
         """These were read."""
         for frame in frames:
             place = self._place(frame)
-            if place is None:
-                self._nameless = True
-            elif self._mode == "kmsg":
-                self._position = place
-            else:  # processors' clocks differ by microseconds
-                self._position = max(place, self._position or 0)
+            # processors' clocks differ by microseconds
+            self._position = place if self._mode == "kmsg" else max(place, self._position or 0)
 
     @property
     def cursor(self) -> KernelCursor | None:
         """Behind the last record; None where that place could not be found again."""
-        if self._boot_id is None or self._nameless:
+        if self._boot_id is None:
             return None
         return KernelCursor(boot_id=self._boot_id, mode=self._mode, position=self._position)
 
@@ -64,20 +58,18 @@ class LogPosition:
             return 0
         if now.position is not None and now.position < after.position:  # numbers that start again are another log's
             return None
-        places = [self._place(frame) or 0 for frame in frames]
+        places = [self._place(frame) for frame in frames]
         return max((number for number, place in enumerate(places, 1) if place <= after.position), default=0)
 
     def gap(self, frames: Sequence[Frame], after: KernelCursor) -> int:
         """Records between the cursor and the first frame: overwritten before they were read."""
         if self._mode != "kmsg" or after.position is None or not frames:
             return 0
-        return max(0, (self._place(frames[0]) or 0) - after.position - 1)
+        return max(0, self._place(frames[0]) - after.position - 1)
 
-    def _place(self, frame: Frame) -> int | None:
-        """What only grows within a boot."""
-        if self._mode == "kmsg":
-            return frame.sequence
-        return None if frame.uptime is None else round(frame.uptime * 1e6)
+    def _place(self, frame: Frame) -> int:
+        """What only grows within a boot; the forms that are read here have it."""
+        return (frame.sequence or 0) if self._mode == "kmsg" else round((frame.uptime or 0.0) * 1e6)
 
 
 class Records(Protocol):
@@ -87,6 +79,8 @@ class Records(Protocol):
     interval: float | None
     lost: int
     malformed: int
+    blind: str | None
+    """Why nothing of what is read counts; None where it does."""
     replays: bool
     """Whether opening it anew gives again what was read before."""
 
@@ -114,8 +108,7 @@ class KernelLog:
         after: KernelCursor | None = None,
     ) -> None:
         self.mode: Mode = mode
-        self.reason = reason
-        """Why it is not /dev/kmsg, and what to grant; None when all is well."""
+        self._reason = reason
         self._records = records
         self._boot_id = boot_id
         self._accept_userspace = accept_userspace
@@ -169,6 +162,17 @@ class KernelLog:
         )
 
     @property
+    def blind(self) -> bool:
+        """Whether nothing of what is read counts; `reason` says why."""
+        return self.mode == "off" or (self._records is not None and self._records.blind is not None)
+
+    @property
+    def reason(self) -> str | None:
+        """Why it is not /dev/kmsg, or why it counts for nothing, and what to grant; None when all is well."""
+        blind = self._records.blind if self._records and self.mode != "off" else None
+        return "; ".join(filter(None, (self._reason, blind))) or None
+
+    @property
     def lost(self) -> int:
         """Records overwritten before they were read; where there are no numbers, the times it happened."""
         return self._missed + (self._records.lost if self._records else 0)
@@ -176,7 +180,7 @@ class KernelLog:
     @property
     def cursor(self) -> KernelCursor | None:
         """Behind what `read` has given, or will give first; None where another life could not go on from there."""
-        return self._progress.cursor
+        return None if self._records is not None and self._records.blind else self._progress.cursor
 
     @property
     def malformed(self) -> int:
@@ -245,7 +249,7 @@ class KernelLog:
     def _turn_off(self, reason: str) -> None:
         if self._records is not None and self.mode != "off":
             self._records.close()
-        self.mode, self.reason = "off", reason
+        self.mode, self._reason = "off", reason
 
 
 def _best(path: Path, fall_back: bool) -> tuple[Records | None, Mode, str | None]:

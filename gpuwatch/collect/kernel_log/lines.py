@@ -1,4 +1,4 @@
-r"""Kernel log text of every era and logger, read into `KernelLine`s.
+r"""A message of the kernel log, from every era and logger, read into a `KernelLine`.
 
 A message of the NVIDIA driver counts only when it *begins* with the driver's own prefix, so that another program's text
 about an Xid is never taken for one. Nothing here raises, whatever the text; every pattern is bounded or anchored, so no
@@ -12,11 +12,14 @@ text makes it slow. Loggers put their own prefix around a message:
 
 The kernel gives what user space writes a facility of its own (priority >> 3); facility 0 is the kernel's
 alone. Where the form gives it, all else is refused: otherwise every container that has /dev/kmsg could forge a fault.
+Which lines are one message: `records`.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
+
+from msgspec import structs
 
 from gpuwatch.model import pci
 from gpuwatch.model.xid import KernelLine, NvLinkError
@@ -148,12 +151,14 @@ _ESCAPE = re.compile(rb"\\x([0-9a-f]{2})")
 
 _DAY, _MONTH = r"[A-Z][a-z]{2}", r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
 _TIME = r"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
+_SYSLOG = re.compile(r"(<(\d{1,9})>\[ *(\d{1,12}\.\d{6})\])(?:\[ *[TC]\d{1,9}\])? ?", re.A)
+_MICROSECONDS = re.compile(r"[.,]\d{6}", re.A)
 _PREFIX = re.compile(
     rf"""
     (?:<(?P<priority>\d{{1,9}})>)?                                   # klogctl, dmesg -r
     (?:(?P<facility>[a-z]{{1,12}}\d?)\ *:[a-z]{{1,12}}\ *:\ *)?      # dmesg -x
     (?:
-      (?:\[\ *(?P<uptime>\d{{1,12}}\.\d{{1,9}})\]                    # dmesg, klogctl, journal short-monotonic
+      (?P<time>\[\ *(?P<uptime>\d{{1,12}}\.\d{{1,9}})\]              # dmesg, klogctl, journal short-monotonic
         |\[{_DAY}\ {_MONTH}\ [\ \d]\d\ {_TIME}\ \d{{4}}\]            # dmesg -T
         |\d{{4}}-\d\d-\d\dT{_TIME}(?:Z|[+-]\d\d:?\d\d)?              # ISO: dmesg, syslog, journal
         |(?:{_DAY}\ )?\d{{4}}-\d\d-\d\d\ {_TIME}(?:\ [A-Z]{{2,5}})?  # journal short-full
@@ -162,14 +167,11 @@ _PREFIX = re.compile(
       )\ *(?:(?:[\w.-]{{1,255}}\ )?kernel:\ *)?
       |kernel:\ *
     )?
-    (?:\[\ *\d{{1,12}}\.\d{{1,9}}\]\ *)?                             # printk's own time behind syslog's
+    (?P<printk>\[\ *\d{{1,12}}\.\d{{1,9}}\]\ *)?                     # printk's own time behind syslog's
     (?:\[\ *[TC]\d{{1,9}}\]\ *)?                                     # the calling task or processor
     """,
     re.ASCII | re.VERBOSE,
 )
-
-_LOSS_OPENS = re.compile(rf"NVRM: The NVIDIA GPU {pci.PATTERN}(?: \(PCI ID: [0-9a-f:]{{9}}\))?\s*\Z", re.A)
-_LOSS_GOES_ON = re.compile(r"\s*NVRM: (?:\(PCI ID:|installed in|has fallen|fallen off|is not|not responding)", re.A)
 
 
 class Frame(NamedTuple):
@@ -180,6 +182,10 @@ class Frame(NamedTuple):
     sequence: int | None = None
     uptime: float | None = None
     """Seconds since boot."""
+    stamp: str | None = None
+    """Priority and time to the microsecond, the same on all lines of a record; None where the form has no such time."""
+    whole: bool = False
+    """Whether the form shows where a record begins and ends: no text in a message can look like another one."""
 
 
 def raw_frame(line: str) -> Frame | None:
@@ -189,7 +195,16 @@ def raw_frame(line: str) -> Frame | None:
         return None
     body = line[match.end() :].encode("utf-8", "replace")
     text = _ESCAPE.sub(lambda escape: bytes.fromhex(escape[1].decode()), body).decode("utf-8", "replace")
-    return Frame(text, int(match["priority"]) >> 3, int(match["sequence"]), int(match["usec"]) / 1e6)
+    priority, usec = int(match["priority"]), int(match["usec"])
+    return Frame(text, priority >> 3, int(match["sequence"]), usec / 1e6, whole=True)
+
+
+def syslog_frame(line: str) -> Frame | None:
+    """A line as klogctl gives it; None without its time, which `printk.time` turns off."""
+    match = _SYSLOG.match(line)
+    if match is None:
+        return None
+    return Frame(line[match.end() :], int(match[2]) >> 3, None, float(match[3]), stamp=match[1], whole=True)
 
 
 def text_frame(line: str) -> Frame:
@@ -200,36 +215,11 @@ def text_frame(line: str) -> Frame:
     facility = int(match["priority"]) >> 3 if match["priority"] else None
     if match["facility"]:
         facility = 0 if match["facility"] == "kern" else 1
-    return Frame(line[match.end() :], facility, None, float(match["uptime"]) if match["uptime"] else None)
-
-
-def frames(lines: Iterable[str]) -> Iterator[Frame]:
-    """Lines in any mixture of forms; the key=value lines that follow a raw record are dropped."""
-    raw: Frame | None = None
-    for line in lines:
-        if raw is not None and line.startswith(" "):
-            continue
-        text = line.rstrip("\r\n")[:LONGEST_LINE]
-        raw = raw_frame(text)
-        yield raw or text_frame(text)
-
-
-def joined(parts: Iterable[Frame]) -> Iterator[Frame]:
-    """The driver's three-line bus-loss message made one again where a logger printed it as three lines."""
-    opened: Frame | None = None
-    for part in parts:
-        if opened is not None:
-            if part.facility == opened.facility and _LOSS_GOES_ON.match(part.message):
-                opened = opened._replace(message=f"{opened.message}\n{part.message.lstrip()}")
-                continue
-            yield opened
-            opened = None
-        if _LOSS_OPENS.match(part.message):
-            opened = part
-        else:
-            yield part
-    if opened is not None:
-        yield opened
+    # printk's own time is the same on all lines of a record, syslog's is that of their arrival
+    times = (match["uptime"], match["printk"], match["time"])
+    time = next((time.strip(" []") for time in times if time and _MICROSECONDS.search(time)), None)
+    stamp = None if time is None else f"{match['priority'] or match['facility'] or ''} {time}"
+    return Frame(line[match.end() :], facility, None, float(match["uptime"]) if match["uptime"] else None, stamp=stamp)
 
 
 def read_frame(frame: Frame, *, accept_userspace: bool = False) -> KernelLine:
@@ -239,14 +229,24 @@ def read_frame(frame: Frame, *, accept_userspace: bool = False) -> KernelLine:
     return read_message(frame.message)
 
 
-def parse_lines(lines: Iterable[str]) -> Iterator[KernelLine]:
-    """Kernel log lines in any form, one `KernelLine` a message. Never raises."""
-    return (read_frame(frame) for frame in joined(frames(lines)))
-
-
 def parse_line(text: str | bytes) -> KernelLine:
     """One record, which may hold several lines. Never raises."""
     if isinstance(text, bytes):
         text = text.decode("utf-8", "replace")
     text = text[:LONGEST_LINE]
     return read_frame(raw_frame(text.split("\n", 1)[0]) or text_frame(text))
+
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]{0,20}[A-Za-z]", re.A)
+_DRIVER = re.compile(r"NVRM: |nvidia-nvswitch\d{1,4}: ", re.A)
+
+
+def read_pasted(text: str) -> KernelLine:
+    """A line that a person pasted, whatever stands before the driver's words or quotes them: `[...]`, `<host>`, Talos'
+    or Kubernetes' prefix, colours. Never raises. Any program can print such a line, so it only explains and is marked
+    `forgeable`; what follows the kernel log reads `parse_line` and `records`.
+    """
+    plain = _COLOUR.sub("", text[:LONGEST_LINE])
+    start = _DRIVER.search(plain)
+    line = read_message(plain[start.start() :].rstrip(" \t\r\n\"'`,}")) if start else read_message(plain)
+    return line if line.kind == "other" else structs.replace(line, forgeable=True)

@@ -15,25 +15,36 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
-from gpuwatch.collect.kernel_log.lines import Frame, frames, joined, raw_frame
+from gpuwatch.collect.kernel_log.lines import Frame, raw_frame, syslog_frame
+from gpuwatch.collect.kernel_log.records import records
 
+DEVICE = Path("/dev/kmsg")
+_STDIN = 0
 _RECORD_BYTES = 16_384
 _READS_AT_ONCE = 1_000
 _FILE_POLL_SECONDS = 0.02
 
 
 class KmsgRecords:
-    """Open at the oldest record the kernel still has. Raises OSError."""
+    """Open at the oldest record the kernel still has. Raises OSError.
+
+    A service manager may open /dev/kmsg as standard input, so that the process needs no right to the kernel's log.
+    """
 
     def __init__(self, path: Path) -> None:
         is_fifo = stat.S_ISFIFO(path.stat().st_mode)
         self.replays = not is_fifo
-        # A FIFO held open for writing too never reports the end when its writer goes.
-        access = os.O_RDWR if is_fifo else os.O_RDONLY
-        self._fd = os.open(path, access | os.O_NONBLOCK | os.O_CLOEXEC)
+        if path == DEVICE and _is_kmsg(_STDIN):
+            self._fd = os.dup(_STDIN)
+            os.set_blocking(self._fd, False)
+        else:
+            # A FIFO held open for writing too never reports the end when its writer goes.
+            access = os.O_RDWR if is_fifo else os.O_RDONLY
+            self._fd = os.open(path, access | os.O_NONBLOCK | os.O_CLOEXEC)
         is_file = stat.S_ISREG(os.fstat(self._fd).st_mode)
         self.fileno: int | None = None if is_file else self._fd
         """For poll(2); None where poll always says yes, so that the caller has to look every `interval`."""
+        self.blind: str | None = None
         self.interval: float | None = _FILE_POLL_SECONDS if is_file else None
         self.lost = 0
         self.malformed = 0
@@ -64,7 +75,7 @@ class KmsgRecords:
             if not data:
                 break
             frames += self._frames(data)
-        return list(joined(frames))
+        return list(records(frames))
 
     def close(self) -> None:
         """Give the file back."""
@@ -95,6 +106,12 @@ _SEEN_BYTES = 4_096
 _INTERVAL_SECONDS = 0.1
 _SHARE_OF_A_CPU = 0.02
 
+PRINTK_TIMES = Path("/sys/module/printk/parameters/time")
+NO_TIMES = (
+    "printk.time is off, and without times klogctl does not show where a record begins, so no line counts; "
+    "give the container /dev/kmsg, or switch times on: echo Y > /sys/module/printk/parameters/time"
+)
+
 
 @cache
 def _libc() -> ctypes.CDLL:
@@ -121,14 +138,24 @@ def read_newest(size: int) -> bytes:
     return buffer.raw[:count]
 
 
+def _is_kmsg(fd: int) -> bool:
+    try:
+        info = os.fstat(fd)
+    except OSError:
+        return False
+    return stat.S_ISCHR(info.st_mode) and info.st_rdev == os.makedev(1, 11)
+
+
 class SyslogRing:
     """Starts at the oldest line the kernel still has. Raises OSError when the call is not permitted."""
 
     fileno: int | None = None
     replays = True
 
-    def __init__(self, newest: Callable[[int], bytes] = read_newest, size: int | None = None) -> None:
-        self._newest = newest
+    def __init__(
+        self, newest: Callable[[int], bytes] = read_newest, size: int | None = None, times: Path = PRINTK_TIMES
+    ) -> None:
+        self._newest, self._times = newest, times
         self._size = ring_size() if size is None else size
         self._seen: bytes | None = None
         self._newest(_SEEN_BYTES)
@@ -136,23 +163,41 @@ class SyslogRing:
         """Seconds between looks; longer where a look is dear, as each one walks the kernel's whole ring."""
         self.lost = 0
         self.malformed = 0
+        self.blind: str | None = None
+        """Why nothing of what is read counts."""
 
     def read(self) -> list[Frame]:
-        """The messages that are new since the last call. Raises OSError."""
+        """The records that are new since the last call: a call gives whole ones. Raises OSError.
+
+        Without times nothing shows where a record begins. What was read then is no news either when they are back.
+        """
         started = time.thread_time()
-        lines = self._unseen().decode("utf-8", "replace").split("\n")
+        lines = [line for line in self._unseen().decode("utf-8", "replace").split("\n") if line]
+        found = [frame for frame in map(syslog_frame, lines) if frame is not None]
+        was_blind = self.blind is not None
+        if len(found) < len(lines) or self._times_are_off():
+            self.blind = NO_TIMES
+        elif lines:
+            self.blind = None
         self.interval = max(_INTERVAL_SECONDS, (time.thread_time() - started) / _SHARE_OF_A_CPU)
-        return list(joined(frames(line for line in lines if line)))
+        return [] if was_blind or self.blind else list(records(found))
 
     def close(self) -> None:
         """Nothing is held open."""
+
+    def _times_are_off(self) -> bool:
+        try:
+            return self._times.read_bytes().startswith(b"N")
+        except OSError:  # no sysfs in this container: the lines themselves must do
+            return False
 
     def _unseen(self) -> bytes:
         """Look at a short tail first, at everything when what was seen last is further back."""
         text = b""
         for size in (_TAIL_BYTES, self._size) if self._seen is not None else (self._size,):
             text = self._newest(size)
-            start = text.rfind(self._seen) if self._seen is not None else -1
+            # whole lines: a message may quote what was seen, but begins no line with another record's prefix
+            start = (b"\n" + text).rfind(b"\n" + self._seen) if self._seen is not None else -1
             if self._seen is not None and start >= 0:
                 return self._remember(text, start + len(self._seen))
         if self._seen is not None and len(text) > self._size - _SEEN_BYTES:
@@ -161,5 +206,6 @@ class SyslogRing:
 
     def _remember(self, text: bytes, new: int) -> bytes:
         if text:
-            self._seen = text[-_SEEN_BYTES:]
+            tail = text[-_SEEN_BYTES:]
+            self._seen = text if len(text) <= _SEEN_BYTES else tail[tail.find(b"\n", 0, -1) + 1 :]
         return text[new:]

@@ -88,6 +88,32 @@ def remapped_rows(info: Any) -> tuple[int, int, bool, bool]:
     )
 
 
+def reset_status(reset: int | None, drain_and_reset: int | None) -> int:
+    """The recovery action (nvmlDeviceGpuRecoveryAction_t) that a driver means which has only its two predecessors."""
+    return 1 if reset else 4 if drain_and_reset else 0
+
+
+def bit_error_rate(value: float) -> float | None:
+    """NVML_NVLINK_ERROR_COUNTER_BER_GET (nvml.h): four bits of mantissa, eight of a negative power of ten, all of them
+    set where nothing was counted.
+    """
+    mantissa, exponent = int(value) >> 8 & 0xF, int(value) & 0xFF
+    return None if (mantissa, exponent) == (0xF, 0xFF) else mantissa * 10.0**-exponent
+
+
+def video_sessions(count: int, frames: int, microseconds: int) -> tuple[int, int | None, float | None]:
+    """Sessions, and the means of frames per second and latency; of no session there is none."""
+    return (count, frames, microseconds / 1e6) if count else (count, None, None)
+
+
+def platform(info: Any) -> tuple[str | int | None, ...]:
+    """Chassis, slot, tray, host and module of nvmlPlatformInfo_v2, by its bytes: the bindings take each for text."""
+    raw, layout = bytes(info), type(info)
+    serial = raw[layout.chassisSerialNumber.offset :][:16].partition(b"\0")[0].decode(errors="replace").strip()
+    numbers = (layout.slotNumber, layout.trayIndex, layout.hostId, layout.moduleId)
+    return (serial or None, *(raw[number.offset] for number in numbers))
+
+
 FABRIC_FIELDS = ("state", "status", "clique_id", "cluster_uuid", "health_mask")
 
 

@@ -21,9 +21,12 @@ from gpuwatch.collect.nvml.decode import (
     megahertz,
     milli,
     nanoseconds,
+    platform,
     rates,
     remapped_rows,
+    reset_status,
     sram_status,
+    video_sessions,
 )
 from gpuwatch.collect.nvml.library import text
 
@@ -37,20 +40,27 @@ class Tier(IntEnum):
 
 
 class NvmlCall(NamedTuple):
-    """One NVML function of a handle; string arguments name constants of the module. `since`: first driver branch."""
+    """One NVML function of a handle; string arguments name constants of the module."""
 
     name: str
     args: tuple[Any, ...] = ()
     get: Callable[[Any], Any] = lambda answer: answer
-    since: int = 0
 
 
 class FieldId(NamedTuple):
-    """One field value by the name of its constant (without the NVML_FI_ prefix)."""
+    """A field value by the name of its constant (without the NVML_FI_ prefix), or several of which one must answer.
+
+    `get` takes their values in order, None for a field that is not supported.
+    """
 
     name: str
-    get: Callable[[Any], Any] = lambda answer: answer
-    since: int = 0
+    get: Callable[..., Any] = lambda answer: answer
+    others: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All its constants."""
+        return (self.name, *self.others)
 
 
 class FieldRow(NamedTuple):
@@ -82,7 +92,7 @@ def _threshold(name: str, constant: str, tlimit_field: str | None) -> list[Field
         )
     ]
     if tlimit_field:
-        rows.append(_one(f"temperature.margin_{name}", Tier.STATIC, FieldId(tlimit_field, float, 545)))
+        rows.append(_one(f"temperature.margin_{name}", Tier.STATIC, FieldId(tlimit_field, float)))
     return rows
 
 
@@ -116,7 +126,7 @@ def _ecc() -> list[FieldRow]:
             ),
         ]
     ]
-    status = NvmlCall("nvmlDeviceGetSramEccErrorStatus", (), sram_status, 535)
+    status = NvmlCall("nvmlDeviceGetSramEccErrorStatus", (), sram_status)
     return [*rows, FieldRow(tuple(f"ecc.{path}" for path in SRAM_STATUS), Tier.SLOW, (status,))]
 
 
@@ -133,11 +143,28 @@ IDENTITY: tuple[FieldRow, ...] = (
     _one("board_part_number", Tier.STATIC, NvmlCall("nvmlDeviceGetBoardPartNumber", (), text)),
     _one("vbios", Tier.STATIC, NvmlCall("nvmlDeviceGetVbiosVersion", (), text)),
     _one("inforom_image", Tier.STATIC, NvmlCall("nvmlDeviceGetInforomImageVersion", (), text)),
+    *(
+        _one(f"inforom_{name}", Tier.STATIC, NvmlCall("nvmlDeviceGetInforomVersion", (constant,), text))
+        for name, constant in (
+            ("oem", "NVML_INFOROM_OEM"),
+            ("ecc", "NVML_INFOROM_ECC"),
+            ("power", "NVML_INFOROM_POWER"),
+        )
+    ),
     _one("gsp_firmware", Tier.STATIC, NvmlCall("nvmlDeviceGetGspFirmwareVersion", (), text)),
+    _one("gsp_enabled", Tier.STATIC, NvmlCall("nvmlDeviceGetGspFirmwareMode", (), lambda pair: bool(pair[0]))),
     _one("minor", Tier.STATIC, NvmlCall("nvmlDeviceGetMinorNumber")),
     _one("cores", Tier.STATIC, NvmlCall("nvmlDeviceGetNumGpuCores")),
     _one("memory_bus_width", Tier.STATIC, NvmlCall("nvmlDeviceGetMemoryBusWidth")),
     _one("numa_node", Tier.STATIC, NvmlCall("nvmlDeviceGetNumaNodeId")),
+    FieldRow(
+        ("chassis_serial", "slot", "tray", "host", "module"),
+        Tier.STATIC,
+        (
+            NvmlCall("nvmlDeviceGetPlatformInfo", (), platform),
+            NvmlCall("nvmlDeviceGetModuleId", (), lambda module: (None, None, None, None, module)),
+        ),
+    ),
 )
 """Paths of `model.snapshot.Identity`, read once per registration."""
 
@@ -147,15 +174,13 @@ FIELDS: tuple[FieldRow, ...] = (
     ),
     _one("utilization.encoder", Tier.FAST, NvmlCall("nvmlDeviceGetEncoderUtilization", (), first_percent)),
     _one("utilization.decoder", Tier.FAST, NvmlCall("nvmlDeviceGetDecoderUtilization", (), first_percent)),
-    _one("utilization.jpeg", Tier.FAST, NvmlCall("nvmlDeviceGetJpgUtilization", (), first_percent, 530)),
-    _one("utilization.ofa", Tier.FAST, NvmlCall("nvmlDeviceGetOfaUtilization", (), first_percent, 530)),
+    _one("utilization.jpeg", Tier.FAST, NvmlCall("nvmlDeviceGetJpgUtilization", (), first_percent)),
+    _one("utilization.ofa", Tier.FAST, NvmlCall("nvmlDeviceGetOfaUtilization", (), first_percent)),
     FieldRow(
         ("memory.total", "memory.used", "memory.free", "memory.reserved"),
         Tier.FAST,
         (
-            NvmlCall(
-                "nvmlDeviceGetMemoryInfo", ("nvmlMemory_v2",), lambda m: (m.total, m.used, m.free, m.reserved), 510
-            ),
+            NvmlCall("nvmlDeviceGetMemoryInfo", ("nvmlMemory_v2",), lambda m: (m.total, m.used, m.free, m.reserved)),
             NvmlCall("nvmlDeviceGetMemoryInfo", (), lambda m: (m.total, m.used, m.free, None)),
         ),
     ),
@@ -165,7 +190,7 @@ FIELDS: tuple[FieldRow, ...] = (
         (NvmlCall("nvmlDeviceGetBAR1MemoryInfo", (), lambda m: (m.bar1Total, m.bar1Used, m.bar1Free)),),
     ),
     _one("power.average", Tier.FAST, NvmlCall("nvmlDeviceGetPowerUsage", (), milli)),
-    _one("power.instant", Tier.FAST, FieldId("DEV_POWER_INSTANT", milli, 530)),
+    _one("power.instant", Tier.FAST, FieldId("DEV_POWER_INSTANT", milli)),
     _one(
         "power.energy",
         Tier.FAST,
@@ -183,12 +208,12 @@ FIELDS: tuple[FieldRow, ...] = (
     _one(
         "temperature.gpu",
         Tier.FAST,
-        NvmlCall("nvmlDeviceGetTemperatureV", ("NVML_TEMPERATURE_GPU",), float, 570),
+        NvmlCall("nvmlDeviceGetTemperatureV", ("NVML_TEMPERATURE_GPU",), float),
         NvmlCall("nvmlDeviceGetTemperature", ("NVML_TEMPERATURE_GPU",), float),
     ),
     # the field answers 0 where there is no memory sensor, and no working memory is at 0 degrees
     _one("temperature.memory", Tier.FAST, FieldId("DEV_MEMORY_TEMP", lambda c: float(c) if c > 0 else None)),
-    _one("temperature.margin", Tier.FAST, NvmlCall("nvmlDeviceGetMarginTemperature", (), float, 555)),
+    _one("temperature.margin", Tier.FAST, NvmlCall("nvmlDeviceGetMarginTemperature", (), float)),
     *_threshold("shutdown", "NVML_TEMPERATURE_THRESHOLD_SHUTDOWN", "DEV_TEMPERATURE_SHUTDOWN_TLIMIT"),
     *_threshold("slowdown", "NVML_TEMPERATURE_THRESHOLD_SLOWDOWN", "DEV_TEMPERATURE_SLOWDOWN_TLIMIT"),
     *_threshold("max_operating", "NVML_TEMPERATURE_THRESHOLD_GPU_MAX", "DEV_TEMPERATURE_GPU_MAX_TLIMIT"),
@@ -201,13 +226,13 @@ FIELDS: tuple[FieldRow, ...] = (
     _one(
         "clock_events.active",
         Tier.FAST,
-        NvmlCall("nvmlDeviceGetCurrentClocksEventReasons", (), clock_events, 535),
+        NvmlCall("nvmlDeviceGetCurrentClocksEventReasons", (), clock_events),
         NvmlCall("nvmlDeviceGetCurrentClocksThrottleReasons", (), clock_events),
     ),
     _one(
         "clock_events.supported",
         Tier.STATIC,
-        NvmlCall("nvmlDeviceGetSupportedClocksEventReasons", (), clock_events, 535),
+        NvmlCall("nvmlDeviceGetSupportedClocksEventReasons", (), clock_events),
         NvmlCall("nvmlDeviceGetSupportedClocksThrottleReasons", (), clock_events),
     ),
     _duration("sw_power_cap", "DEV_PERF_POLICY_POWER"),
@@ -228,9 +253,46 @@ FIELDS: tuple[FieldRow, ...] = (
     _one("pcie.generation_max", Tier.STATIC, NvmlCall("nvmlDeviceGetMaxPcieLinkGeneration")),
     _one("pcie.width_max", Tier.STATIC, NvmlCall("nvmlDeviceGetMaxPcieLinkWidth")),
     _one("pcie.replays", Tier.FAST, FieldId("DEV_PCIE_REPLAY_COUNTER"), NvmlCall("nvmlDeviceGetPcieReplayCounter")),
-    _one("pcie.transmit_bytes", Tier.FAST, FieldId("DEV_PCIE_COUNT_TX_BYTES", since=525)),
-    _one("pcie.receive_bytes", Tier.FAST, FieldId("DEV_PCIE_COUNT_RX_BYTES", since=525)),
-    _one("recovery_action", Tier.FAST, FieldId("DEV_GET_GPU_RECOVERY_ACTION", since=570)),
+    _one("pcie.transmit_bytes", Tier.FAST, FieldId("DEV_PCIE_COUNT_TX_BYTES")),
+    _one("pcie.receive_bytes", Tier.FAST, FieldId("DEV_PCIE_COUNT_RX_BYTES")),
+    # the calls measure for 20 ms: they are made only where the GPU has no counters
+    *(
+        _one(
+            f"pcie.{member}",
+            Tier.SLOW,
+            FieldId(field, lambda _: None),
+            NvmlCall("nvmlDeviceGetPcieThroughput", (constant,), lambda kilobytes: kilobytes * 1024.0),
+        )
+        for member, field, constant in (
+            ("transmit_rate", "DEV_PCIE_COUNT_TX_BYTES", "NVML_PCIE_UTIL_TX_BYTES"),
+            ("receive_rate", "DEV_PCIE_COUNT_RX_BYTES", "NVML_PCIE_UTIL_RX_BYTES"),
+        )
+    ),
+    _one("c2c.enabled", Tier.STATIC, NvmlCall("nvmlDeviceGetC2cModeInfoV", (), lambda mode: bool(mode.isC2cEnabled))),
+    _one("c2c.links", Tier.STATIC, FieldId("DEV_C2C_LINK_COUNT", int)),
+    _one("c2c.bytes_per_second", Tier.STATIC, FieldId("DEV_C2C_LINK_GET_MAX_BW", lambda megabytes: megabytes * 1e6)),
+    FieldRow(
+        ("encoder.sessions", "encoder.frames_per_second", "encoder.latency_seconds"),
+        Tier.SLOW,
+        (NvmlCall("nvmlDeviceGetEncoderStats", (), lambda answer: video_sessions(*answer)),),
+    ),
+    FieldRow(
+        ("frame_capture.sessions", "frame_capture.frames_per_second", "frame_capture.latency_seconds"),
+        Tier.SLOW,
+        (
+            NvmlCall(
+                "nvmlDeviceGetFBCStats",
+                (),
+                lambda stats: video_sessions(stats.sessionsCount, stats.averageFPS, stats.averageLatency),
+            ),
+        ),
+    ),
+    _one(
+        "recovery_action",
+        Tier.FAST,
+        FieldId("DEV_GET_GPU_RECOVERY_ACTION"),
+        FieldId("DEV_RESET_STATUS", reset_status, ("DEV_DRAIN_AND_RESET_STATUS",)),
+    ),
     FieldRow(
         ("ecc.enabled", "ecc.pending"),
         Tier.SLOW,
@@ -241,21 +303,21 @@ FIELDS: tuple[FieldRow, ...] = (
         tuple(f"fabric.{name}" for name in FABRIC_FIELDS),
         Tier.SLOW,
         (
-            NvmlCall("nvmlDeviceGetGpuFabricInfoV", (), fabric, 545),
-            NvmlCall("nvmlDeviceGetGpuFabricInfo", (), fabric, 525),
+            NvmlCall("nvmlDeviceGetGpuFabricInfoV", (), fabric),
+            NvmlCall("nvmlDeviceGetGpuFabricInfo", (), fabric),
         ),
     ),
     FieldRow(
         ("ecc.channel_repair_pending", "ecc.tpc_repair_pending"),
         Tier.SLOW,
-        (NvmlCall("nvmlDeviceGetRepairStatus", (), lambda pair: (bool(pair[0]), bool(pair[1])), 575),),
+        (NvmlCall("nvmlDeviceGetRepairStatus", (), lambda pair: (bool(pair[0]), bool(pair[1]))),),
     ),
-    _one("ecc.unrepairable_memory", Tier.SLOW, NvmlCall("nvmlDeviceGetUnrepairableMemoryFlag_v1", (), bool, 590)),
+    _one("ecc.unrepairable_memory", Tier.SLOW, NvmlCall("nvmlDeviceGetUnrepairableMemoryFlag_v1", (), bool)),
     FieldRow(
         ("row_remap.corrected", "row_remap.uncorrected", "row_remap.pending", "row_remap.failure"),
         Tier.SLOW,
         (
-            NvmlCall("nvmlDeviceGetRemappedRows_v2", (), remapped_rows, 590),
+            NvmlCall("nvmlDeviceGetRemappedRows_v2", (), remapped_rows),
             NvmlCall("nvmlDeviceGetRemappedRows", (), lambda rows: (rows[0], rows[1], bool(rows[2]), bool(rows[3]))),
         ),
     ),
@@ -280,6 +342,7 @@ FIELDS: tuple[FieldRow, ...] = (
     ),
     _one("retired_pages.pending", Tier.SLOW, NvmlCall("nvmlDeviceGetRetiredPagesPendingStatus", (), bool)),
     _one("persistence_mode", Tier.SLOW, NvmlCall("nvmlDeviceGetPersistenceMode", (), bool)),
+    _one("accounting_mode", Tier.SLOW, NvmlCall("nvmlDeviceGetAccountingMode", (), bool)),
     _one("display_active", Tier.SLOW, NvmlCall("nvmlDeviceGetDisplayActive", (), bool)),
     _one("compute_mode", Tier.SLOW, NvmlCall("nvmlDeviceGetComputeMode", (), COMPUTE_MODES.get)),
     _one("virtualization_mode", Tier.STATIC, NvmlCall("nvmlDeviceGetVirtualizationMode", (), VIRTUALIZATION_MODES.get)),

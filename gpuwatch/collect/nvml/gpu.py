@@ -10,9 +10,10 @@ from gpuwatch.collect.nvml.library import Failure, Nvml, NvmlFailure, ask, ask_o
 from gpuwatch.collect.nvml.links import LinkReader
 from gpuwatch.collect.nvml.processes import ProcessReader
 from gpuwatch.collect.nvml.reads import FieldReader, GpmSampler, SampleReader, has_gpm, nest
+from gpuwatch.model.decoding import prepared
 from gpuwatch.model.snapshot import Activity, Gpu, Identity, Vgpu
 
-EMPTY = msgspec.convert({"identity": {"index": 0, "uuid": "", "pci_bus_id": ""}}, Gpu)
+EMPTY = msgspec.convert({"identity": {"index": 0, "uuid": "", "pci_bus_id": ""}}, prepared(Gpu))
 """msgspec studies a type when it first makes one, and two threads that have it do so at once crash the process: hence
 one is made here, before there are threads.
 """
@@ -116,7 +117,7 @@ class GpuReader:
         self.calling = "vGPU"
         vgpus = self._vgpus.read() if count % Tier.SLOW == 0 or force else self._last_vgpus
         self._last_vgpus = vgpus
-        gpu = msgspec.convert({"identity": self.identity, **nest(values)}, Gpu)
+        gpu = msgspec.convert({"identity": self.identity, **nest(values)}, prepared(Gpu))
         return msgspec.structs.replace(
             gpu,
             at=at,
@@ -127,6 +128,7 @@ class GpuReader:
             vgpus=vgpus,
             fans=self._fans(count, force),
             unsupported=tuple(self._fields.unsupported),
+            why_absent=dict(self._fields.why_absent),
             errors=errors,
         )
 

@@ -15,6 +15,7 @@ class MigReader:
     def __init__(self, nvml: Nvml, handle: Any, with_gpm: bool) -> None:
         self._nvml, self._handle, self._with_gpm = nvml, handle, with_gpm
         self._samplers: dict[int, GpmSampler] = {}
+        self._starts: dict[str, int | None] = {}  # by uuid: it is the same for the life of an instance
         self._activities: dict[int, Activity] = {}  # of this read: compute instances share their GPU instance's
 
     def read(self, now: float) -> tuple[MigInstance, ...]:
@@ -30,6 +31,7 @@ class MigReader:
                     raise
         for gi in set(self._samplers) - {instance.gi for instance in instances}:
             self._samplers.pop(gi).close()
+        self._starts = {each.uuid: each.start for each in instances}
         return tuple(instances)
 
     def _instance(self, mig: Any, index: int, now: float) -> MigInstance:
@@ -44,10 +46,12 @@ class MigReader:
         elif (info := ask_optional(self._nvml, "nvmlDeviceGetMemoryInfo", mig)) is not None:
             memory = Memory(total=info.total, used=info.used, free=info.free)
         nvml = self._nvml
+        uuid = text(ask(nvml, "nvmlDeviceGetUUID", mig)) or ""
         return MigInstance(
             index=index,
-            uuid=text(ask(self._nvml, "nvmlDeviceGetUUID", mig)) or "",
+            uuid=uuid,
             gi=gi,
+            start=self._starts[uuid] if uuid in self._starts else self._start(gi),
             ci=int(ask(self._nvml, "nvmlDeviceGetComputeInstanceId", mig)),
             profile=self._profile(mig, attributes),
             memory=memory,
@@ -74,6 +78,11 @@ class MigReader:
         size = round(attributes.memorySizeMB * (1 << 20) / GIB)
         compute, whole = attributes.computeInstanceSliceCount, attributes.gpuInstanceSliceCount
         return f"{whole}g.{size}gb" if compute in (0, whole) else f"{compute}c.{whole}g.{size}gb"
+
+    def _start(self, gi: int) -> int | None:
+        instance = ask_optional(self._nvml, "nvmlDeviceGetGpuInstanceById", self._handle, gi)
+        info = ask_optional(self._nvml, "nvmlGpuInstanceGetInfo", instance) if instance is not None else None
+        return int(info.placement.start) if info is not None else None
 
     def _activity(self, gi: int, now: float) -> Activity:
         if not self._with_gpm:

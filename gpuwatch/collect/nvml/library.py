@@ -6,6 +6,7 @@ Everything above this file sees a pynvml-shaped module, so the simulator and rec
 import ctypes
 from collections.abc import Callable
 from enum import StrEnum
+from functools import cache
 from typing import Any
 
 import pynvml
@@ -62,6 +63,7 @@ def failure(code: int) -> NvmlFailure:
     return NvmlFailure(KINDS.get(code, Failure.TRANSIENT), code, error_text(code))
 
 
+@cache
 def error_text(code: int) -> str:
     """pynvml's own words for an nvmlReturn, else those of its constant's name; they need no loaded library."""
     if words := pynvml.NVMLError._errcode_to_string.get(code):
@@ -120,6 +122,7 @@ OUT_STRUCTS: dict[str, Callable[..., Any]] = {
     "nvmlDeviceGetSramEccErrorStatus": _filled("c_nvmlEccSramErrorStatus_v1_t"),
     "nvmlDeviceGetGpuFabricInfoV": _filled("c_nvmlGpuFabricInfo_v2_t"),
     "nvmlDeviceGetGpuFabricInfo": _filled("c_nvmlGpuFabricInfo_t"),
+    "nvmlDeviceGetPlatformInfo": _filled("c_nvmlPlatformInfo_v2_t"),
     "nvmlDeviceGetRemappedRows_v2": _filled("c_nvmlRemappedRowsInfo_v2_t"),
 }
 

@@ -2,8 +2,10 @@
 
 from typing import Any
 
+from gpuwatch.collect.nvml.decode import bit_error_rate
 from gpuwatch.collect.nvml.fields import Tier
 from gpuwatch.collect.nvml.library import Failure, Nvml, NvmlFailure, ask, ask_optional, text
+from gpuwatch.collect.nvml.numbers import field_numbers
 from gpuwatch.collect.nvml.reads import field_values
 from gpuwatch.model.snapshot import NvLink
 
@@ -33,6 +35,12 @@ ERRORS = {
 }
 """Error label -> field read per link; NVLink 5 and older generations answer different ones."""
 
+BIT_ERROR_RATES = {
+    "effective_ber": "DEV_NVLINK_COUNT_EFFECTIVE_BER",
+    "symbol_ber": "DEV_NVLINK_COUNT_SYMBOL_BER",
+}
+"""Member of NvLink -> field read per link (NVLink 5)."""
+
 SPEED = "DEV_NVLINK_GET_SPEED"  # MB/s
 COUNTER_ERRORS = {"replay": 0, "recovery": 1, "crc_flit": 2, "crc_data": 3, "ecc_data": 4}
 """nvmlNvLinkErrorCounter_t, for drivers whose fields do not answer per link."""
@@ -46,8 +54,12 @@ class LinkReader:
         self._active: dict[int, bool | None] = {}
         self._remote: dict[int, str | None] = {}
         self._versions: dict[int, str | None] = {}
-        names = [SPEED, *ERRORS.values(), *(name for ways in TRAFFIC.values() for name, _ in ways)]
-        self._ids = {name: getattr(nvml, "NVML_FI_" + name) for name in names}
+        self._types: dict[int, str | None] = {}
+        self._slow_names = (SPEED, *ERRORS.values(), *BIT_ERROR_RATES.values())
+        names = [*self._slow_names, *(name for ways in TRAFFIC.values() for name, _ in ways)]
+        driver = text(ask_optional(nvml, "nvmlSystemGetDriverVersion") or "") or ""
+        numbers = zip(names, field_numbers(nvml, driver, tuple(names)), strict=True)
+        self._ids = {name: number for name, number in numbers if number is not None}
         self._dead: set[int] = set()
         self._counters = set(COUNTER_ERRORS)
         self._slow: dict[int, dict[str, Any]] = {}
@@ -61,10 +73,12 @@ class LinkReader:
                 for link in self._active:
                     version = ask_optional(self._nvml, "nvmlDeviceGetNvLinkVersion", self._handle, link)
                     remote = ask_optional(self._nvml, "nvmlDeviceGetNvLinkRemotePciInfo", self._handle, link)
+                    kind = ask_optional(self._nvml, "nvmlDeviceGetNvLinkRemoteDeviceType", self._handle, link)
                     # a link that went down does not say where it led, but it still leads there
                     self._versions[link] = VERSIONS.get(version or 0) or self._versions.get(link)
+                    self._types[link] = REMOTE_TYPES.get(-1 if kind is None else kind) or self._types.get(link)
                     self._remote[link] = text(remote.busId) if remote else self._remote.get(link)
-            slow = self._fields([self._ids[name] for name in (SPEED, *ERRORS.values())])
+            slow = self._fields([self._ids[name] for name in self._slow_names])
             self._slow = {link: self._state(slow, link) for link in self._active}
         ids = [self._ids[name] for ways in TRAFFIC.values() for name, _ in ways]
         values = self._fields(ids)
@@ -74,6 +88,7 @@ class LinkReader:
                 active=active,
                 version=self._versions.get(link),
                 remote_pci=self._remote.get(link),
+                remote_type=self._types.get(link),
                 **self._traffic(values, link),
                 **self._slow.get(link, {}),
             )
@@ -129,6 +144,11 @@ class LinkReader:
         return {
             "errors": errors or self._error_counters(link),
             "speed_bytes_per_second": None if isinstance(speed, NvmlFailure) else speed * 1e6,
+            **{
+                member: bit_error_rate(value)
+                for member, name in BIT_ERROR_RATES.items()
+                if not isinstance(value := values.get((self._ids[name], link), _MISSING), NvmlFailure)
+            },
         }
 
     def _error_counters(self, link: int) -> dict[str, int]:
@@ -146,6 +166,9 @@ class LinkReader:
 
 
 _MISSING = NvmlFailure(Failure.TRANSIENT, 0, "not read")
+
+REMOTE_TYPES = {0: "gpu", 1: "cpu", 2: "switch"}
+"""nvmlIntNvLinkDeviceType_t (nvml.h); 1 is the CPU of POWER systems, 255 unknown."""
 
 VERSIONS = {1: "1.0", 2: "2.0", 3: "2.2", 4: "3.0", 5: "3.1", 6: "4.0", 7: "5.0", 8: "6.0"}
 """NVML_NVLINK_VERSION_* (nvml.h)."""

@@ -56,7 +56,9 @@ class ProcessReader:
         for kind, name in LISTS.items():
             for entry in self._list(name):
                 process = self._process(entry, kind)
-                found.setdefault((process.pid, process.gi), process)
+                known = found.setdefault((process.pid, process.gi), process)
+                if (known.type, kind) == ("compute", "graphics"):  # it is in both lists: nvidia-smi's C+G
+                    found[process.pid, process.gi] = msgspec.structs.replace(known, type="compute+graphics")
         if self.errors or self._unsupported.issuperset(LISTS.values()):
             return None
         self._names = {pid: self._name(pid) for pid, _ in found}

@@ -8,7 +8,8 @@ pairs of hardware counter samples (Hopper and newer), of whole GPUs and of MIG i
 from typing import Any
 
 from gpuwatch.collect.nvml.fields import FieldId, FieldRow, NvmlCall, Tier
-from gpuwatch.collect.nvml.library import Failure, Nvml, NvmlFailure, ask, ask_optional, failure
+from gpuwatch.collect.nvml.library import Failure, Nvml, NvmlFailure, ask, ask_optional, failure, text
+from gpuwatch.collect.nvml.numbers import field_numbers, first_driver, lacks
 from gpuwatch.model.snapshot import Activity
 
 VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
@@ -39,12 +40,20 @@ class FieldReader:
     """The readings of one GPU handle. Keeps what was read rarely, and what this GPU and driver do not offer.
 
     After `read`, `errors` maps the paths whose read failed this time to NVML's words; `unsupported` lists the paths
-    for which no way is left. Both are about this handle and die with it, that is, at the next driver change.
+    for which no way is left, `why_absent` says why where the driver is the reason. All are about this handle and die
+    with it, that is, at the next driver change.
     """
 
     def __init__(self, nvml: Nvml, handle: Any, fields: tuple[FieldRow, ...]) -> None:
         self._nvml, self._handle = nvml, handle
-        self._ways = {field: [way for way in field.ways if _is_known(nvml, way)] for field in fields}
+        self._driver = text(ask_optional(nvml, "nvmlSystemGetDriverVersion") or "") or ""
+        self._numbers = {
+            way: field_numbers(nvml, self._driver, way.names)
+            for field in fields
+            for way in field.ways
+            if isinstance(way, FieldId)
+        }
+        self._ways = {field: [way for way in field.ways if self._is_known(way)] for field in fields}
         self._arguments = {
             way: tuple(getattr(nvml, a) if isinstance(a, str) else a for a in way.args)
             for ways in self._ways.values()
@@ -54,8 +63,12 @@ class FieldReader:
         self._values: dict[str, Any] = {}
         self._asked: set[FieldRow] = set()
         self._failures: list[NvmlFailure] = []
-        self.unsupported: list[str] = [path for field, ways in self._ways.items() if not ways for path in field.paths]
+        self.unsupported: list[str] = []
+        self.why_absent: dict[str, str] = {}
         self.errors: dict[str, str] = {}
+        for field, ways in self._ways.items():
+            if not ways:
+                self._give_up(field)
 
     def read(self, count: int, force: bool = False) -> dict[str, Any]:
         """Values by path; `count` is the number of the sample, `force` reads the slow tier now.
@@ -76,11 +89,7 @@ class FieldReader:
         return self._values
 
     def _batch(self, due: list[FieldRow]) -> dict[tuple[int, int], float | NvmlFailure]:
-        wanted = [
-            (getattr(self._nvml, "NVML_FI_" + way.name), 0)
-            for field in due
-            if isinstance(way := self._ways[field][0], FieldId)
-        ]
+        wanted = [key for field in due if isinstance(way := self._ways[field][0], FieldId) for key in self._keys(way)]
         if not wanted:
             return {}
         try:
@@ -97,13 +106,9 @@ class FieldReader:
             try:
                 way = ways[0]
                 if isinstance(way, NvmlCall):
-                    answer = ask(self._nvml, way.name, self._handle, *self._arguments[way])
+                    values = way.get(ask(self._nvml, way.name, self._handle, *self._arguments[way]))
                 else:
-                    key = (getattr(self._nvml, "NVML_FI_" + way.name), 0)
-                    answer = batch[key] if key in batch else field_values(self._nvml, self._handle, [key])[key]
-                    if isinstance(answer, NvmlFailure):
-                        raise answer
-                values = way.get(answer)
+                    values = way.get(*self._field_answers(way, batch))
             except NvmlFailure as error:
                 if error.is_gone:
                     raise
@@ -118,20 +123,45 @@ class FieldReader:
             self._values.update(zip(field.paths, values if len(field.paths) > 1 else (values,), strict=True))
             return True
         self._forget(field)
-        self.unsupported.extend(field.paths)
+        self._give_up(field)
         return False
+
+    def _field_answers(self, way: FieldId, batch: dict[tuple[int, int], float | NvmlFailure]) -> list[float | None]:
+        keys = self._keys(way)
+        if keys[0] not in batch:
+            batch = field_values(self._nvml, self._handle, keys)
+        answers = [batch[key] for key in keys]
+        failures = [answer for answer in answers if isinstance(answer, NvmlFailure)]
+        for error in failures:
+            if len(failures) == len(keys) or error.kind is not Failure.UNSUPPORTED:
+                raise error
+        return [None if isinstance(answer, NvmlFailure) else answer for answer in answers]
+
+    def _keys(self, way: FieldId) -> list[tuple[int, int]]:
+        return [(number, 0) for number in self._numbers[way] if number is not None]
+
+    def _is_known(self, way: NvmlCall | FieldId) -> bool:
+        """Whether the bindings have the call's constants, and the driver the field's ids."""
+        if isinstance(way, FieldId):
+            return None not in self._numbers[way]
+        return all(hasattr(self._nvml, argument) for argument in way.args if isinstance(argument, str))
+
+    def _give_up(self, field: FieldRow) -> None:
+        self.unsupported.extend(field.paths)
+        names = ["NVML_FI_" + way.name if isinstance(way, FieldId) else way.name for way in field.ways]
+        driver = f"driver {self._driver}" if self._driver else "a driver of unknown version"
+        if all(lacks(name, self._driver) for name in names):
+            why = f"{driver} does not have {names[0]}, known from {first_driver(names[0])} on"
+        elif any(isinstance(way, FieldId) and None in self._numbers[way] for way in field.ways):
+            why = f"the number of {names[0]} is not known for {driver}"
+        else:
+            return
+        self.why_absent.update(dict.fromkeys(field.paths, why))
 
     def _forget(self, field: FieldRow) -> None:
         self._asked.discard(field)
         for path in field.paths:
             self._values.pop(path, None)
-
-
-def _is_known(nvml: Nvml, way: NvmlCall | FieldId) -> bool:
-    """Whether this release of the bindings has the constants; newer ones name more than older ones."""
-    if isinstance(way, FieldId):
-        return hasattr(nvml, "NVML_FI_" + way.name)
-    return all(hasattr(nvml, argument) for argument in way.args if isinstance(argument, str))
 
 
 def nest(values: dict[str, Any]) -> dict[str, Any]:

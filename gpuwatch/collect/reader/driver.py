@@ -20,16 +20,20 @@ from gpuwatch.collect.reader.messages import (
     USAGE,
     DriverEventMessage,
     DriverOpened,
+    GpuRefused,
     Outbox,
     ReaderFailed,
     ReaderHeartbeat,
+    ReadUnderWay,
     Settings,
     private_stdout,
     release_streams,
 )
 from gpuwatch.host.machine import in_pod
+from gpuwatch.model.decoding import prepared
 from gpuwatch.model.errors import GpuwatchError, NoGpuStack, UsageError
 from gpuwatch.model.snapshot import Driver
+from gpuwatch.model.text import visible
 
 log = logging.getLogger(__name__)
 
@@ -79,20 +83,20 @@ class DriverThread(threading.Thread):
         """Begin nothing new, and wait until no call is under way."""
         for gpu in self._gpus:
             gpu.stop()
-        while (self.is_alive() and self.starting) or any(gpu.is_alive() and gpu.busy()[0] for gpu in self._gpus):
+        while (self.is_alive() and self.starting) or any(gpu.is_alive() and gpu.busy() for gpu in self._gpus):
             time.sleep(FINISH_POLL_SECONDS)
 
     def _fail(self, reason: str, kind: str, retry: bool = True, code: int | None = None) -> None:
         self._outbox.send(ReaderFailed(reason=reason, kind=kind, retry=retry, code=code))
 
-    def stuck(self) -> dict[str, tuple[str, float]]:
-        """uuid (or `index N`) -> part of the read and seconds so far, of reads longer than one interval."""
-        found = {}
-        for gpu in self._gpus:
-            part, seconds = gpu.busy()
-            if part is not None and seconds >= self._settings.interval:
-                found[gpu.key] = (part, seconds)
-        return found
+    def reads(self) -> dict[str, ReadUnderWay]:
+        """uuid (or `index N`) -> its read under way; of registrations only those that take longer than an interval."""
+        found = {gpu.key: read for gpu in self._gpus if (read := gpu.busy())}
+        return {
+            key: read
+            for key, read in found.items()
+            if read.part != "registration" or read.seconds >= self._settings.interval
+        }
 
     def _open(self) -> Nvml:
         module, _, function = self._settings.factory.partition(":")
@@ -107,8 +111,12 @@ class DriverThread(threading.Thread):
         try:
             events = EventReader(nvml)
         except NvmlFailure as error:
-            log.warning("no driver events; %s; XIDs come from the kernel log only", error)
-        self._gpus = [GpuThread(nvml, index, self._settings, self._outbox, events) for index in range(count)]
+            log.warning("no driver events; %s; XIDs come from the kernel log only", visible(str(error)))
+        closed = self._settings.closed
+        for index in closed:
+            self._outbox.send(GpuRefused(index=index, reason="closed while it is being reset"))
+        indexes = [index for index in range(count) if index not in closed]
+        self._gpus = [GpuThread(nvml, index, self._settings, self._outbox, events) for index in indexes]
         for gpu in self._gpus:
             gpu.start()
         self._events = events
@@ -162,7 +170,7 @@ BEAT_SECONDS = 0.5
 def main() -> None:
     """Run until stdin closes, which the agent does too when the driver is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to both; the agent ends the reader
-    settings = msgspec.json.decode(sys.argv[1], type=Settings)
+    settings = msgspec.json.decode(sys.argv[1], type=prepared(Settings))
     outbox = Outbox(private_stdout())
     driver = DriverThread(settings, outbox)
     driver.start()
@@ -175,7 +183,7 @@ def main() -> None:
                 break
             if REFRESH in command:
                 driver.refresh()
-        outbox.send(ReaderHeartbeat(stuck=driver.stuck(), starting=driver.starting))
+        outbox.send(ReaderHeartbeat(reads=driver.reads(), starting=driver.starting))
     release_streams()
     driver.finish()
     os._exit(0)

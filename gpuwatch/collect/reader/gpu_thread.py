@@ -2,13 +2,23 @@
 
 import threading
 import time
+from typing import Any
 
 import msgspec
 
 from gpuwatch.collect.nvml.events import EventReader
 from gpuwatch.collect.nvml.gpu import GpuReader, register
 from gpuwatch.collect.nvml.library import Failure, Nvml, NvmlFailure
-from gpuwatch.collect.reader.messages import GpuFound, GpuRefused, GpuSample, GpuTrouble, Outbox, ReaderFailed, Settings
+from gpuwatch.collect.reader.messages import (
+    GpuFound,
+    GpuRefused,
+    GpuSample,
+    GpuTrouble,
+    Outbox,
+    ReaderFailed,
+    ReadUnderWay,
+    Settings,
+)
 
 STAGGER_SECONDS = 0.004
 """Between two GPUs' samples: threads that call the driver at the same moment contend for Python's lock at every call,
@@ -28,11 +38,13 @@ which nearly doubles their work.
 #
 # Therefore no call is ever given up or repeated while it is under way. Each GPU has a thread of its own, so that one
 # that hangs delays no other. The reader's main thread calls no driver and sends a heartbeat twice a second with the
-# part of the read that each thread is in and the seconds so far. The agent judges by that: readings are absent from the
-# first missed sample on, the GPU is `unresponsive` from then on, and a finding begins only after
-# `checks.unresponsive_after`, which a busy driver does not reach. A slow GPU shows up afterwards: its calls return, but
-# two in a row took longer than SLOW_SECONDS. It is then left alone for as long as they took, so that the reader spends
-# at most half of the time inside a driver that may be failing.
+# part of the read that each thread is in, its seconds, and those of the one call under way. The agent judges by that
+# call: a GPU is `unresponsive` once a sample is missing and the call has passed its deadline, and a finding begins only
+# after `checks.unresponsive_after`, which a busy driver does not reach. A read of a hundred calls may take long while
+# each returns: that GPU is slow, its values stay with their age, and `driver_slow` reports it. A call's deadline is
+# twice the slowest one that returned lately, so that a GPU that is known to be slow is not taken for one that hangs.
+# Where two reads in a row took longer than SLOW_SECONDS, the GPU is left alone for as long as they took, so that the
+# reader spends at most half of the time inside a driver that may be failing.
 
 LOST_SECONDS = 30.0
 """A sick GPU is asked less and less often, down to this: every call about it may make its driver worse."""
@@ -51,12 +63,49 @@ def backoff_seconds(interval: float, losses: int, took: tuple[float, float]) -> 
     return max(lost, min(*took, LOST_SECONDS) if min(took) > SLOW_SECONDS else 0.0)
 
 
+SLOWEST_SECONDS = 300.0
+"""The slowest call is remembered for at least so long, at most twice."""
+
+
+class TimedNvml:
+    """A pynvml-shaped module that notes when the call under way began: one thread calls, others ask for its age."""
+
+    def __init__(self, nvml: Nvml) -> None:
+        self._nvml = nvml
+        self._began: float | None = None
+        self._slowest, self._slowest_before, self._since = 0.0, 0.0, time.monotonic()
+
+    def __getattr__(self, name: str) -> Any:
+        member = getattr(self._nvml, name)
+        if not name.startswith("nvml") or isinstance(member, type) or not callable(member):
+            return member
+
+        def call(*args: Any, **options: Any) -> Any:
+            self._began = began = time.monotonic()
+            try:
+                return member(*args, **options)
+            finally:
+                self._began, now = None, time.monotonic()
+                if now - self._since > SLOWEST_SECONDS:
+                    self._slowest_before, self._slowest, self._since = self._slowest, 0.0, now
+                self._slowest = max(self._slowest, now - began)
+
+        setattr(self, name, call)  # found there from now on
+        return call
+
+    def call_seconds(self) -> tuple[float, float]:
+        """Seconds of the call under way, 0 between two, and of the slowest that returned lately."""
+        began = self._began
+        slowest = max(self._slowest, self._slowest_before)
+        return (0.0 if began is None else time.monotonic() - began), slowest
+
+
 class GpuThread(threading.Thread):
     """Samples the GPU at one NVML index for ever. `key` is its uuid once known, `index N` before."""
 
     def __init__(self, nvml: Nvml, index: int, settings: Settings, outbox: Outbox, events: EventReader | None) -> None:
         super().__init__(name=f"gpu {index}", daemon=True)
-        self._nvml, self._index, self._settings = nvml, index, settings
+        self._nvml, self._index, self._settings = TimedNvml(nvml), index, settings
         self._outbox, self._events = outbox, events
         self._reader: GpuReader | None = None
         self._since: float | None = time.monotonic()
@@ -66,13 +115,13 @@ class GpuThread(threading.Thread):
         self._took = 0.0  # the read before
         self.key = f"index {index}"
 
-    def busy(self) -> tuple[str | None, float]:
-        """(part of the read under way or None, seconds since it began)."""
+    def busy(self) -> ReadUnderWay | None:
+        """The read under way, None between reads."""
         since = self._since
         if since is None:
-            return None, 0.0
+            return None
         part = self._reader.calling if self._reader else "registration"
-        return part or "start", time.monotonic() - since
+        return ReadUnderWay(part or "start", time.monotonic() - since, *self._nvml.call_seconds())
 
     def refresh(self) -> None:
         """GpuSample now, rarely-read values included."""

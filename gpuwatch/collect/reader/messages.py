@@ -5,9 +5,11 @@ import sys
 import threading
 from collections.abc import Callable
 from struct import Struct as Layout
+from typing import NamedTuple
 
 import msgspec
 
+from gpuwatch.model.decoding import prepared
 from gpuwatch.model.errors import GpuwatchError, NoGpuStack, UsageError
 from gpuwatch.model.snapshot import Driver, Gpu, Identity
 from gpuwatch.model.xid import DriverEvent
@@ -21,6 +23,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     interval: float = 2.0
     with_gpm: bool = True
     buffers: bool = True
+    closed: tuple[int, ...] = ()  # NVML indexes that are not opened, because they are being reset
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="t"):
@@ -72,12 +75,23 @@ class DriverEventMessage(Message, frozen=True, kw_only=True, tag="event"):
     event: DriverEvent
 
 
-class ReaderHeartbeat(Message, frozen=True, kw_only=True, tag="beat"):
-    """The reader lives. `stuck` maps uuid, or `index N` while a GPU is registered, to the part of the read it is in and
-    seconds so far, for reads longer than an interval; `starting` says what the start is waiting for.
+class ReadUnderWay(NamedTuple):
+    """A read that has not ended: the part it is in, its seconds, those of the driver call under way, and those of the
+    slowest call that returned within the last minutes.
     """
 
-    stuck: dict[str, tuple[str, float]] = {}
+    part: str
+    seconds: float
+    call_seconds: float
+    slowest_call: float = 0.0
+
+
+class ReaderHeartbeat(Message, frozen=True, kw_only=True, tag="beat"):
+    """The reader lives. `reads` maps uuid, or `index N` of a GPU whose registration takes longer than an interval, to
+    the read under way; `starting` says what the start is waiting for.
+    """
+
+    reads: dict[str, ReadUnderWay] = {}
     starting: str | None = None
 
 
@@ -134,7 +148,7 @@ class FrameBuffer:
 
     def __init__(self) -> None:
         self._bytes = bytearray()
-        self._decode: Callable[[bytes], AnyMessage] = msgspec.msgpack.Decoder(AnyMessage).decode
+        self._decode: Callable[[bytes], AnyMessage] = msgspec.msgpack.Decoder(prepared(AnyMessage)).decode
 
     def feed(self, data: bytes) -> list[AnyMessage]:
         """Messages completed by `data`.

@@ -51,8 +51,8 @@ class Supervisor(threading.Thread):
         self, settings: Settings, handle: Callable[[AnyMessage], None], command: Sequence[str] | None = None
     ) -> None:
         super().__init__(name="reader", daemon=True)
-        argument = msgspec.json.encode(settings).decode()
-        self._command = [*(command or (sys.executable, "-m", "gpuwatch.collect.reader")), argument]
+        self._settings = settings
+        self._program = command or (sys.executable, "-m", "gpuwatch.collect.reader")
         self._take = handle
         self._process: subprocess.Popen[bytes] | None = None
         self._abandoned: list[subprocess.Popen[bytes]] = []
@@ -90,6 +90,14 @@ class Supervisor(threading.Thread):
         """Have a fresh reader open the driver, for GPUs that came or went."""
         os.write(self._wake_in, b"r")
 
+    def close(self, indexes: tuple[int, ...]) -> None:
+        """Have a fresh reader open all GPUs but those at these NVML indexes, if the present one opens others. NVML
+        keeps a GPU open for as long as the process lives, and opens none before it is asked about it.
+        """
+        if indexes != self._settings.closed:
+            self._settings = msgspec.structs.replace(self._settings, closed=indexes)
+            self.replace()
+
     def stop(self) -> None:
         """End the reader and this thread within a second, whatever the driver does."""
         self._stopping = True
@@ -121,7 +129,9 @@ class Supervisor(threading.Thread):
         env = {**os.environ, "MALLOC_ARENA_MAX": "2"}  # a thread per GPU must not cost a heap per GPU
         self._starts += 1
         try:
-            process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, bufsize=0)
+            argument = msgspec.json.encode(self._settings).decode()
+            command = [*self._program, argument]
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, bufsize=0)
         except OSError as error:
             self._take(ReaderFailed(reason=f"the reader cannot be started: {error}", kind="reader"))
             return False
@@ -171,7 +181,7 @@ class Supervisor(threading.Thread):
                 return ""
             for message in frames.feed(data):
                 if isinstance(message, ReaderHeartbeat):
-                    self._in_driver = bool(message.stuck) or message.starting is not None
+                    self._in_driver = bool(message.reads) or message.starting is not None
                 elif isinstance(message, DriverOpened):
                     self._in_driver = False
                 self._take(message)

@@ -19,6 +19,7 @@ import msgspec
 from gpuwatch.diagnose.active import work
 from gpuwatch.diagnose.active.libcuda import RELEASING, Cuda, CudaError
 from gpuwatch.diagnose.active.results import ChildMessage, DeviceRun, DriverCall, Job, RunEnded, Test
+from gpuwatch.model.decoding import prepared
 
 WORK: dict[Test, Callable[[Cuda], dict[str, Any]]] = {
     "vector_add": work.vector_add,
@@ -33,7 +34,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to both; the parent ends this one
     asked_to_leave: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: asked_to_leave.append(number))
-    job = msgspec.json.decode(sys.argv[1], type=Job)
+    job = msgspec.json.decode(sys.argv[1], type=prepared(Job))
     # leave no core of gigabytes, and be the first to go when the host is short of memory
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with suppress(OSError):

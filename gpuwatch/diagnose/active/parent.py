@@ -15,6 +15,7 @@ from typing import IO, NamedTuple
 import msgspec
 
 from gpuwatch.diagnose.active.results import ChildMessage, DeviceRun, DriverCall, Fault, Job, RunEnded
+from gpuwatch.model.decoding import prepared
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +100,7 @@ def received(process: "subprocess.Popen[bytes]", until: float) -> Iterator[Child
             return
         *lines, waiting = (waiting + data).split(b"\n")
         for line in lines:
-            yield msgspec.json.decode(line, type=ChildMessage)
+            yield msgspec.json.decode(line, type=prepared(ChildMessage))
 
 
 def terminated(process: "subprocess.Popen[bytes]") -> bool:

@@ -69,7 +69,7 @@ def active_devices(view: View, selected: frozenset[int] | None, *, force: bool) 
             critical = (f for f in view.judgement.findings if f.gpu == uuid and f.severity is Severity.CRITICAL)
             failure = f"it has failed: {next((f.message for f in critical), 'no reason given')}"
         if not gpu.mig_enabled:
-            refused = failure or (None if force else _gpu_use(view, gpu))
+            refused = failure or (None if force else gpu_use(view, gpu))
             found.append(ActiveDevice(uuid=uuid, index=index, refused=refused, numa_node=node))
         for mig in gpu.mig if gpu.mig_enabled else ():
             refused = failure
@@ -81,7 +81,8 @@ def active_devices(view: View, selected: frozenset[int] | None, *, force: bool) 
     return tuple(found)
 
 
-def _gpu_use(view: View, gpu: Gpu) -> str | None:
+def gpu_use(view: View, gpu: Gpu) -> str | None:
+    """Why a GPU that is not partitioned counts as in use; None: it is idle."""
     if gpu.vgpus:
         return f"in use by {len(gpu.vgpus)} vGPU(s)"
     use = next((d for d in view.attribution.devices if d.gpu == gpu.identity.uuid and d.mig is None), None)
@@ -134,6 +135,7 @@ def run_active(
     device_deadline: float = DEVICE_SECONDS,
     library: str = "",
     progress: Callable[[str], None] = lambda text: None,
+    with_dcgm: bool = True,
 ) -> Active:
     """Everything within `deadline` seconds, each device or pair within `device_deadline`. `selected`: NVML indexes;
     `force`: also on GPUs in use or failed; `library`: libcuda.so.1 unless empty; `progress` gets the name of each step.
@@ -147,7 +149,7 @@ def run_active(
     for one, other in gpu_pairs(view, devices):
         if not broken & {one.uuid, other.uuid}:
             runs += rounds.runs(one, ("peer",), other)
-    failures, error = rounds.dcgm()
+    failures, error = rounds.dcgm() if with_dcgm else (None, None)
     return Active(runs=tuple(runs), dcgm=failures, dcgm_error=error)
 
 

@@ -10,15 +10,19 @@ from typing import Literal
 
 import msgspec
 
+from gpuwatch.config.named_file import read_named_file
 from gpuwatch.diagnose.facts import NodeFacts
 from gpuwatch.diagnose.model import CheckResult, CheckStatus
+from gpuwatch.model.decoding import prepared
 from gpuwatch.model.errors import UsageError
-from gpuwatch.model.snapshot import Gpu, NvLink, Record
+from gpuwatch.model.snapshot import UNREADABLE, Gpu, NvLink, Record
 
 API_VERSION = "gpuwatch/v1"
 KIND = "Diagnosis"
 HINT = "make one with `gpuwatch diagnose -o json > OTHER.json`"
 GIB = 1 << 30
+MOST_BYTES = 16 << 20
+"""Of a diagnosis in JSON."""
 
 
 class SavedDiagnosis(Record, frozen=True, kw_only=True):
@@ -56,20 +60,16 @@ def read_document(path: Path) -> SavedDiagnosis:
     Raises:
         UsageError: it cannot be read, or is something else.
     """
-    try:
-        body = path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"cannot read {path}", error.strerror or str(error), "check --compare") from None
-    return document(body, str(path))
+    return document(read_named_file(path, "", "--compare", MOST_BYTES), str(path))
 
 
 def document(body: bytes | str, origin: str) -> SavedDiagnosis:
     """A diagnosis in JSON; `origin` names it in errors. Raises as `read_document`."""
     try:
-        header = msgspec.json.decode(body, type=_Header)
+        header = msgspec.json.decode(body, type=prepared(_Header))
     except msgspec.ValidationError as error:
         raise UsageError(f"{origin} is no diagnosis", str(error), HINT) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise UsageError(f"{origin} is not JSON", str(error), HINT) from None
     if header.apiVersion != API_VERSION:
         why = f"apiVersion is {header.apiVersion or 'none'}, not {API_VERSION}"
@@ -77,7 +77,7 @@ def document(body: bytes | str, origin: str) -> SavedDiagnosis:
     if header.kind != KIND:
         raise UsageError(f"{origin} is no diagnosis", f"it is a {header.kind or 'document without a kind'}", HINT)
     try:
-        return msgspec.json.decode(body, type=SavedDiagnosis)
+        return msgspec.json.decode(body, type=prepared(SavedDiagnosis))
     except msgspec.ValidationError as error:
         raise UsageError(f"{origin} is no diagnosis of this gpuwatch", str(error), HINT) from None
 

@@ -1,5 +1,6 @@
 """What a site expects of its nodes: a baseline file that `diagnose --expect` compares a node with."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import msgspec
 
 from gpuwatch.config import Section
 from gpuwatch.config.errors import first_wrong
+from gpuwatch.model.decoding import prepared
 from gpuwatch.model.errors import UsageError
 
 
@@ -64,22 +66,15 @@ def load(path: Path) -> Expectation:
     Raises:
         UsageError: it cannot be read, is no YAML, has an unknown key or a value that makes no sense.
     """
-    import yaml
+    from gpuwatch.config.yaml import read
 
-    from gpuwatch.config.yaml import decode
-
-    try:
-        document = decode(path.read_text())
-    except OSError as error:
-        raise UsageError(f"cannot read baseline {path}", error.strerror or str(error), "check --expect") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is not YAML", " ".join(str(error).split())) from None
-    return parse({} if document is None else document, str(path))
+    found = read(path, "baseline", "--expect")
+    return parse({} if found.value is None else found.value, str(path), found.at)
 
 
-def parse(document: Any, origin: str) -> Expectation:
-    """Turn a decoded document into expectations; `origin` names it in errors. One VBIOS needs no list, and `ecc: on` is
-    what nvidia-smi prints.
+def parse(document: Any, origin: str, at: Callable[[str], str] | None = None) -> Expectation:
+    """Turn a decoded document into expectations; `origin` names it in errors, and `at` the place of a key in it. One
+    VBIOS needs no list, and `ecc: on` is what nvidia-smi prints.
 
     Raises:
         UsageError: unknown key (the nearest known one is named) or wrong value.
@@ -94,10 +89,11 @@ def parse(document: Any, origin: str) -> Expectation:
         value, hint = document.get(wrong.path), HELP
         if isinstance(value, int | float) and not isinstance(value, bool):  # YAML reads 570.10 as the number 570.1
             hint = f'write a version in quotes: "{value}"'
-        raise UsageError(f"{what} in {origin}", wrong.why, wrong.hint or hint)
-    expectation = msgspec.convert(document, Expectation)
+        raise UsageError(f"{what} in {at(wrong.path) if at else origin}", wrong.why, wrong.hint or hint)
+    expectation = msgspec.convert(document, prepared(Expectation))
     for key, (low, high) in RANGES.items():
         value = getattr(expectation, key)
         if value is not None and not low <= value <= high:
-            raise UsageError(f"wrong value at {key} in {origin}", f"{value} makes no sense", f"use {low:g} to {high:g}")
+            place = at(key) if at else origin
+            raise UsageError(f"wrong value at {key} in {place}", f"{value} makes no sense", f"use {low:g} to {high:g}")
     return expectation

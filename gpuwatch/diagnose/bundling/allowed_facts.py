@@ -22,6 +22,7 @@ from gpuwatch.diagnose.facts import HostFacts, NodeFacts
 from gpuwatch.diagnose.model import ClusterFacts, NodePod
 from gpuwatch.diagnose.places import Places
 from gpuwatch.model.clock import rfc3339
+from gpuwatch.model.decoding import prepared
 from gpuwatch.model.snapshot import GpuProcess
 from gpuwatch.model.view import Events, View
 
@@ -136,7 +137,7 @@ def redacted(value: msgspec.Struct, type_: type[T], redactor: Redactor) -> T:
     Raises:
         msgspec.ValidationError: redaction left no valid record.
     """
-    return msgspec.convert(redactor.document(msgspec.to_builtins(value, str_keys=False)), type_)
+    return msgspec.convert(redactor.document(msgspec.to_builtins(value, str_keys=False)), prepared(type_))
 
 
 def _allowed_environment(values: dict[str, str]) -> dict[str, str]:

@@ -28,8 +28,8 @@ from gpuwatch.model.snapshot import Record
 LIMIT = 20 << 20
 """Bytes of all files of a bundle together, unpacked."""
 
-SECONDS = 10.0
-"""For copying the host's files."""
+SECONDS = 20.0
+"""For copying the host's files; secrets are removed from two megabytes of log in three seconds of an idle core."""
 
 TAR_BLOCK = 512
 """Bytes of the header of a tar entry; its contents are rounded up to whole blocks."""
@@ -46,8 +46,7 @@ CONTENTS
 {folders}
 
 TO DIAGNOSE IT AGAIN
-  tar xzf THIS_FILE
-  gpuwatch diagnose --root {top}
+  gpuwatch diagnose --root THIS_FILE
 
 LEFT OUT ON PURPOSE
 Command lines and environments of processes; values of environment variables in container configuration; registry
@@ -104,7 +103,7 @@ def write_bundle(target: Path, contents: BundleContents, limit: int = LIMIT, sec
         copies, late = copied(contents.places, seconds)
     record = host_record(facts, [*own, *copies], redactor)
     best: dict[str, BundleMember] = {}  # several areas may find the same file; one that was read wins
-    for member in sorted(copies, key=lambda each: (bool(each.failed), each.link is None)):
+    for member in sorted(copies, key=lambda each: bool(each.failed)):
         best.setdefault(member.path, member)
     missing = {f"files: {area}": why for area, why in late.items()}
     members = _fitting([*own, record, *(best[path] for path in sorted(best))], limit, missing)
@@ -185,9 +184,7 @@ def _tar_entry(member: BundleMember, top: str, at: float) -> tarfile.TarInfo:
     entry.mtime = int(member.modified or at)
     entry.mode = 0o644
     entry.uname = entry.gname = "root"
-    if member.link is not None:
-        entry.type, entry.linkname, entry.mode = tarfile.SYMTYPE, member.link, 0o777
-    elif member.folder:
+    if member.folder:
         entry.type, entry.mode = tarfile.DIRTYPE, 0o755
     else:
         entry.size = len(member.body)

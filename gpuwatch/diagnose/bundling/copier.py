@@ -22,6 +22,7 @@ from gpuwatch.diagnose.bundling.host_tree import BundleMember, HostFile, HostFil
 from gpuwatch.diagnose.bundling.redaction import Redactor
 from gpuwatch.diagnose.bundling.selected_files import OF_KERNEL, SELECTORS, presence
 from gpuwatch.diagnose.places import Places
+from gpuwatch.model.decoding import prepared
 
 LATE = "the files of this area were not read in time: the driver, perhaps, blocks their reader"
 GONE = "the process that reads files ended before it was done"
@@ -47,7 +48,7 @@ def copied(places: Places, seconds: float) -> tuple[list[BundleMember], dict[str
         assert pipe is not None  # noqa: S101 Popen was asked for a pipe
         with pipe:
             while len(head := pipe.read(LENGTH.size)) == LENGTH.size:
-                messages.put(msgspec.msgpack.decode(pipe.read(*LENGTH.unpack(head)), type=CopiedMember))
+                messages.put(msgspec.msgpack.decode(pipe.read(*LENGTH.unpack(head)), type=prepared(CopiedMember)))
         messages.put(None)
         process.wait()
 
@@ -78,7 +79,8 @@ def jobs(places: Places) -> dict[str, Iterator[BundleMember]]:
     found = {
         area: members_of(tree, [row for row in rows if row.pattern.startswith(visible)]) for area, rows in AREAS.items()
     }
-    return found | {area: select(tree) for area, select in SELECTORS.items() if area in OF_KERNEL or not places.hidden}
+    found |= {area: select(tree) for area, select in SELECTORS.items() if area in OF_KERNEL or not places.hidden}
+    return {area: map(without_secret_name, members) for area, members in found.items()}
 
 
 def members_of(tree: HostFiles, rows: Iterable[AllowedFile]) -> Iterator[BundleMember]:
@@ -88,9 +90,7 @@ def members_of(tree: HostFiles, rows: Iterable[AllowedFile]) -> Iterator[BundleM
             yield from presence(tree, row.pattern)
             continue
         for item in tree.find(row.pattern):
-            if isinstance(item, BundleMember):
-                yield item
-            elif not item.at.is_dir():
+            if not item.at.is_dir():
                 yield _filtered(row, row.keep, item)
 
 
@@ -111,10 +111,18 @@ def _filtered(row: AllowedFile, keep: Filter, found: HostFile) -> BundleMember:
     return BundleMember(path=found.path, body=body, modified=modified, cut=cut)
 
 
+def without_secret_name(member: BundleMember) -> BundleMember:
+    """`member`, or what stands for it: a secret may be the name of a file, which nothing else would redact."""
+    path = "/".join(map(_REDACTOR.text, member.path.split("/")))
+    if path == member.path:
+        return member
+    return BundleMember(path=path, failed="left out: its name looks like a secret")
+
+
 def main() -> None:
     """Send everything, then wait for the end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to both; the parent ends this process
-    places = msgspec.json.decode(sys.argv[1], type=Places)
+    places = msgspec.json.decode(sys.argv[1], type=prepared(Places))
     outbox = Outbox(private_stdout())
 
     def send(area: str, members: Iterator[BundleMember]) -> None:

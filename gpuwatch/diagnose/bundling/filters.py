@@ -12,6 +12,8 @@ from typing import Any
 import msgspec
 
 from gpuwatch.diagnose.bundling.redaction import MARK, Redactor
+from gpuwatch.model.errors import UsageError
+from gpuwatch.model.snapshot import UNREADABLE
 
 Filter = Callable[[str], str]
 
@@ -200,7 +202,7 @@ def as_json(shape: Shape) -> Filter:
     def filtered(text: str) -> str:
         try:
             document = msgspec.json.decode(text) if text.strip() else {}
-        except (msgspec.DecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             return f"left out, for it is not JSON: {error}\n"
         return json.dumps(_REDACTOR.document(shaped(document, shape)), indent=1) + "\n"
 
@@ -213,12 +215,13 @@ def as_yaml(shape: Shape) -> Filter:
     def filtered(text: str) -> str:
         import yaml
 
+        from gpuwatch.config.yaml import document
+
         try:
-            document = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 a SafeLoader
-        except (yaml.YAMLError, ValueError, RecursionError) as error:
-            problem = getattr(error, "problem", None) or type(error).__name__
-            return f"left out, for it is not YAML: [{problem}\n"
-        return yaml.safe_dump(_REDACTOR.document(shaped(document, shape)), sort_keys=False)
+            found = document(text, "the file", secrets=True).value
+        except UsageError as error:
+            return f"left out, for gpuwatch does not read it as YAML: [{error.what}: {error.why}\n"
+        return yaml.safe_dump(_REDACTOR.document(shaped(found, shape)), sort_keys=False)
 
     return filtered
 

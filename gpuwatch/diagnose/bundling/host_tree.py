@@ -1,4 +1,4 @@
-"""Walks over the files of a host for a bundle. Links stay links, and no link leads out of the copy."""
+"""Walks over the files of a host for a bundle. Links are followed within the host; a bundle has the files alone."""
 
 import fnmatch
 import os
@@ -11,7 +11,7 @@ import msgspec
 
 from gpuwatch.diagnose.host.host_root import names
 from gpuwatch.diagnose.places import Places
-from gpuwatch.host.plain_file import plain
+from gpuwatch.host.plain_file import opened
 
 MOST_FILES = 512
 """Limit of one pattern."""
@@ -20,13 +20,12 @@ MOST_LINKS = 32
 
 
 class BundleMember(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of a bundle, its path without a leading slash: a link with this target, a folder, or a file with this
-    `body`. `cut`: which part of it is missing; `failed`: why it is not there.
+    """One entry of a bundle, its path without a leading slash: a folder, or a file with this `body`. `cut`: which part
+    of it is missing; `failed`: why it is not there.
     """
 
     path: str
     body: bytes = b""
-    link: str | None = None
     folder: bool = False
     modified: float = 0.0
     cut: str = ""
@@ -44,26 +43,28 @@ class HostFiles:
     """The host as `places` show it; /proc, /sys and /dev may be mounted apart."""
 
     def __init__(self, places: Places) -> None:
-        self._root = places.root
+        self._places, self._root = places, places.root
         self._mounts = {"proc": places.proc, "sys": places.sys, "dev": places.dev}
 
     def here(self, path: str) -> Path:
         """Where a path of the copy is on this machine."""
         first, _, rest = path.partition("/")
-        return Path(self._mounts[first], rest) if first in self._mounts else Path(self._root, path)
+        if first in self._mounts:
+            return self._places.path(self._mounts[first]) / rest
+        return self._places.at(path)
 
-    def find(self, pattern: str) -> Iterator[BundleMember | HostFile]:
-        """All that a pattern of names matches, level by level: the links on the way as members, then the files."""
+    def find(self, pattern: str) -> Iterator[HostFile]:
+        """All that a pattern of names matches, level by level, where it lies."""
         yield from self._walk("", [part for part in pattern.split("/") if part], 0)
 
-    def _walk(self, path: str, left: list[str], links: int) -> Iterator[BundleMember | HostFile]:
+    def _walk(self, path: str, left: list[str], links: int) -> Iterator[HostFile]:
         if not left:
             yield HostFile(path, self.here(path))
             return
         for name in self._names(path, left[0]):
             below = f"{path}/{name}" if path else name
             try:
-                target = None if path.partition("/")[0] == "proc" else os.readlink(self.here(below))
+                target = None if path.partition("/")[0] == "proc" else str(self.here(below).readlink())
             except OSError:  # no link
                 target = None
             if target is None:
@@ -72,15 +73,18 @@ class HostFiles:
                 root = self._root.rstrip("/")  # links of a copied tree may name the place it was copied to
                 within = target.removeprefix(root) if root and target.startswith(f"{root}/") else target
                 meant = resolved(path, within)
-                yield BundleMember(path=below, link=os.path.relpath(meant or ".", path or "."))
                 literal = (re.sub(r"([*?[])", r"[\1]", part) for part in meant.split("/") if part)
                 yield from self._walk("", [*literal, *left[1:]], links + 1)
 
     def _names(self, folder: str, pattern: str) -> list[str]:
         if not any(sign in pattern for sign in "*?["):
-            return [pattern] if os.path.lexists(self.here(f"{folder}/{pattern}" if folder else pattern)) else []
+            return [pattern] if _is_there(self.here(f"{folder}/{pattern}" if folder else pattern)) else []
         found = names(self.here(folder))
         return [name for name in found if fnmatch.fnmatchcase(name, pattern)][:MOST_FILES]
+
+
+def _is_there(path: Path) -> bool:
+    return path.is_symlink() or path.exists()
 
 
 def resolved(folder: str, target: str) -> str:
@@ -100,7 +104,7 @@ def contents(found: HostFile, most: int, *, tail: bool = False) -> tuple[bytes, 
     Raises:
         OSError: it cannot be read, or is no plain file: a socket, a device.
     """
-    with open(found.at, "rb", opener=plain) as file:
+    with opened(found.at) as file:
         size = os.fstat(file.fileno()).st_size
         if tail and size > most:
             file.seek(size - most)

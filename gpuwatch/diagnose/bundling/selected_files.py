@@ -1,7 +1,6 @@
 """Files of the host that a bundle selects by their contents, or because another file names them."""
 
 import contextlib
-import os
 import re
 import struct
 from collections.abc import Callable, Iterator
@@ -9,11 +8,13 @@ from pathlib import Path
 
 import msgspec
 
+from gpuwatch.config.yaml import decode as decode_yaml
 from gpuwatch.diagnose.bundling.host_tree import BundleMember, HostFile, HostFiles, contents, resolved
 from gpuwatch.diagnose.host.host_root import names
 from gpuwatch.diagnose.host.kernel_modules import elf_section
 from gpuwatch.diagnose.host.services import NAMES
-from gpuwatch.host.plain_file import content, plain, text
+from gpuwatch.host.plain_file import content, opened, text
+from gpuwatch.model.errors import UsageError
 
 _VENDORS = ("0x10de", "0x15b3")  # NVIDIA, Mellanox
 _ATTRIBUTES = (
@@ -43,7 +44,7 @@ def pci(tree: HostFiles) -> Iterator[BundleMember]:
             continue
         for attribute in _ATTRIBUTES:
             yield from _attribute(tree, f"{device}/{attribute}")
-        place = next((item.path for item in tree.find(device) if isinstance(item, HostFile)), device)
+        place = next((item.path for item in tree.find(device)), device)
         above = Path(place).parent
         while _FUNCTION.fullmatch(above.name):
             for attribute in _BRIDGE_ATTRIBUTES:
@@ -53,9 +54,7 @@ def pci(tree: HostFiles) -> Iterator[BundleMember]:
 
 def _attribute(tree: HostFiles, pattern: str) -> Iterator[BundleMember]:
     for item in tree.find(pattern):
-        if isinstance(item, BundleMember):
-            yield item
-        elif item.at.is_dir():
+        if item.at.is_dir():
             yield BundleMember(path=item.path, folder=True)
         else:
             with contextlib.suppress(OSError):  # sysfs reports 4096 bytes for every file
@@ -76,28 +75,15 @@ def processes(tree: HostFiles) -> Iterator[BundleMember]:
                 yield BundleMember(path=f"proc/{pid}/limits", body=body)
 
 
-def char_links(tree: HostFiles) -> Iterator[BundleMember]:
-    """The links of /dev/char to NVIDIA's device files."""
-    for name in names(tree.here("dev/char")):
-        with contextlib.suppress(OSError):
-            target = os.readlink(tree.here(f"dev/char/{name}"))
-            if "nvidia" in target:
-                meant = resolved("dev/char", target)
-                yield BundleMember(path=f"dev/char/{name}", link=os.path.relpath(meant, "dev/char"))
-
-
 def modules(tree: HostFiles) -> Iterator[BundleMember]:
     """nvidia.ko without its code: only its description of itself."""
     for item in tree.find("lib/modules/*/modules.dep"):
-        if isinstance(item, BundleMember):
-            yield item
-            continue
         match = _MODULE.search(text(item.at) or "")
         if match is None:
             continue
         path = resolved(str(Path(item.path).parent), match[1])
         with contextlib.suppress(OSError):
-            with open(tree.here(path), "rb", opener=plain) as file:
+            with opened(tree.here(path)) as file:
                 info = elf_section(file, ".modinfo")
                 signed = file.seek(-min(len(_SIGNED), file.seek(0, 2)), 2) >= 0 and file.read() == _SIGNED
             yield BundleMember(
@@ -122,17 +108,24 @@ def without_code(info: bytes) -> bytes:
 def named_by_cdi(tree: HostFiles) -> Iterator[BundleMember]:
     """The presence of the files that CDI specifications of NVIDIA hand to containers."""
     for item in (item for folder in ("etc/cdi", "var/run/cdi") for item in tree.find(f"{folder}/*")):
-        if isinstance(item, BundleMember):
-            continue
         try:
-            decode = msgspec.json.decode if item.at.suffix == ".json" else msgspec.yaml.decode
+            decode = msgspec.json.decode if item.at.suffix == ".json" else decode_yaml
             document = decode(content(item.at).decode(errors="replace"))
             edits = [document["containerEdits"], *(device["containerEdits"] for device in document["devices"])]
             paths = [mount["hostPath"] for edit in edits for mount in edit.get("mounts") or ()]
             nodes = [node for edit in edits for node in edit.get("deviceNodes") or ()]
             paths += [node.get("hostPath") or node["path"] for node in nodes]
             named = [str(path) for path in dict.fromkeys(paths)][:MOST]
-        except (OSError, msgspec.DecodeError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (
+            OSError,
+            UsageError,
+            msgspec.DecodeError,
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+        ):
             continue
         for path in named:
             yield from presence(tree, path)
@@ -142,28 +135,26 @@ def handlers(tree: HostFiles) -> Iterator[BundleMember]:
     """The presence of the programs that configurations of container runtimes name."""
     patterns = ("etc/containerd/*.toml", "etc/containerd/*/*.toml", "etc/crio/crio.conf.d/*", "etc/docker/daemon.json")
     for item in (item for pattern in patterns for item in tree.find(pattern)):
-        if isinstance(item, HostFile):
-            with contextlib.suppress(OSError):
-                document = contents(item, 1 << 20)[0].decode(errors="replace")
-                for path in re.findall(r"\"(/[\w./-]*/nvidia-container-runtime[\w.-]*)\"", document):
-                    yield from presence(tree, path)
+        with contextlib.suppress(OSError):
+            document = contents(item, 1 << 20)[0].decode(errors="replace")
+            for path in re.findall(r"\"(/[\w./-]*/nvidia-container-runtime[\w.-]*)\"", document):
+                yield from presence(tree, path)
 
 
 def presence(tree: HostFiles, pattern: str) -> Iterator[BundleMember]:
     """Files by pattern, without their contents."""
     for item in tree.find(pattern):
-        yield item if isinstance(item, BundleMember) else BundleMember(path=item.path, folder=item.at.is_dir())
+        yield BundleMember(path=item.path, folder=item.at.is_dir())
 
 
 SELECTORS: dict[str, Selector] = {
     "PCI": pci,
     "processes": processes,
-    "device links": char_links,
     "kernel modules": modules,
     "CDI files": named_by_cdi,
     "runtime programs": handlers,
 }
 """Area -> the function that selects its files; each runs in a thread of its own, as in `allow_list.AREAS`."""
 
-OF_KERNEL = ("PCI", "processes", "device links")
+OF_KERNEL = ("PCI", "processes")
 """Areas that need no file of the host but /proc, /sys and /dev."""

@@ -17,6 +17,7 @@ from gpuwatch.diagnose.gathering.probe import read_section
 from gpuwatch.diagnose.gathering.recorded import NAME, RecordedHost
 from gpuwatch.diagnose.places import RECORDED, Places
 from gpuwatch.model.errors import GpuwatchError
+from gpuwatch.model.snapshot import UNREADABLE
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ def host_record(facts: NodeFacts, members: Iterable[BundleMember], redactor: Red
         host = allowed_host(HostFacts(**differing), redactor)
         record = RecordedHost(at=facts.at, plain=facts.plain, host=host, unread=unread)
         body = msgspec.json.format(msgspec.json.encode(record), indent=1)
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, *UNREADABLE) as error:
         log.warning("the bundle lacks %s: %s", path, error)
         return BundleMember(path=path, failed=f"{type(error).__name__}: it could not be made")
     return BundleMember(path=path, body=body)
@@ -60,13 +61,10 @@ def unpack(members: Iterable[BundleMember], folder: Path) -> None:
     """
     for member in members:
         target = folder / member.path
-        if member.failed or target.is_symlink() or target.exists():
+        if member.failed or target.exists():
             continue
         if member.folder:
             target.mkdir(parents=True, exist_ok=True)
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
-        if member.link is not None:
-            target.symlink_to(member.link)
-        else:
-            target.write_bytes(member.body)
+        target.write_bytes(member.body)

@@ -7,6 +7,7 @@ from gpuwatch.diagnose.checks.links import is_wanted
 from gpuwatch.diagnose.host.driver_files import DeviceNodes
 from gpuwatch.diagnose.model import CheckStage
 from gpuwatch.host.machine import ProcessLimits
+from gpuwatch.model.text import shell_word
 
 _NVIDIA, _CONTROL_MINOR = 195, 255
 _FOR_ALL = 0o666
@@ -108,7 +109,7 @@ def check_mig_capabilities(context: CheckContext) -> CheckVerdict:
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         message = f"{next(iter(missing.values()))}{more} missing: MIG instances cannot be used"
-        made = tuple(f"nvidia-modprobe -f /proc/driver/nvidia/capabilities/{path}" for path in missing)
+        made = tuple(f"nvidia-modprobe -f {shell_word(f'/proc/driver/nvidia/capabilities/{path}')}" for path in missing)
         return failed(message, missing, commands=(*made, "ls -l /dev/nvidia-caps"))
     return passed(f"{len(instances)} files")
 

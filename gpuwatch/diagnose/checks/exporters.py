@@ -5,6 +5,7 @@ from gpuwatch.diagnose.checks.nvswitch import UNSEEN
 from gpuwatch.diagnose.host.exporters import Exporter
 from gpuwatch.diagnose.host.services import ServiceProcess, Services
 from gpuwatch.diagnose.model import CheckStage
+from gpuwatch.model.text import shell_word
 
 ENGINE, EXPORTER = "nv-hostengine", "dcgm-exporter"
 ENGINE_PORT, EXPORTER_PORT = 5555, 9400
@@ -27,8 +28,8 @@ def check_engine(context: CheckContext) -> CheckVerdict:
         return warned(f"{unit} is enabled, but nv-hostengine does not run")
     pod = next((pod for pod in (cluster and cluster.pods) or () if pod.app == "nvidia-dcgm"), None)
     if pod:
-        commands = (f"kubectl describe pod -n {pod.namespace} {pod.name}",
-                    f"kubectl logs -n {pod.namespace} {pod.name} --tail=50")  # fmt: skip
+        place = f"-n {shell_word(pod.namespace)} {shell_word(pod.name)}"
+        commands = (f"kubectl describe pod {place}", f"kubectl logs {place} --tail=50")
         return warned(f"there is a pod {pod.path}, but nv-hostengine does not run", commands=commands)
     return skipped("DCGM's host engine is not used here")
 

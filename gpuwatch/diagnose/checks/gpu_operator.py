@@ -2,6 +2,7 @@
 
 from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, failed, passed, skipped, warned
 from gpuwatch.diagnose.model import CheckStage
+from gpuwatch.model.text import shell_word
 
 NVIDIA = "nvidia.com/"
 DEPLOY = f"{NVIDIA}gpu.deploy."
@@ -112,7 +113,8 @@ def check_pods(context: CheckContext) -> CheckVerdict:
     for pod in late:
         restarts = f", {pod.restarts} restarts" if pod.restarts else ""
         texts[pod.path] = f"{pod.path} is not ready{f' ({pod.waiting}{restarts})' if pod.waiting else restarts}"
-    commands = tuple(f"kubectl -n {p.namespace} {ask} {p.name}" for p in late[:1] for ask in ("describe pod", "logs"))
+    namespace, name = shell_word(late[0].namespace), shell_word(late[0].name)
+    commands = tuple(f"kubectl -n {namespace} {ask} {name}" for ask in ("describe pod", "logs"))
     is_vital = any(part in (pod.app or "") for pod in late for part in VITAL)
     return (failed if is_vital else warned)("; ".join(texts.values()), texts, commands=commands)
 

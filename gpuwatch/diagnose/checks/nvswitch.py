@@ -96,7 +96,7 @@ def check_switch_errors(context: CheckContext) -> CheckVerdict:
     """Findings of the agent; without one, what the kernel log of the last day still tells."""
     view = context.facts.view
     fatal = [finding for _, finding in context.findings("sxid_fatal")]
-    found = fatal or [finding for _, finding in context.findings("sxid_warning")]
+    found = fatal or [finding for _, finding in context.findings("sxid_unconfirmed", "sxid_warning")]
     if found:
         message = f"{found[0].message}, {ago(context.facts.at - found[0].latest)}"
         evidence = {f"SXid {finding.evidence.get('sxid', '?')}": finding.message for finding in found}

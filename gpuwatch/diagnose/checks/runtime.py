@@ -6,6 +6,7 @@ from gpuwatch.diagnose.checks.per_gpu import WORKSTATION_BRANDS
 from gpuwatch.diagnose.facts import NodeFacts
 from gpuwatch.diagnose.host.runtime_config import RuntimeConfig
 from gpuwatch.diagnose.model import CheckStage
+from gpuwatch.model.text import shell_word
 
 OPERATOR_PODS = "kubectl -n gpu-operator get pods -o wide --field-selector spec.nodeName={node}"
 
@@ -142,7 +143,7 @@ def _repair(config: RuntimeConfig) -> tuple[str, ...]:
     if config.kind == "podman":
         return ("nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",)
     unit = next((unit for folder, unit in UNITS.items() if config.path.startswith(folder)), config.kind)
-    file = f" --config={config.path}" if unit != config.kind else ""
+    file = f" --config={shell_word(config.path)}" if unit != config.kind else ""
     configure = f"nvidia-ctk runtime configure --runtime={config.kind}{file}"
     return configure, f"systemctl restart {unit}", OPERATOR_PODS
 

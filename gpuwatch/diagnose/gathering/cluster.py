@@ -15,11 +15,11 @@ from typing import Any, NamedTuple, TypeVar
 
 from gpuwatch.diagnose.kube.client import SurveyReader
 from gpuwatch.diagnose.model import ClusterFacts
-from gpuwatch.host.plain_file import content, plain
+from gpuwatch.host.plain_file import content, opened
 from gpuwatch.kube.errors import ApiCall, Forbidden, KubeError, NotFound, Unavailable
 from gpuwatch.kube.objects import NodeObject
 from gpuwatch.kube.transport import SERVICE_ACCOUNT, NoCluster, Transport, credentials_source
-from gpuwatch.model.errors import GpuwatchError
+from gpuwatch.model.errors import GpuwatchError, UsageError
 from gpuwatch.model.snapshot import Host, Snapshot
 from gpuwatch.model.view import AgentStatus, View
 from gpuwatch.remediation.planning.evidence import identity_mismatch
@@ -53,12 +53,13 @@ def read_cluster(
     host: Host,
     kubeconfig: str = "",
     environment: Mapping[str, str] = os.environ,
-    root: Path = Path("/"),
+    root: Path | None = Path("/"),
     names: tuple[str, ...] | None = None,
 ) -> ClusterFacts:
     """What the API server reports of the Node of the machine `host`, within about `seconds`.
 
     `node_name` empty: NODE_NAME, else the kubelet's own name, else a Node of this host's name (`names`).
+    `root` None: the kubelet's own kubeconfig is not used; it may name a program to run.
 
     Raises:
         NoCluster: no API server is known.
@@ -78,12 +79,12 @@ def read_cluster(
         transport.close()
 
 
-def find_credentials(kubeconfig: str, environment: Mapping[str, str], root: Path) -> Credentials:
+def find_credentials(kubeconfig: str, environment: Mapping[str, str], root: Path | None) -> Credentials:
     """As kubectl finds them; else the kubelet's, which may read its own Node and pods."""
     try:
         found = credentials_source(kubeconfig, environment)
     except NoCluster:
-        own = None if kubeconfig else kubelet_kubeconfig(root)
+        own = None if kubeconfig or root is None else kubelet_kubeconfig(root)
         if own is None:
             raise
         return Credentials(str(own), f"the kubelet's own kubeconfig, {own}", node_of(own))
@@ -96,7 +97,7 @@ def kubelet_kubeconfig(root: Path = Path("/")) -> Path | None:
     """The first that this process may read; None where there is none."""
     for path in KUBECONFIGS:
         try:
-            with open(root / path.lstrip("/"), "rb", opener=plain):
+            with opened(root / path.lstrip("/")):
                 return root / path.lstrip("/")
         except OSError:
             continue
@@ -107,10 +108,10 @@ def node_of(kubeconfig: Path) -> str | None:
     """The Node of the kubelet that a kubeconfig belongs to: by its user's name, else by its certificate. None: it
     belongs to no kubelet.
     """
-    import yaml
+    from gpuwatch.config.yaml import decode
 
     try:
-        document = yaml.safe_load(content(kubeconfig).decode())
+        document = decode(content(kubeconfig))
         current = document.get("current-context")
         contexts = [each for each in document["contexts"] if current in (None, "", each["name"])]
         name = str(contexts[0]["context"]["user"])
@@ -123,7 +124,7 @@ def node_of(kubeconfig: Path) -> str | None:
         # the kubelet's file holds key and certificate in one
         begin, end = pem.find("-----BEGIN CERTIFICATE-----"), pem.find("-----END CERTIFICATE-----")
         der = b"" if begin < 0 else ssl.PEM_cert_to_DER_cert(pem[begin:end] + "-----END CERTIFICATE-----\n")
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, LookupError, TypeError, AttributeError, ValueError):
+    except (OSError, UsageError, LookupError, TypeError, AttributeError, ValueError):
         return None
     common_names = (der[match.end() : match.end() + match[1][0]] for match in _COMMON_NAME.finditer(der))
     names = (name, *(each.decode("utf-8", "replace") for each in common_names))

@@ -19,13 +19,14 @@ from gpuwatch.diagnose.gathering.collect import Collected, Collection, Progress
 from gpuwatch.diagnose.gathering.probe import DriverOrder, ProbeOrder
 from gpuwatch.diagnose.gathering.recorded import MOST_BYTES
 from gpuwatch.diagnose.host.exporters import Exporter, exporters
-from gpuwatch.diagnose.host.host_root import place
 from gpuwatch.diagnose.host.services import Services
 from gpuwatch.diagnose.model import ClusterFacts
 from gpuwatch.diagnose.places import Places
 from gpuwatch.host.machine import boot_id_file, first_line, machine
 from gpuwatch.host.plain_file import content
+from gpuwatch.model.decoding import prepared
 from gpuwatch.model.errors import GpuwatchError
+from gpuwatch.model.snapshot import UNREADABLE
 from gpuwatch.model.view import View
 
 SECONDS: dict[Level, float] = {"quick": 10.0, "full": 20.0}
@@ -92,7 +93,7 @@ class _Gathering:
                 raise
             agent_error = f"{error}; looked without it"
         if view is not None and view.snapshot.host and not hidden:
-            theirs, ours = view.snapshot.host.boot_id, first_line(boot_id_file(Path(places.proc)))
+            theirs, ours = view.snapshot.host.boot_id, first_line(boot_id_file(places.path(places.proc)))
             hidden = OTHER_MACHINE if None not in (theirs, ours) and theirs != ours else ""
         order = self._want_view(view)
         then = {} if hidden else self._want_host()
@@ -138,8 +139,9 @@ class _Gathering:
             recorded = self._recorded("exporters.json", tuple[Exporter, ...])
             sections.start("exporters", recorded, self._left(FILES_SECONDS))
             return {}
-        host = machine(Path(places.proc), Path(places.sys), Path(places.machine_id))
-        root, kubeconfig = Path(places.root), target.kubeconfig
+        host = machine(places.path(places.proc), places.path(places.sys), places.path(places.machine_id))
+        kubeconfig = target.kubeconfig
+        root = Path("/") if places.root == "/" else None  # a kubeconfig of a tree may name a program to run
         ask = partial(read_cluster, target.node, seconds * 0.9, host=host, kubeconfig=kubeconfig, root=root)
         sections.start("cluster", ask, seconds)
         sections.want("exporters", self._left(FILES_SECONDS + EXPORTERS_SECONDS))
@@ -152,15 +154,15 @@ class _Gathering:
 
     def _recorded(self, name: str, type_: Any) -> Callable[[], Any]:
         path = self._target.places.recorded / name
-        decoder = msgspec.json.Decoder(type_)  # here, for two threads that study a type at once crash msgspec
+        decoder = msgspec.json.Decoder(prepared(type_))  # here, for two threads that study a type at once crash msgspec
 
         def read() -> Any:
             if not path.exists():
-                why = f"no file of the host shows it, and {path.parent} has no recording, as bundles do"
+                why = f"no file of the host shows it, and its folder {path.parent.name} has no recording, as bundles do"
                 raise GpuwatchError(why)
             try:
                 return decoder.decode(content(path, MOST_BYTES))
-            except msgspec.MsgspecError as error:
+            except UNREADABLE as error:
                 raise GpuwatchError(f"{path} cannot be read", str(error)) from None
 
         return read
@@ -176,12 +178,12 @@ class _Gathering:
         node = target.node or None
         if node is None and not target.files_hidden:
             # its Node, else its name at the agent, else its host's
-            hostname = None if places.live else place(Path(places.root), "/etc/hostname")
+            hostname = None if places.live else places.at("/etc/hostname")
             if cluster := got.found.get("cluster"):
                 node = cluster.node.name
             elif places.live:
                 node = (view.snapshot.node if view is not None else None) or socket.gethostname()
-            elif hostname:
+            elif hostname is not None:
                 node = first_line(hostname)
         return NodeFacts(
             at=view.snapshot.at if is_recorded else self._at,

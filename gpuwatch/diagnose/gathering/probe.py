@@ -30,6 +30,8 @@ from gpuwatch.diagnose.host.services import operator_files, services
 from gpuwatch.diagnose.places import HIDDEN, Places
 from gpuwatch.host.machine import process_limits
 from gpuwatch.host.pci import examined_gpus
+from gpuwatch.host.tree import TreePath
+from gpuwatch.model.decoding import prepared
 from gpuwatch.model.errors import GpuwatchError, PermissionMissing, UsageError
 from gpuwatch.model.snapshot import Record
 from gpuwatch.model.view import View
@@ -81,7 +83,7 @@ class ProbeMessage(Record, frozen=True, kw_only=True):
 
 
 encode = msgspec.msgpack.Encoder().encode
-decode = msgspec.msgpack.Decoder(ProbeMessage).decode
+decode = msgspec.msgpack.Decoder(prepared(ProbeMessage)).decode
 """Made here, so that all types of ProbeMessage are studied before there are threads: two at once crash msgspec."""
 
 
@@ -98,14 +100,14 @@ def unread_message(section: str, error: Exception) -> ProbeMessage:
 
 
 def _driver_roots(at: Places) -> Any:
-    root = Path(at.root)
+    root = at.at("/")
     if not any((root / folder).is_dir() for folder in ("usr", "lib")):
         raise FileNotFoundError(2, "no folder usr or lib: the host's programs and libraries were not copied", at.root)
     return driver_roots(root)
 
 
 def _bus(at: Places) -> Any:
-    devices = Path(at.sys) / "bus/pci/devices"
+    devices = at.path(at.sys) / "bus/pci/devices"
     found = examined_gpus(devices)
     if found is None:
         raise FileNotFoundError(2, "the PCI bus cannot be read", str(devices))
@@ -114,25 +116,36 @@ def _bus(at: Places) -> Any:
 
 def _beat(at: Places) -> Heartbeat | None:
     """None: no tuner has left a heartbeat, as on most nodes."""
-    seen = HeartbeatFile(Path(at.state)).look()
+    seen = HeartbeatFile(at.path(at.state)).look()
     return seen.beat if seen else None
+
+
+def _record(at: Places) -> Any:
+    state = at.path(at.state)
+    record = SettingsRecord(state)
+    return record.read_unsealed() if isinstance(state, TreePath) else record.read()
+
+
+def _kubelet(at: Places) -> Any:
+    socket = Path(at.pod_resources) if at.live else at.path(at.pod_resources)
+    return kubelet_files(at.at("/"), socket, ask=at.live)
 
 
 KERNEL_LOG_COPIES = ("/gpuwatch/kernel.log", "/var/log/dmesg", "/var/log/kern.log", "/var/log/messages")
 
 READERS: dict[HostSection, Callable[[Places], Any]] = {
     "bus": _bus,
-    "kernel": lambda at: kernel(None if at.hidden else Path(at.root), Path(at.proc), Path(at.sys)),
-    "kernel_log": lambda at: kernel_text(Path(at.kmsg), tuple(at.at(copy) for copy in KERNEL_LOG_COPIES)),
-    "nodes": lambda at: device_nodes(Path(at.dev), Path(at.proc)),
+    "kernel": lambda at: kernel(None if at.hidden else at.at("/"), at.path(at.proc), at.path(at.sys)),
+    "kernel_log": lambda at: kernel_text(at.path(at.kmsg), tuple(at.at(copy) for copy in KERNEL_LOG_COPIES)),
+    "nodes": lambda at: device_nodes(at.path(at.dev), at.path(at.proc)),
     "driver_roots": _driver_roots,
-    "limits": lambda at: process_limits(Path(at.proc), Path(at.dev)),
-    "operator": lambda at: operator_files(Path(at.root)),
-    "services": lambda at: services(None if at.hidden else Path(at.root), Path(at.proc), Path(at.sys)),
-    "runtime": lambda at: container_runtime(Path(at.root)),
-    "cdi": lambda at: cdi_specs(Path(at.root), Path(at.dev)),
-    "kubelet": lambda at: kubelet_files(Path(at.root), Path(at.pod_resources), ask=at.live),
-    "record": lambda at: SettingsRecord(Path(at.state)).read(),
+    "limits": lambda at: process_limits(at.path(at.proc), at.path(at.dev)),
+    "operator": lambda at: operator_files(at.at("/")),
+    "services": lambda at: services(None if at.hidden else at.at("/"), at.path(at.proc), at.path(at.sys)),
+    "runtime": lambda at: container_runtime(at.at("/")),
+    "cdi": lambda at: cdi_specs(at.at("/"), at.path(at.dev)),
+    "kubelet": _kubelet,
+    "record": _record,
     "tuner": _beat,
 }
 """Each may raise OSError or GpuwatchError, whose text becomes the reason; a wedged driver may block one for ever."""
@@ -160,7 +173,7 @@ def read_section(section: HostSection, at: Places) -> Any:
 
 def main() -> None:
     """Send all that was ordered, then wait for the end."""
-    order = msgspec.json.decode(sys.argv[1], type=ProbeOrder)
+    order = msgspec.json.decode(sys.argv[1], type=prepared(ProbeOrder))
     outbox = Outbox(private_stdout())
 
     def send(section: HostSection) -> None:

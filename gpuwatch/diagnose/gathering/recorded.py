@@ -10,8 +10,9 @@ import msgspec
 
 from gpuwatch.diagnose.facts import HostFacts
 from gpuwatch.host.plain_file import content
+from gpuwatch.model.decoding import prepared
 from gpuwatch.model.errors import GpuwatchError
-from gpuwatch.model.snapshot import Record
+from gpuwatch.model.snapshot import UNREADABLE, Record
 
 NAME = "host.json"
 MOST_BYTES = 64 << 20
@@ -26,7 +27,7 @@ class RecordedHost(Record, frozen=True, kw_only=True):
     unread: dict[str, str] = {}
 
 
-_decode = msgspec.json.Decoder(RecordedHost).decode
+_decode = msgspec.json.Decoder(prepared(RecordedHost)).decode
 """Made here, before there are threads: two that study a type at once crash msgspec."""
 
 
@@ -40,5 +41,5 @@ def recorded(folder: Path) -> RecordedHost:
         return _decode(content(folder / NAME, MOST_BYTES))
     except (FileNotFoundError, NotADirectoryError):
         return RecordedHost()
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (OSError, *UNREADABLE) as error:
         raise GpuwatchError(f"{folder / NAME} cannot be read", str(error), "unpack the bundle again") from None

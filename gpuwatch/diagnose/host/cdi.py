@@ -9,8 +9,11 @@ from pathlib import Path
 
 import msgspec
 
+from gpuwatch.config.yaml import decode as decode_yaml
 from gpuwatch.diagnose.host.host_root import exists, listing, text
-from gpuwatch.model.snapshot import Record
+from gpuwatch.model.decoding import prepared
+from gpuwatch.model.errors import UsageError
+from gpuwatch.model.snapshot import UNREADABLE, Record
 
 FOLDERS = ("/etc/cdi", "/var/run/cdi")
 """Where runtimes look; a specification in a later one overrules one in an earlier one."""
@@ -73,10 +76,10 @@ def cdi_specs(root: Path, dev: Path) -> tuple[CdiSpec, ...]:
 
 def parse(path: str, content: str) -> CdiSpec | _Spec:
     """A specification, or a CdiSpec with the error why it is none. Never raises."""
-    decode = msgspec.json.decode if path.endswith(".json") else msgspec.yaml.decode
+    decode = msgspec.json.decode if path.endswith(".json") else decode_yaml
     try:
-        return decode(content, type=_Spec)
-    except (msgspec.DecodeError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        return msgspec.convert(decode(content), prepared(_Spec))
+    except (UsageError, *UNREADABLE) as error:
         return CdiSpec(path=path, error=" ".join(str(error).split())[:300] or type(error).__name__)
 
 

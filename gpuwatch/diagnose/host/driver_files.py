@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import stat
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 
 from gpuwatch.diagnose.host.host_root import names
@@ -41,6 +41,7 @@ _FIRMWARE = (
 )
 _VERSION = re.compile(r"\.so\.(\d{2,4}(?:\.\d{1,4}){1,3})", re.ASCII)
 _MOST_LINKS = 8
+_MOST_LEVELS, _MOST_CAPABILITIES = 6, 4096
 _DEVICE_FOLDERS = ("nvidia-caps", "nvidia-caps-imex-channels")
 
 
@@ -74,7 +75,7 @@ def device_nodes(dev: Path, proc: Path) -> DeviceNodes:
     Raises:
         OSError: `dev` cannot be listed.
     """
-    paths = [name for name in sorted(os.listdir(dev)) if name.startswith(("nvidia", "gdrdrv"))]
+    paths = [name for name in sorted(path.name for path in dev.iterdir()) if name.startswith(("nvidia", "gdrdrv"))]
     paths += [f"{folder}/{name}" for folder in _DEVICE_FOLDERS for name in names(dev / folder)]
     files: dict[str, DeviceNode] = {}
     for name in paths:
@@ -93,10 +94,11 @@ def device_nodes(dev: Path, proc: Path) -> DeviceNodes:
     char_links: dict[str, str] = {}
     for name in names(dev / "char"):
         with contextlib.suppress(OSError):
-            char_links[name] = os.readlink(dev / "char" / name)
+            char_links[name] = str((dev / "char" / name).readlink())
     capabilities: dict[str, int] = {}  # `gpu0/mig/gi1/access` -> 12
     folder = proc / "driver/nvidia/capabilities"
-    for place in (Path(parent, name) for parent, _, below in os.walk(folder) for name in below):
+    levels = ("/".join("*" * depth) for depth in range(2, _MOST_LEVELS + 1))
+    for place in islice((found for level in levels for found in folder.glob(level)), _MOST_CAPABILITIES):
         minor = capability_minor(text(place) or "")
         if minor is not None:
             capabilities[str(place.relative_to(folder))] = minor
@@ -143,14 +145,9 @@ class DriverRoot(Record, frozen=True, kw_only=True):
 
 def driver_roots(root: Path) -> tuple[DriverRoot, ...]:
     """Every place that has libraries or nvidia-smi, the host itself first."""
-    found = (driver_root(root / path.lstrip("/"), path) for path in _ROOTS)
+    bases = ((root / path.lstrip("/"), path) for path in _ROOTS)
+    found = (driver_root(base, path) for base, path in bases if base.is_dir())
     return tuple(place for place in found if place.libraries or place.smi)
-
-
-def library(root: Path, name: str = "libnvidia-ml.so.1") -> Path | None:
-    """The file of the first place that has this library; None: it is nowhere."""
-    files = (root / place.lstrip("/") / folder / name for place in _ROOTS for folder in _LIBRARIES)
-    return next((file for file in files if file.exists()), None)
 
 
 def driver_root(base: Path, path: str) -> DriverRoot:
@@ -158,7 +155,7 @@ def driver_root(base: Path, path: str) -> DriverRoot:
     linker takes them; firmware folders that are named by chips are nouveau's.
     """
     libraries: dict[str, str] = {}
-    for place, name in product(_LIBRARIES, _NAMES):
+    for place, name in product((place for place in _LIBRARIES if (base / place).is_dir()), _NAMES):
         version = None if name in libraries else _library_version(base, Path(place, name))
         if version is not None:
             libraries[name] = version
@@ -183,7 +180,7 @@ def _library_version(base: Path, library: Path) -> str | None:
     place = library
     for _ in range(_MOST_LINKS):
         try:
-            target = Path(os.readlink(base / place))
+            target = (base / place).readlink()
         except OSError:
             break
         place = Path(str(target).lstrip("/")) if target.is_absolute() else place.parent / target

@@ -14,7 +14,7 @@ from collections import deque
 from pathlib import Path
 
 from gpuwatch.diagnose.host.host_root import names, package_versions
-from gpuwatch.host.plain_file import plain, text
+from gpuwatch.host.plain_file import opened, text
 from gpuwatch.model.snapshot import Record
 
 NVIDIA, MELLANOX = "0x10de", "0x15b3"
@@ -94,7 +94,7 @@ def adapters(devices: list[Path]) -> tuple[Adapter, ...]:
         vpd = b""
         if is_connectx and kind == _INFINIBAND:
             try:
-                with open(folder / "vpd", "rb", buffering=0, opener=plain) as file:
+                with opened(folder / "vpd", buffering=0) as file:
                     vpd = file.read(_VPD_BYTES) or b""
             except OSError:  # only root may read it, and some functions have none
                 pass
@@ -130,7 +130,7 @@ def fabric_manager(root: Path) -> FabricManager:
         packaged = packaged or newest
     log = b""
     if logs:
-        with contextlib.suppress(OSError), open(max(logs)[1], "rb", opener=plain) as file:
+        with contextlib.suppress(OSError), opened(max(logs)[1]) as file:
             file.seek(max(0, file.seek(0, 2) - _LOG_BYTES))
             log = file.read(_LOG_BYTES)
     logged, error = parse_log(log)

@@ -3,38 +3,14 @@
 Versions of packages come from dpkg; RPM keeps a database that is not read here.
 """
 
-import os
 import re
 from pathlib import Path
 
-from gpuwatch.host.plain_file import content, plain
+from gpuwatch.host.plain_file import content, opened
+from gpuwatch.host.tree import place
 
-MOST_LINKS = 32
 DPKG_STATUS = "/var/lib/dpkg/status"
 MOST_STATUS_LINES = 2_000_000
-
-
-def place(root: Path, path: str) -> Path | None:
-    """Where `path` of the host really is, links followed inside `root`; None when nothing is there or it cannot be
-    reached.
-    """
-    at, left, links = root, _parts(path), 0
-    while left:
-        part = left.pop(0)
-        if part == "..":
-            at = root if at == root else at.parent
-            continue
-        try:
-            target = os.readlink(at / part)
-        except OSError:  # no link, or not there
-            at = at / part
-            continue
-        links += 1
-        if links > MOST_LINKS:
-            return None
-        at = root if target.startswith("/") else at
-        left = _parts(target) + left
-    return at if os.path.lexists(at) else None
 
 
 def exists(root: Path, path: str) -> bool:
@@ -57,17 +33,14 @@ def text(root: Path, path: str) -> str:
 def listing(root: Path, folder: str, *suffixes: str) -> tuple[str, ...]:
     """Paths of the host below a folder, not deeper, in order; empty when it is not there or cannot be listed."""
     found = place(root, folder)
-    try:
-        names = sorted(os.listdir(found)) if found else []
-    except OSError:
-        return ()
-    return tuple(f"{folder.rstrip('/')}/{name}" for name in names if not suffixes or name.endswith(suffixes))
+    found_names = names(found) if found else []
+    return tuple(f"{folder.rstrip('/')}/{name}" for name in found_names if not suffixes or name.endswith(suffixes))
 
 
 def names(folder: Path) -> list[str]:
-    """Names in a folder of this machine, in order; none where it cannot be listed."""
+    """Names in a folder, in order; none where it cannot be listed."""
     try:
-        return sorted(os.listdir(folder))
+        return sorted(path.name for path in folder.iterdir())
     except OSError:
         return []
 
@@ -81,7 +54,7 @@ def package_versions(root: Path, wanted: str) -> dict[str, str]:
     if path is None:
         return found
     try:
-        with open(path, errors="replace", opener=plain) as file:
+        with opened(path, "r") as file:
             package, installed = "", False
             for _, line in zip(range(MOST_STATUS_LINES), file, strict=False):
                 key, _, value = line.rstrip("\n").partition(": ")
@@ -94,7 +67,3 @@ def package_versions(root: Path, wanted: str) -> dict[str, str]:
     except OSError:
         return found
     return found
-
-
-def _parts(path: str) -> list[str]:
-    return [part for part in path.split("/") if part not in ("", ".")]

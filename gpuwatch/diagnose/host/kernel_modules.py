@@ -8,10 +8,10 @@ import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 
 from gpuwatch.diagnose.host import host_root
-from gpuwatch.host.plain_file import content, plain, text
+from gpuwatch.host.plain_file import content, opened, text
 from gpuwatch.model.snapshot import Record
 
 _RELEASE = re.compile(r"\b\d{3,4}\.\d{2,3}(?:\.\d{2,3})?\b", re.ASCII)
@@ -177,7 +177,7 @@ def _installed_module(root: Path, folder: Path) -> InstalledModule | None:
         return None
     path = Path(_MODULES, folder.name, match[1]) if not match[1].startswith("/") else Path(match[1].lstrip("/"))
     try:
-        with open(root / path, "rb", opener=plain) as file:
+        with opened(root / path) as file:
             info = elf_section(file, ".modinfo")
             if info is None:
                 return InstalledModule(path=f"/{path}")
@@ -214,7 +214,7 @@ def dkms_versions(root: Path) -> tuple[str, ...]:
         return ()
 
 
-def elf_section(file: BinaryIO, name: str) -> bytes | None:
+def elf_section(file: IO[bytes], name: str) -> bytes | None:
     """Contents of the first section of that name, without reading the rest; None where there is none, or this is no ELF
     file of 64 bits.
 
@@ -237,7 +237,7 @@ def elf_section(file: BinaryIO, name: str) -> bytes | None:
     return None if found is None else _at(file, found[1], found[2])
 
 
-def _at(file: BinaryIO, offset: int, size: int) -> bytes:
+def _at(file: IO[bytes], offset: int, size: int) -> bytes:
     if offset >= 1 << 62 or size > _LONGEST_ELF_SECTION:
         return b""
     file.seek(offset)

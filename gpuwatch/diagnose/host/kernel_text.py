@@ -1,14 +1,16 @@
 """The messages of the kernel log that concern GPUs, since the machine was booted."""
 
 import errno
+import os
 import re
 import stat
 from pathlib import Path
 
-from gpuwatch.collect.kernel_log.follower import DEVICE
-from gpuwatch.collect.kernel_log.lines import Frame, frames, joined
-from gpuwatch.collect.kernel_log.ring import KmsgRecords, SyslogRing
-from gpuwatch.host.plain_file import plain
+from gpuwatch.collect.kernel_log.lines import Frame
+from gpuwatch.collect.kernel_log.records import text_frames
+from gpuwatch.collect.kernel_log.ring import DEVICE, KmsgRecords, SyslogRing
+from gpuwatch.host.plain_file import opened
+from gpuwatch.host.tree import TreePath
 from gpuwatch.model.snapshot import Record
 
 _CONCERNS_GPUS = re.compile(
@@ -55,6 +57,10 @@ def kernel_text(kmsg: Path, copies: tuple[Path, ...] = ()) -> tuple[KernelMessag
 
 
 def _records(kmsg: Path) -> list[Frame]:
+    if isinstance(kmsg, TreePath):  # a copy is no device
+        if (lines := _copied(kmsg)) is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(kmsg))
+        return lines
     try:
         if stat.S_ISFIFO(kmsg.stat().st_mode):
             raise OSError(errno.ESPIPE, "another process reads this pipe", str(kmsg))
@@ -81,12 +87,12 @@ def _records(kmsg: Path) -> list[Frame]:
 def _copied(file: Path) -> list[Frame] | None:
     """The newest part of a log file, in any logger's format, since the last boot; None: it cannot be read."""
     try:
-        with open(file, "rb", opener=plain) as log:
+        with opened(file) as log:
             size = log.seek(0, 2)
             log.seek(max(0, size - _NEWEST_BYTES))
             text = log.read(_NEWEST_BYTES).decode("utf-8", "replace")
     except OSError:
         return None
-    lines = list(joined(frames(text.splitlines()[1 if size > _NEWEST_BYTES else 0 :])))
+    lines = text_frames(text.partition("\n")[2] if size > _NEWEST_BYTES else text)
     boots = (number for number in reversed(range(len(lines))) if lines[number].message.startswith(_BOOTED))
     return lines[next(boots, 0) :]

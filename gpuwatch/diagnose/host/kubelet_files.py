@@ -17,8 +17,10 @@ from pathlib import Path
 
 import msgspec
 
-from gpuwatch.diagnose.host.host_root import exists, listing, place, text
-from gpuwatch.model.snapshot import Record
+from gpuwatch.diagnose.host.host_root import exists, listing, text
+from gpuwatch.host.tree import place
+from gpuwatch.model.decoding import prepared
+from gpuwatch.model.snapshot import UNREADABLE, Record
 
 FOLDERS = ("/var/lib/kubelet", "/var/lib/k0s/kubelet", "/var/snap/microk8s/common/var/lib/kubelet")
 CHECKPOINT = "kubelet_internal_checkpoint"
@@ -65,6 +67,7 @@ def kubelet_files(root: Path, pod_resources: Path, *, ask: bool) -> KubeletFiles
         # NVIDIA's plugin listens on nvidia-gpu.sock or nvidia-mig-1g.10gb.sock, Google's on nvidiaGPU-<time>.sock
         sockets = listing(root, f"{at}/device-plugins", ".sock")
         plugins = tuple(path for path in sockets if path.rpartition("/")[2].startswith("nvidia"))
+    registered = listing(root, f"{at}/plugins_registry", "-reg.sock")
     for path in (f"{at}/config.yaml", f"{at}/kubeadm-flags.env"):  # flags overrule the file
         with contextlib.suppress(OSError):
             match = _ENDPOINT.search(text(root, path))
@@ -77,7 +80,8 @@ def kubelet_files(root: Path, pod_resources: Path, *, ask: bool) -> KubeletFiles
         kubelet_socket=exists(root, f"{at}/device-plugins/kubelet.sock"),
         plugins=plugins,
         refusing=tuple(path for path in plugins or () if ask and _is_refusing(root, path)),
-        dra=tuple(name for name in DRA_DRIVERS if exists(root, f"{at}/plugins_registry/{name}-reg.sock")),
+        # a driver that is upgraded without a gap puts the uid of its pod before `-reg.sock`
+        dra=tuple(name for name in DRA_DRIVERS if any(f"/{name}-" in each for each in registered)),
         checkpoint=checkpoint,
         checkpoint_error=error,
         intact=intact,
@@ -171,8 +175,8 @@ def parse_checkpoint(content: bytes | str) -> KubeletCheckpoint:
         ValueError: it is not JSON, or has other members than a kubelet writes.
     """
     try:
-        return msgspec.json.decode(content, type=KubeletCheckpoint)
-    except (msgspec.DecodeError, RecursionError) as error:
+        return msgspec.json.decode(content, type=prepared(KubeletCheckpoint))
+    except UNREADABLE as error:
         raise ValueError(str(error) or "too deep") from None
 
 

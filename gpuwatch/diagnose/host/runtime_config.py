@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from gpuwatch.diagnose.host.host_root import listing, text
-from gpuwatch.model.snapshot import Record
+from gpuwatch.model.decoding import prepared
+from gpuwatch.model.snapshot import UNREADABLE, Record
 
 CONTAINERD, CRIO, DOCKER = "containerd", "crio", "docker"
 CRI_PLUGINS = ("io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri", "cri")
@@ -148,10 +149,10 @@ def docker(root: Path, path: str) -> RuntimeConfig:
     """Of daemon.json; an empty file is allowed."""
     try:
         content = text(root, path)
-        found = msgspec.json.decode(content, type=_Docker) if content.strip() else _Docker()
+        found = msgspec.json.decode(content, type=prepared(_Docker)) if content.strip() else _Docker()
     except OSError as error:
         return _unreadable(DOCKER, path, (path,), error)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         return _unreadable(DOCKER, path, (path,), ValueError(f"{path}: {error}"))
     drivers = [option.partition("=")[2] for option in found.exec_opts if option.startswith("native.cgroupdriver=")]
     cdi = found.features.get("cdi")
@@ -234,6 +235,6 @@ def _merged(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 def _convert(document: Any, shape: type[Shape]) -> Shape:
     try:
-        return msgspec.convert(document, shape)
+        return msgspec.convert(document, prepared(shape))
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from None

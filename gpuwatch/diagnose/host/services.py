@@ -3,7 +3,6 @@
 The operators, whose containers start such daemons, note their progress in files, which are read here too.
 """
 
-import os
 import re
 from itertools import islice
 from pathlib import Path
@@ -19,7 +18,7 @@ from gpuwatch.diagnose.host.fabric import (
 )
 from gpuwatch.diagnose.host.host_root import exists, listing
 from gpuwatch.diagnose.host.host_root import text as host_text
-from gpuwatch.host.plain_file import plain, text
+from gpuwatch.host.plain_file import opened, text
 from gpuwatch.model.snapshot import Record
 
 NAMES = (
@@ -131,7 +130,9 @@ def services(root: Path | None, proc: Path, sys: Path) -> Services:
         sockets = tuple("/" + str(path.relative_to(root)) for path in islice(found, 64))
         # multi-user.target.wants/nvidia-fabricmanager.service is a link to a file that a container may not see
         wants = [root / "etc/systemd/system" / f"{target}.target.wants" for target in TARGETS]
-        units = tuple(unit for unit in UNITS if any(os.path.lexists(folder / unit) for folder in wants))
+        starts = (folder / unit for folder in wants for unit in UNITS)
+        enabled = {place.name for place in starts if place.is_symlink() or place.exists()}
+        units = tuple(unit for unit in UNITS if unit in enabled)
         # the driver container of the network operator makes this file when its modules are loaded
         drivers = root / "run/mellanox/drivers"
         network_driver = (drivers / ".driver-ready").exists() if drivers.is_dir() else None
@@ -174,7 +175,7 @@ def _ports(proc: Path) -> tuple[int, ...] | None:
     for table in ("tcp", "tcp6"):
         for folder in (proc / "1/net", proc / "net"):
             try:
-                with open(folder / table, errors="replace", opener=plain) as lines:
+                with opened(folder / table, "r") as lines:
                     rows = [fields for fields in map(str.split, islice(lines, 1, _MOST_LINES)) if len(fields) > 3]
             except OSError:
                 continue

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from gpuwatch.health.check import CANNOT_TELL, Check, Detection, is_paced, when
 from gpuwatch.health.gpu_history import GpuHistory
-from gpuwatch.health.xid.classify import RECOVERY_REMEDIES
+from gpuwatch.health.xid.classify import FATAL_ACTIONS, RECOVERY_REMEDIES
 from gpuwatch.model.finding import Remedy, Response, Severity
 from gpuwatch.model.xid_catalogue import recovery_action
 
@@ -24,7 +24,8 @@ def recovery_asked(past: GpuHistory) -> Detection | None:
     known = recovery_action(asked) if asked else None
     if not asked or known is None or not known.taint:
         return None
-    return Detection(f"the driver asks: {known.meaning}", remedy=RECOVERY_REMEDIES[asked], level=asked)
+    helps = RECOVERY_REMEDIES[asked]
+    return Detection(f"the driver asks: {known.meaning}", remedy=helps, action=FATAL_ACTIONS[helps], level=asked)
 
 
 def recovery_advised(past: GpuHistory) -> Detection | None:

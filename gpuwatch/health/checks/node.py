@@ -15,7 +15,7 @@ def gpu_lost(past: GpuHistory) -> Detection | None:
     """NVML or the kernel log reports the loss."""
     if past.status is not None and past.status.state is GpuState.LOST:
         return Detection(past.status.detail, {"state": "lost"})
-    if past.lost_line is not None:
+    if past.lost_line is not None and past.hangs:  # anybody may have written the line; not the driver's silence
         return Detection(past.lost_line, {"kernel": past.lost_line})
     return None if past.is_new else CANNOT_TELL
 
@@ -26,6 +26,28 @@ def gpu_unresponsive(past: GpuHistory) -> Detection | None:
     if past.status is not None and past.hangs:
         return Detection(past.status.detail, {"state": "unresponsive"})
     return None if past.is_new or (state is GpuState.UNKNOWN and past.order) else CANNOT_TELL
+
+
+def gpu_not_allocatable(past: GpuHistory) -> Detection | None:
+    """The device plugin reports it unhealthy. The kubelet offers nothing of a GPU whose MIG mode changes, either."""
+    if past.gpu is None or past.is_withheld is None or past.gpu.mig_pending != past.gpu.mig_enabled:
+        return CANNOT_TELL
+    return Detection(WITHHELD, {"podresources": "GetAllocatableResources lacks it"}) if past.is_withheld else None
+
+
+def driver_slow(past: GpuHistory) -> Detection | None:
+    """Every call returns, but a read of them all takes longer than the interval between two."""
+    if past.status is None or not past.is_fresh:
+        return CANNOT_TELL
+    intervals = past.status.read_intervals
+    if intervals is None and past.is_new:
+        return None
+    if intervals is None or intervals <= 1:
+        return CANNOT_TELL
+    return Detection("a read of it takes longer than the interval between two", {"intervals": f"{intervals:.1f}"})
+
+
+WITHHELD = "the device plugin counts it out: no pod is given this GPU"
 
 
 def gpus_missing(history: HealthHistory) -> Detection | None:
@@ -76,7 +98,7 @@ def _nvml(history: HealthHistory) -> SourceStatus | None:
 PRESENCE_CHECKS: tuple[Check, ...] = (
     Check(
         "gpu_lost",
-        "NVML says that it is lost, it vanished from NVML, or the kernel log says that it fell off the bus",
+        "NVML says that it is lost, it vanished from NVML, or the kernel log says so and it does not answer",
         Severity.CRITICAL,
         Remedy.REBOOT_NODE,
         "drain the node and reboot it; reseat or replace the GPU if it happens again",
@@ -115,8 +137,30 @@ PRESENCE_CHECKS: tuple[Check, ...] = (
         boot_grace=True,
         blame="node",
     ),
+    Check(
+        "gpu_not_allocatable",
+        "the kubelet gives other GPUs to pods, but not this one, in which nothing else is found",
+        Severity.WARNING,
+        Remedy.NONE,
+        "restart the device plugin's pod on this node; pods that run keep their GPUs (gpuwatch diagnose names it)",
+        most=Response.CONDITION,
+        gpu=gpu_not_allocatable,
+        raise_after=(10, 10),
+        alone=True,
+    ),
+    Check(
+        "driver_slow",
+        "each call returns, but a read takes longer than the interval; its values stay, with their age",
+        Severity.WARNING,
+        Remedy.NONE,
+        "look at what keeps the driver busy (dmesg | grep NVRM; persistence mode; other monitors)",
+        most=Response.CONDITION,
+        gpu=driver_slow,
+        raise_after=(5, 6),
+        clear_after=10,
+    ),
 )
-"""GPUs that are lost, hung or missing."""
+"""GPUs that are lost, hung, missing or slow to answer."""
 
 MONITOR_CHECKS: tuple[Check, ...] = (
     Check(

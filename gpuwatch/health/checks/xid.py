@@ -10,7 +10,7 @@ FATAL_CHECKS: tuple[Check, ...] = (
         "an XID after which the GPU must be reset or looked after: restarting the application cannot help",
         Severity.CRITICAL,
         Remedy.RESET_GPU,
-        "drain the node, then reset the GPU",
+        "drain the node, then do what this XID asks for: gpuwatch xid explain",
         Response.TAINT,
         ends="repair",
     ),
@@ -84,21 +84,33 @@ MILD_CHECKS: tuple[Check, ...] = (
         ends="time",
     ),
     Check(
+        "xid_unconfirmed",
+        "any of these but an application's or an unknown one, while only the kernel log reports it",
+        Severity.WARNING,
+        Remedy.INSPECT,
+        "compare with what the driver says: gpuwatch describe gpu, gpuwatch events; look for who writes such lines",
+        most=Response.OBSERVE,
+        ends="time",
+    ),
+    Check(
         "sxid_warning",
         "an SXid of an NVSwitch that is not fatal",
         Severity.WARNING,
         Remedy.INSPECT,
         "watch it; check the NVLinks it names",
+        most=Response.OBSERVE,  # nothing but the kernel log reports it
+        blame="node",
+        ends="time",
+    ),
+    Check(
+        "sxid_unconfirmed",
+        "a fatal SXid of an NVSwitch, while no GPU behind it reports a fault of NVLink or fabric",
+        Severity.WARNING,
+        Remedy.INSPECT,
+        "compare with NVLink and fabric: gpuwatch get nvlinks, systemctl status nvidia-fabricmanager",
+        most=Response.OBSERVE,
         blame="node",
         ends="time",
     ),
 )
 """From those that need a repair to those that pass."""
-
-FATAL_ACTIONS = {
-    Remedy.RESET_GPU: "drain the node, then reset the GPU",
-    Remedy.REBOOT_NODE: "drain the node, then reboot it",
-    Remedy.INSPECT: "drain the node; have the GPU, its slot and its power looked at",
-    Remedy.CONTACT_SUPPORT: "drain the node; contact NVIDIA's support",
-}
-"""What a person should do about a fatal XID, by its remedy."""

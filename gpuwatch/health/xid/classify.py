@@ -53,6 +53,14 @@ RECOVERY_REMEDIES = {
 }
 """NVML_GPU_RECOVERY_ACTION_* -> rung of the ladder."""
 
+FATAL_ACTIONS = {
+    Remedy.RESET_GPU: "drain the node, then reset the GPU",
+    Remedy.REBOOT_NODE: "drain the node, then reboot it",
+    Remedy.INSPECT: "drain the node; have the GPU, its slot and its power looked at",
+    Remedy.CONTACT_SUPPORT: "drain the node; contact NVIDIA's support",
+}
+"""What a person should do about a GPU that is out of order, by the remedy."""
+
 
 def classify(event: XidEvent, overrides: Mapping[int, XidClass], *, final: bool = True) -> Class | None:
     """The class of an occurrence. None: the kernel line decides, has not come yet, and may still come (not `final`)."""

@@ -33,27 +33,71 @@ _COMPLETED = (
 # Two sources report it: the driver's event set within milliseconds, without text, and the kernel log, with text and
 # sometimes seconds later. Neither is complete: a lost GPU may send no event, a container may lack /dev/kmsg, the ring
 # may run over. There is no common number: NVML gives GPU and code, the line gives PCI address, code and text, and
-# their clocks differ. One code may also come several times within a second, from several GPU instances.
+# their clocks differ. One code may also come several times within a second, from several GPU instances, and a killed
+# job leaves 11,000 of one code within that second.
 #
 # Taking one source alone misses faults. Dropping everything alike within some seconds loses the second of two real
 # occurrences, and a storm of one code would count as one. Waiting for both sources before counting delays the fault by
-# the slower one, for ever where there is only one.
+# the slower one, for ever where there is only one. Giving each report a deadline for its counterpart fails at a rate:
+# whatever is late by more than the deadline counts twice, and so does what no longer fits a list of those that wait.
 #
-# So an occurrence counts when its first report arrives, and waits `window` seconds for its counterpart: a report of the
-# other source about the same GPU and code, and the same GPU instance where both name one, completes the oldest
-# still waits instead of counting again. Two reports of the same source never pair, so a storm keeps its count. A
-# completed event is given out a second time by `news`, marked with `also`, for a line may decide what the code means.
+# So reports of one code on one GPU are a storm as long as no pause between two of them, from either source, is longer
+# than `window`. Within a storm the ledger does not ask which report belongs to which, only how many of one source the
+# other has not made yet: two integers. A report counts when its source is ahead, and completes the oldest incomplete
+# occurrence when it catches up. The count of a storm is therefore the larger of the two sources' counts, in whatever
+# order and however late within the storm they come: exact if one source is complete, never the sum. GPU instances
+# are counted apart where both sources name one. What bounds it: a source that is silent for longer than `window`
+# after the other's last report, and only then reports, begins a storm of its own, and counts again; and in a storm of
+# which both sources lose different reports, what one misses makes up for what the other misses.
+#
+# A completed event is given out a second time by `news`, marked with `also`, for a line may decide what the code means.
+# Of a storm only the newest `recent` occurrences can be completed; the count does not depend on them.
 #
 # Restarts would count twice what the ring still holds. Each kernel record is therefore known by boot and number, and
-# lines from before the agent's start date a row but count nothing: a restart must not look like a fault. A GPU keeps
-# its UUID here after it has vanished, because its last XIDs are the ones that matter.
+# lines from before the agent's start date a row but count nothing: a restart must not look like a fault. An agent that
+# was killed between NVML's report and its line counted in that life: the next one waits for the line (`expect`). A GPU
+# keeps its UUID here after it has vanished, because its last XIDs are the ones that matter.
+
+
+class _Ahead:
+    """Reports of one source, about one GPU instance, that the other has not made yet; `numbers`: the newest of them."""
+
+    def __init__(self, recent: int) -> None:
+        self.count = 0
+        self.numbers: deque[int] = deque(maxlen=recent)
+
+    def add(self, number: int) -> None:
+        """One more, with its number in the ledger."""
+        self.count += 1
+        self.numbers.append(number)
+
+    def take(self) -> int | None:
+        """The oldest, which the other source has made now; None when it is too old to be among the newest."""
+        self.count -= 1
+        return self.numbers.popleft() if len(self.numbers) > self.count else None
+
+
+class _Storm:
+    """Reports of one code on one GPU without a longer pause. `last`: unix seconds of the newest."""
+
+    def __init__(self, last: float) -> None:
+        self.last = last
+        self.ahead: dict[tuple[XidSource, int | None], _Ahead] = {}
+
+    def counterpart(self, event: XidEvent) -> _Ahead | None:
+        """What the other source has reported alone, about the same instance if both name one."""
+        source = _OPPOSITE[event.source]
+        ahead = {gi: each for (name, gi), each in self.ahead.items() if name == source and each.count}
+        if event.gi is None:
+            return ahead.get(None) or next(iter(ahead.values()), None)
+        return ahead.get(event.gi) or ahead.get(None)
 
 
 class XidLedger:
     """The node's XIDs, SXids and bus losses. Reads no clock; not to be called by two threads at once."""
 
     def __init__(self, *, window: float = 5.0, recent: int = 1_000) -> None:
-        """`window`: seconds within which two sources mean one occurrence. `recent`: events kept."""
+        """`window`: longest pause of a storm, and so how late a source may be, in seconds. `recent`: events kept."""
         self.unknown = 0
         """Occurrences, since the start, of codes the catalogue does not have."""
         self._window = window
@@ -64,7 +108,7 @@ class XidLedger:
         self._events: dict[int, Event] = {}
         self._news: dict[int, None] = {}
         self._kinds: dict[_Kind, deque[int]] = {}
-        self._unpaired: dict[tuple[str | None, int, XidSource], deque[tuple[int, XidEvent]]] = {}
+        self._storms: dict[tuple[str | None, int], _Storm] = {}
         self._xids: dict[tuple[str | None, int], XidCount] = {}
         self._sxids: dict[tuple[int, int, str], SxidCount] = {}
         self._lost: dict[str, BusLossEvent] = {}
@@ -79,6 +123,13 @@ class XidLedger:
                 self._identify(pci, uuid)
                 for xid in ZERO_XIDS:
                     self._xids.setdefault((uuid, xid), XidCount(uuid=uuid, pci=pci, xid=xid))
+
+    def expect(self, event: XidEvent) -> None:
+        """An occurrence that an earlier life counted by one source alone: what the other reports of it completes it."""
+        if storm := self._storm(event):
+            number = self._list(event)
+            del self._news[number]
+            storm.ahead.setdefault((event.source, event.gi), _Ahead(self._limit)).add(number)
 
     def observe(self, event: XidEvent | KernelEvent) -> Event | None:
         """Take the report of a source. Returns the occurrence if it is new, else None."""
@@ -151,40 +202,40 @@ class XidLedger:
     def _xid(self, report: XidEvent) -> XidEvent | None:
         pci = pci_key(report.pci) or next((p for p, uuid in self._gpus.items() if uuid == report.uuid), None)
         event = structs.replace(report, pci=pci, uuid=report.uuid or self.uuid(pci))
-        if self._completes_another(event):
+        storm = None if event.historical else self._storm(event)
+        counterpart = storm.counterpart(event) if storm else None
+        if counterpart is not None:
+            self._complete(counterpart.take(), event)
             return None
         number = self._list(event)
-        if not event.historical:
-            waiting = self._waiting(event, event.source)
-            waiting.append((number, event))
+        if storm is not None:
+            storm.ahead.setdefault((event.source, event.gi), _Ahead(self._limit)).add(number)
             self.unknown += explain(event.xid) is None
         key = (event.uuid or event.pci, event.xid)
         row = self._xids.get(key) or XidCount(uuid=event.uuid, pci=event.pci, xid=event.xid)
         self._xids[key] = _counted(row, event.at, event.historical)
         return event
 
-    def _completes_another(self, event: XidEvent) -> bool:
-        """Pair the event with the oldest of the other source that still waits for its counterpart."""
-        if event.historical:
-            return False
-        waiting = self._waiting(event, _OPPOSITE[event.source])
-        for place, (number, first) in enumerate(waiting):
-            if None in (first.gi, event.gi) or first.gi == event.gi:
-                del waiting[place]
-                news = {name: getattr(event, name) for name in _COMPLETED if getattr(first, name) is None}
-                if number in self._events:
-                    self._events[number] = structs.replace(first, also=event.source, **news)
-                    self._news[number] = None
-                return True
-        return False
+    def _storm(self, event: XidEvent) -> _Storm | None:
+        """The storm the event belongs to; None for one that is older than the storm that goes on."""
+        key = (event.pci or event.uuid, event.xid)
+        storm = self._storms.get(key)
+        if storm is None or event.at - storm.last > self._window:
+            storm = self._storms[key] = _Storm(event.at)
+        elif storm.last - event.at > self._window:
+            return None
+        storm.last = max(storm.last, event.at)
+        return storm
 
-    def _waiting(self, event: XidEvent, source: XidSource) -> deque[tuple[int, XidEvent]]:
-        """Occurrences like this one that only `source` has reported, the expired ones dropped."""
-        key = (event.pci or event.uuid, event.xid, source)
-        waiting = self._unpaired.setdefault(key, deque(maxlen=self._limit))
-        while waiting and abs(event.at - waiting[0][1].at) > self._window:
-            waiting.popleft()
-        return waiting
+    def _complete(self, number: int | None, event: XidEvent) -> None:
+        first = self._events.get(number) if number is not None else None
+        if number is not None and isinstance(first, XidEvent):
+            more = {name: getattr(event, name) for name in _COMPLETED if getattr(first, name) is None}
+            self._events[number] = structs.replace(first, also=event.source, **more)
+            self._news[number] = None
+            key = (first.uuid or first.pci, first.xid)
+            row = self._xids.get(key) or XidCount(uuid=first.uuid, pci=first.pci, xid=first.xid)
+            self._xids[key] = _counted(row, first.at, historical=True)  # an expected one has no row yet
 
     def _bus_loss(self, report: KernelEvent) -> BusLossEvent | None:
         """The driver writes of one loss in several ways at once: the first is enough."""

@@ -5,39 +5,78 @@ whole families go, from the end.
 """
 
 from collections.abc import Sequence
+from functools import cache
+from typing import NamedTuple
 
-from gpuwatch.config import MetricsConfig
-from gpuwatch.metrics.metric import Family, Metric, MetricContext
-from gpuwatch.metrics.native.gpu import FAULTS, LINKS, READINGS
-from gpuwatch.metrics.native.node import AGENT, HEALTH, IDENTITY
+from gpuwatch.config import FamilyGroup, MetricsConfig
+from gpuwatch.metrics.metric import Family, Metric, MetricContext, NvlinkCounters
+from gpuwatch.metrics.native.gpu import ACTIVITY, FAULTS, LINKS, NVLINKS, READINGS
+from gpuwatch.metrics.native.node import AGENT, HEALTH, IDENTITY, XIDS
 from gpuwatch.metrics.native.workload import PROCESSES, VGPUS, WORKLOADS
+from gpuwatch.metrics.selection import Selection, fits
 from gpuwatch.model.view import View
 
-METRICS: tuple[Metric[MetricContext], ...] = (
-    *AGENT,
-    *HEALTH,
-    *IDENTITY,
-    *FAULTS,
-    *WORKLOADS,
-    *READINGS,
-    *VGPUS,
-    *LINKS,
-    *PROCESSES,
-)
+
+class Group(NamedTuple):
+    """Families that are switched on and off together."""
+
+    help: str
+    rows: tuple[Metric[MetricContext], ...]
+
+
+GROUPS: dict[FamilyGroup, Group] = {
+    "core": Group("health, findings, identities, the agent and its sources", (*AGENT, *HEALTH, *IDENTITY)),
+    "errors": Group("XIDs, ECC errors, row remaps, retired pages, recovery action", (*XIDS, *FAULTS)),
+    "pods": Group("which container has which GPU, and what its processes use", WORKLOADS),
+    "readings": Group("utilization, memory, power, energy, temperature, clocks, modes", READINGS),
+    "activity": Group("video engines and GPM: multiprocessors, tensor cores, pipes, device memory", ACTIVITY),
+    "vgpus": Group("active vGPUs", VGPUS),
+    "links": Group("PCIe, NVSwitch fabric, and the NVLinks of each GPU together", LINKS),
+    "rightsizing": Group("recommendations; the rows are those of `rightsizing.service.metrics`", ()),
+    "nvlinks": Group("each NVLink: state, errors by kind, bytes, speed, other end", NVLINKS),
+    "processes": Group("each process: memory, utilization, owner; also `metrics.processes: true`", PROCESSES),
+}
+"""Every family is in one group."""
+
+METRICS: tuple[Metric[MetricContext], ...] = tuple(row for group in GROUPS.values() for row in group.rows)
+
+
+@cache
+def is_exported(config: MetricsConfig, group: FamilyGroup, name: str) -> bool:
+    """Whether the configuration has a family of gpuwatch's own on the page."""
+    on = group in config.families.groups or (group == "processes" and config.processes)
+    return (on or fits(name, config.families.allow)) and not fits(name, config.families.deny)
 
 
 def collect(
-    view: View, config: MetricsConfig, *, owned_only: bool = False, extra: Sequence[Family] = ()
+    view: View,
+    config: MetricsConfig,
+    *,
+    owned_only: bool = False,
+    extra: Sequence[Family] = (),
+    only: Selection = None,
+    counters: NvlinkCounters | None = None,
 ) -> list[Family]:
     """The families of a View under gpuwatch's own names; a family nothing is known about has no samples.
 
-    `owned_only` leaves out whatever must not be shown once the View is stale. `extra`: families of other parts of
-    gpuwatch, before those that are off by default.
+    `owned_only` leaves out whatever must not be shown once the View is stale. `extra`: families of the group
+    `rightsizing`. `only`: names that a scrape asks for, in groups that are off too; what the configuration denies and
+    processes that it does not switch on stay away.
     """
-    context = MetricContext(view, inline=config.workload_labels == "inline")
-    rows = [row for row in METRICS if row.owned or not owned_only]
-    usual = [row.family(context) for row in rows if not row.opt_in]
-    return [*usual, *extra, *(row.family(context) for row in rows if row.opt_in and config.processes)]
+
+    def is_wanted(group: FamilyGroup, name: str) -> bool:
+        if only is None or group == "processes":
+            return is_exported(config, group, name) and (only is None or name in only)
+        return name in only and not fits(name, config.families.deny)
+
+    context = MetricContext(view, inline=config.workload_labels == "inline", counters=counters)
+    found: list[Family] = []
+    for name, group in GROUPS.items():
+        rows = (row for row in group.rows if row.owned or not owned_only)
+        found += [row.family(context) for row in rows if is_wanted(name, row.full_name)]
+        if name == "rightsizing":
+            found += [family for family in extra if is_wanted(name, family.name)]
+    return found
 
 
 def cap(families: list[Family], max_series: int) -> tuple[list[Family], int]:

@@ -3,7 +3,7 @@
 from functools import cache
 from operator import attrgetter
 
-from gpuwatch.metrics.metric import Metric, MetricContext, Parts, Sample, Samples, each, entries, read, split
+from gpuwatch.metrics.metric import TRAFFIC, Metric, MetricContext, Parts, Sample, Samples, each, entries, read, split
 from gpuwatch.model.snapshot import Gpu
 
 Row = Metric[MetricContext]
@@ -13,6 +13,11 @@ def _links(member: str) -> Samples[MetricContext]:
     """One value of every NVLink."""
     get = attrgetter(member)
     return lambda context: [(key, value) for key, link in context.links if (value := get(link)) is not None]
+
+
+def _total(counter: str) -> Samples[MetricContext]:
+    """A counter of all NVLinks of a GPU together."""
+    return lambda context: [(key, totals[counter]) for key, totals in context.nvlink_totals if counter in totals]
 
 
 def _fabric_info(gpu: Gpu) -> Parts:
@@ -37,24 +42,6 @@ READINGS: tuple[Row, ...] = (
         read("utilization.gpu_max"),
     ),
     Row("gpu_memory_utilization_ratio", _BUSY.format("device memory"), read("utilization.memory")),
-    Row("gpu_encoder_utilization_ratio", _BUSY.format("the video encoder"), read("utilization.encoder")),
-    Row("gpu_decoder_utilization_ratio", _BUSY.format("the video decoder"), read("utilization.decoder")),
-    Row("gpu_jpeg_utilization_ratio", _BUSY.format("the JPEG engine"), read("utilization.jpeg")),
-    Row("gpu_ofa_utilization_ratio", _BUSY.format("the optical flow engine"), read("utilization.ofa")),
-    *(
-        Row(f"gpu_{name}_ratio", _CYCLES.format(what), read(f"activity.{path}", mig=True), scope="instance")
-        for name, path, what in (
-            ("graphics_active", "graphics", "the graphics or compute engine worked"),
-            ("sm_active", "sm", "a multiprocessor had a warp, mean over all"),
-            ("sm_occupancy", "sm_occupancy", "warp slots of the multiprocessors were taken, mean over all"),
-            ("tensor_active", "tensor", "the tensor cores worked"),
-            ("fp64_active", "fp64", "the FP64 pipe worked"),
-            ("fp32_active", "fp32", "the FP32 pipe worked"),
-            ("fp16_active", "fp16", "the FP16 pipe worked"),
-            ("integer_active", "integer", "the integer pipe worked"),
-            ("dram_active", "dram", "device memory moved data"),
-        )
-    ),
     Row("gpu_memory_total_bytes", "Device memory.", read("memory.total", mig=True), scope="instance"),
     Row("gpu_memory_used_bytes", "Device memory allocated.", read("memory.used", mig=True), scope="instance"),
     Row("gpu_memory_free_bytes", "Device memory not allocated.", read("memory.free", mig=True), scope="instance"),
@@ -150,6 +137,50 @@ READINGS: tuple[Row, ...] = (
         each(lambda gpu: (((str(fan),), ratio) for fan, ratio in enumerate(gpu.fans))),
         ("fan",),
     ),
+    Row("gpu_mig_mode_enabled", "Whether MIG is on.", read("mig_enabled")),
+    Row("gpu_ecc_mode_enabled", "Whether ECC is on.", read("ecc.enabled")),
+    Row("gpu_persistence_mode_enabled", "Whether the driver stays loaded without clients.", read("persistence_mode")),
+    Row("gpu_read_duration_seconds", "Time the driver took for the last sample.", read("read_seconds")),
+    Row(
+        "gpu_failed_reads",
+        "Readings that failed in the last sample, besides those the GPU does not support.",
+        each(lambda gpu: [((), len(gpu.errors))]),
+    ),
+)
+"""Readings of the GPU as a whole: what almost every user asks for."""
+
+ACTIVITY: tuple[Row, ...] = (
+    Row("gpu_encoder_utilization_ratio", _BUSY.format("the video encoder"), read("utilization.encoder")),
+    *(
+        Row(f"gpu_{name}_{unit}", f"{help_} of {what}.", read(f"{name}.{member}"))
+        for name, what in (("encoder", "the video encoder"), ("frame_capture", "frame buffer capture"))
+        for unit, member, help_ in (
+            ("sessions", "sessions", "Sessions"),
+            ("frames_per_second", "frames_per_second", "Mean frame rate over the sessions"),
+            ("latency_seconds", "latency_seconds", "Mean latency over the sessions"),
+        )
+    ),
+    Row("gpu_decoder_utilization_ratio", _BUSY.format("the video decoder"), read("utilization.decoder")),
+    Row("gpu_jpeg_utilization_ratio", _BUSY.format("the JPEG engine"), read("utilization.jpeg")),
+    Row("gpu_ofa_utilization_ratio", _BUSY.format("the optical flow engine"), read("utilization.ofa")),
+    *(
+        Row(f"gpu_{name}_ratio", _CYCLES.format(what), read(f"activity.{path}", mig=True), scope="instance")
+        for name, path, what in (
+            ("graphics_active", "graphics", "the graphics or compute engine worked"),
+            ("sm_active", "sm", "a multiprocessor had a warp, mean over all"),
+            ("sm_occupancy", "sm_occupancy", "warp slots of the multiprocessors were taken, mean over all"),
+            ("tensor_active", "tensor", "the tensor cores worked"),
+            ("fp64_active", "fp64", "the FP64 pipe worked"),
+            ("fp32_active", "fp32", "the FP32 pipe worked"),
+            ("fp16_active", "fp16", "the FP16 pipe worked"),
+            ("integer_active", "integer", "the integer pipe worked"),
+            ("dram_active", "dram", "device memory moved data"),
+        )
+    ),
+)
+"""How busy each engine and pipe is."""
+
+LINKS: tuple[Row, ...] = (
     Row(
         "gpu_pcie_link_generation",
         "PCIe generation; the current one drops when the GPU idles.",
@@ -161,6 +192,18 @@ READINGS: tuple[Row, ...] = (
     Row("gpu_pcie_transmit_bytes_total", "Bytes the GPU sent over PCIe.", read("pcie.transmit_bytes")),
     Row("gpu_pcie_receive_bytes_total", "Bytes the GPU received over PCIe.", read("pcie.receive_bytes")),
     Row(
+        "gpu_pcie_transmit_bytes_per_second",
+        "What the GPU sends over PCIe, over 20 ms, where it does not count bytes.",
+        read("pcie.transmit_rate"),
+    ),
+    Row(
+        "gpu_pcie_receive_bytes_per_second",
+        "What the GPU receives over PCIe, over 20 ms, where it does not count bytes.",
+        read("pcie.receive_rate"),
+    ),
+    Row("gpu_c2c_links", "Chip-to-chip links between the GPU and its CPU.", read("c2c.links")),
+    Row("gpu_c2c_bytes_per_second", "What the chip-to-chip links can carry.", read("c2c.bytes_per_second")),
+    Row(
         "gpu_fabric_state",
         "NVSwitch fabric: 0 not supported, 1 not started, 2 in progress, 3 completed.",
         read("fabric.state"),
@@ -171,19 +214,34 @@ READINGS: tuple[Row, ...] = (
         each(_fabric_info),
         ("clique_id", "cluster_uuid"),
     ),
-    Row("gpu_mig_mode_enabled", "Whether MIG is on.", read("mig_enabled")),
-    Row("gpu_ecc_mode_enabled", "Whether ECC is on.", read("ecc.enabled")),
-    Row("gpu_persistence_mode_enabled", "Whether the driver stays loaded without clients.", read("persistence_mode")),
-    Row("gpu_read_duration_seconds", "Time the driver took for the last sample.", read("read_seconds")),
     Row(
-        "gpu_failed_reads",
-        "Readings that failed in the last sample, besides those the GPU does not support.",
-        each(lambda gpu: [((), len(gpu.errors))]),
+        "gpu_nvlinks",
+        "NVLinks of the GPU that are up and down.",
+        each(
+            lambda gpu: [
+                ((state,), sum(link.active is up for link in gpu.nvlinks) if gpu.nvlinks else None)
+                for state, up in (("up", True), ("down", False))
+            ]
+        ),
+        ("state",),
     ),
+    Row(
+        "gpu_nvlinks_errors_total",
+        "Errors of all NVLinks of the GPU by kind.",
+        lambda context: [
+            ((subject, (name,)), count)
+            for (subject, _), totals in context.nvlink_totals
+            for name, count in totals.items()
+            if name not in TRAFFIC
+        ],
+        ("error",),
+    ),
+    Row("gpu_nvlinks_transmit_bytes_total", "Bytes the GPU sent over all its NVLinks.", _total("transmit_bytes")),
+    Row("gpu_nvlinks_receive_bytes_total", "Bytes the GPU received over all its NVLinks.", _total("receive_bytes")),
 )
-"""Readings of the GPU as a whole."""
+"""PCIe, the NVSwitch fabric, and the NVLinks of a GPU together."""
 
-LINKS: tuple[Row, ...] = (
+NVLINKS: tuple[Row, ...] = (
     Row("gpu_nvlink_active", "Whether the NVLink is up.", _links("active"), ("link",)),
     Row(
         "gpu_nvlink_errors_total",
@@ -201,12 +259,25 @@ LINKS: tuple[Row, ...] = (
     ),
     Row("gpu_nvlink_speed_bytes_per_second", "What the NVLink can carry.", _links("speed_bytes_per_second"), ("link",)),
     Row(
+        "gpu_nvlink_effective_bit_error_ratio",
+        "Bit errors per bit that error correction left, since the NVLink came up.",
+        _links("effective_ber"),
+        ("link",),
+    ),
+    Row(
+        "gpu_nvlink_symbol_bit_error_ratio",
+        "Bit errors per bit in symbols, since the NVLink came up.",
+        _links("symbol_ber"),
+        ("link",),
+    ),
+    Row(
         "gpu_nvlink_info",
-        "Version of the NVLink and PCI address of its other end.",
+        "Version of the NVLink, kind and PCI address of its other end.",
         lambda context: [
-            ((subject, (own[0], link.version, link.remote_pci)), 1) for (subject, own), link in context.links
+            ((subject, (own[0], link.version, link.remote_type, link.remote_pci)), 1)
+            for (subject, own), link in context.links
         ],
-        ("link", "version", "remote_pci"),
+        ("link", "version", "remote_type", "remote_pci"),
     ),
 )
 """Readings of every NVLink."""

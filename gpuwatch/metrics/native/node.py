@@ -3,7 +3,7 @@
 from functools import partial
 
 from gpuwatch.metrics.metric import Metric, MetricContext, Parts, Sample, Samples, distinct, node, summed
-from gpuwatch.model.finding import Health, Severity
+from gpuwatch.model.finding import Finding, Health, Remedy, Severity
 from gpuwatch.model.snapshot import GpuState, SourceStatus
 
 Row = Metric[MetricContext]
@@ -51,6 +51,18 @@ def _gpu_info(context: MetricContext) -> list[Sample]:
     )
 
 
+def _gpu_place(context: MetricContext) -> list[Sample]:
+    """One series for each GPU of which the driver states any part of the place."""
+    places = (
+        (subject, (gpu.chassis_serial, gpu.slot, gpu.tray, gpu.host, gpu.module)) for subject, gpu in context.identities
+    )
+    return distinct(
+        (subject, tuple(None if part is None else str(part) for part in place))
+        for subject, place in places
+        if any(part is not None for part in place)
+    )
+
+
 def _in_state(state: GpuState) -> Samples[MetricContext]:
     return lambda context: [((subject, ()), status.state == state) for subject, status in context.statuses]
 
@@ -64,6 +76,26 @@ def _findings(context: MetricContext) -> list[Sample]:
     return distinct(
         (context.subject(gpu) if gpu else "", (check, severity.value)) for (gpu, check), severity in worst.items()
     )
+
+
+def _finding_info(context: MetricContext) -> list[Sample]:
+    """One series for each check and GPU, so that it can be joined: of several XIDs the one with the gravest remedy."""
+    gravest: dict[tuple[str | None, str], Finding] = {}
+    for finding in context.view.judgement.findings:
+        known = gravest.setdefault((finding.gpu, finding.check), finding)
+        if _gravity(finding) > _gravity(known):
+            gravest[finding.gpu, finding.check] = finding
+    return distinct(
+        (
+            context.subject(finding.gpu) if finding.gpu else "",
+            (finding.check, finding.severity.value, finding.remedy.value, finding.action, finding.caused_by),
+        )
+        for finding in gravest.values()
+    )
+
+
+def _gravity(finding: Finding) -> tuple[int, int, bool]:
+    return tuple(Severity).index(finding.severity), tuple(Remedy).index(finding.remedy), finding.caused_by is None
 
 
 def _xid_last(context: MetricContext) -> list[Sample]:
@@ -130,8 +162,20 @@ HEALTH: tuple[Row, ...] = (
         states=True,
     ),
     Row("finding", "A check that found something.", _findings, ("check", "severity"), scope="any"),
+    Row(
+        "finding_info",
+        "What a finding asks for: a rung of the ladder of remedies, what to do first, the finding that explains it.",
+        _finding_info,
+        ("check", "severity", "remedy", "action", "caused_by"),
+        scope="any",
+        is_gauge=True,
+    ),
     Row("gpu_unresponsive", "Whether the GPU keeps driver calls waiting.", _in_state(GpuState.UNRESPONSIVE)),
     Row("gpu_lost", "Whether the GPU was here and is gone.", _in_state(GpuState.LOST)),
+)
+"""What was judged."""
+
+XIDS: tuple[Row, ...] = (
     Row(
         "gpu_xid_errors_total",
         "XIDs since the agent started.",
@@ -152,7 +196,7 @@ HEALTH: tuple[Row, ...] = (
         owned=True,
     ),
 )
-"""What was judged and what the driver complained about."""
+"""What the driver complained about."""
 
 IDENTITY: tuple[Row, ...] = (
     _node(
@@ -167,6 +211,12 @@ IDENTITY: tuple[Row, ...] = (
         _gpu_info,
         ("model", "pci_bus_id", "device", "serial", "vbios", "architecture", "compute_capability"),
         owned=True,
+    ),
+    Row(
+        "gpu_place_info",
+        "Where the GPU is: chassis, slot, tray, host in the tray, module on its baseboard.",
+        _gpu_place,
+        ("chassis_serial", "slot", "tray", "host", "module"),
     ),
     Row(
         "mig_info",

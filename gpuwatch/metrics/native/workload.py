@@ -88,6 +88,35 @@ def _process_info(context: MetricContext) -> list[Sample]:
     )
 
 
+def _workloads(context: MetricContext) -> list[Sample]:
+    """Pods as the join of kubelet and processes has them; of other processes the nearest thing that has a name."""
+    pods = (
+        (context.subject(device.gpu, device.gi), ("pod", *_pod(holder.workload), None, None))
+        for device in context.view.attribution.devices
+        for holder in device.holders
+    )
+    others = (
+        (subject, ident)
+        for subject, _, owner in _owned_processes(context)
+        if owner is not None and owner.pod_uid is None and (ident := _outside_pods(owner)) is not None
+    )
+    return distinct([*pods, *others])
+
+
+def _outside_pods(owner: ProcessOwner) -> tuple[str | None, ...] | None:
+    if owner.slurm_job is not None:
+        return "slurm", None, owner.slurm_job, None, owner.account, owner.slurm_step
+    if owner.container_id is not None:
+        return "container", None, owner.container_id[:CONTAINER_ID], None, owner.account, None
+    if owner.unit is not None:
+        return "unit", None, owner.unit, None, owner.account, None
+    return None if owner.account is None else ("user", None, owner.account, None, owner.account, None)
+
+
+CONTAINER_ID = 12
+"""As many characters of it as `docker ps` and `podman ps` show."""
+
+
 def _vgpus(get: Callable[[Vgpu], float | None]) -> Samples[MetricContext]:
     def samples(context: MetricContext) -> list[Sample]:
         return [
@@ -110,6 +139,12 @@ WORKLOADS: tuple[Row, ...] = (
             for holder in device.holders
         ),
         (*POD, "pod_uid", "resource"),
+    ),
+    _instance(
+        "workload_info",
+        "What uses the GPU or GPU instance: a pod, a Slurm job, a container, a systemd unit, else a user.",
+        _workloads,
+        ("kind", "namespace", "name", "container", "user", "step"),
     ),
     _instance("gpu_allocated", "Whether the GPU or GPU instance is given to a container.", _allocated),
     Row(
@@ -138,7 +173,7 @@ WORKLOADS: tuple[Row, ...] = (
         owned=True,
     ),
 )
-"""Pods; processes outside pods are in `gpu_processes` and the per-process rows."""
+"""Pods, and in `workload_info` what runs outside of them."""
 
 VGPUS: tuple[Row, ...] = (
     Row(
@@ -163,18 +198,13 @@ VGPUS: tuple[Row, ...] = (
 """vGPUs of a host."""
 
 PROCESSES: tuple[Row, ...] = (
-    _instance(
-        "process_gpu_memory_bytes", "Device memory of the process.", _processes("used_memory"), PROCESS, opt_in=True
-    ),
+    _instance("process_gpu_memory_bytes", "Device memory of the process.", _processes("used_memory"), PROCESS),
     _instance(
         "process_gpu_utilization_ratio",
         "Share of the GPU the process keeps busy, 0 to 1.",
         _processes("sm_utilization"),
         PROCESS,
-        opt_in=True,
     ),
-    _instance(
-        "process_info", "Whose process it is.", _process_info, (*PROCESS, "user", "slurm_job", *POD), opt_in=True
-    ),
+    _instance("process_info", "Whose process it is.", _process_info, (*PROCESS, "user", "slurm_job", *POD)),
 )
-"""One series a process: `metrics.processes` switches them on."""
+"""One series a process."""

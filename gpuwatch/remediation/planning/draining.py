@@ -1,7 +1,8 @@
 """Which pods are evicted, and when again: through the Eviction API only, never by force.
 
 While the node's other GPUs are healthy, only pods on the sick ones are evicted. A pod that the kubelet's allocations do
-not tie to a sick GPU is left alone: a guess would end healthy work.
+not tie to a sick GPU is left alone: a guess would end healthy work. With `evict: owner-on-node` the pods of the same
+job on this node leave as well: a rank that has lost a peer waits for it, on GPUs that nothing else can use.
 """
 
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from gpuwatch.config import DrainConfig
-from gpuwatch.kube.objects import PodObject
+from gpuwatch.kube.objects import PodGroup, PodObject
 from gpuwatch.model.finding import Response
 from gpuwatch.model.snapshot import Record
 from gpuwatch.model.view import View
@@ -41,6 +42,8 @@ class EvictionHistory(Record, frozen=True, kw_only=True):
     attempts: dict[str, EvictionAttempt] = {}
     newest: float | None = None
     """When the youngest pod was created, by the API server's clock, that was there at the first eviction."""
+    groups: frozenset[PodGroup] = frozenset()
+    """Of the pods so far."""
 
     def with_baseline(self, pods: Sequence[PodObject]) -> "EvictionHistory":
         """With the pods that were there when the drain began."""
@@ -54,7 +57,11 @@ class EvictionHistory(Record, frozen=True, kw_only=True):
     def with_attempt(self, pod: PodObject, at: float, refused: str = "") -> "EvictionHistory":
         """After an eviction of `pod` at unix time `at`; `refused`: the API server's reason, empty when it agreed."""
         tries = self.attempts.get(pod.uid, EvictionAttempt()).tries + 1
-        return replace(self, attempts={**self.attempts, pod.uid: EvictionAttempt(tries=tries, at=at, refused=refused)})
+        return replace(
+            self,
+            attempts={**self.attempts, pod.uid: EvictionAttempt(tries=tries, at=at, refused=refused)},
+            groups=self.groups | ({pod.group} if pod.group else frozenset()),
+        )
 
     def is_due(self, pod: PodObject, retry: float, now: float) -> bool:
         """Whether the pod may be evicted now: `retry` seconds after the last try, doubling."""
@@ -71,6 +78,8 @@ class DrainProgress(Record, frozen=True, kw_only=True):
     waiting: tuple[PodObject, ...] = ()
     steps: tuple[Evict, ...] = ()
     blocked: tuple[Blocked, ...] = ()
+    late: tuple[PodObject, ...] = ()
+    """Came after the drain began: something still gives them the sick GPU."""
 
     @property
     def is_done(self) -> bool:
@@ -89,13 +98,17 @@ def drain(
 ) -> DrainProgress:
     """The evictions that are due for `faults`. `since`: when the first pod was evicted."""
     affected, unknown = _affected_pods(view, faults, pods)
+    if config.evict == "owner-on-node":
+        affected = [*affected, *_siblings(view, affected, pods, evictions)]
     waiting: list[PodObject] = []
+    late: list[PodObject] = []
     obstacles: list[tuple[BlockReason, str]] = []
     for pod in affected:
         attempt = evictions.attempts.get(pod.uid)
         if _stays(pod, config):
             obstacles.append((BlockReason.PROTECTED, f"{pod.path} is never evicted"))
         elif evictions.is_late(pod):
+            late.append(pod)
             obstacles.append((BlockReason.PROTECTED, f"{pod.path} {TOLERATES}"))
         else:
             waiting.append(pod)
@@ -115,6 +128,7 @@ def drain(
         waiting=tuple(waiting),
         steps=tuple(Evict(pod=pod) for pod in due[:AT_ONCE]),
         blocked=tuple(Blocked(reason=reason, message=message) for reason, message in obstacles),
+        late=tuple(late),
     )
 
 
@@ -131,6 +145,26 @@ def _affected_pods(view: View, faults: Sequence[Fault], pods: Sequence[PodObject
     affected = [pod for pod in running if (everything and pod.gpus) or holders & {pod.uid, pod.path}]
     known = {use.gpu for use in uses if use.allocated is not None or use.holders}
     return affected, [] if everything else sorted(gpus - known)
+
+
+def _siblings(
+    view: View, affected: Sequence[PodObject], pods: Sequence[PodObject], evictions: EvictionHistory
+) -> list[PodObject]:
+    """The other pods of the same groups that have GPUs of this node. One that came since the first eviction stays: it
+    is what started again, on a GPU that is well.
+    """
+    groups = evictions.groups | {pod.group for pod in affected if pod.group}
+    holders = {holder.workload.pod_uid for use in view.attribution.devices for holder in use.holders}
+    asked = {pod.uid for pod in affected}
+    return [
+        pod
+        for pod in pods
+        if pod.group in groups
+        and pod.phase not in OVER
+        and (pod.gpus or pod.uid in holders)
+        and pod.uid not in asked
+        and (evictions.newest is None or pod.created is None or pod.created <= evictions.newest)
+    ]
 
 
 def _stays(pod: PodObject, config: DrainConfig) -> bool:

@@ -9,6 +9,7 @@ import math
 from gpuwatch.kube.objects import NodeObject
 from gpuwatch.model.finding import Health, Response
 from gpuwatch.model.snapshot import GpuState, Record, Snapshot
+from gpuwatch.model.text import visible
 from gpuwatch.model.view import STALE_INTERVALS, View
 from gpuwatch.remediation.model import Blocked, BlockReason, Fault, Ownership
 from gpuwatch.remediation.planning.ownership import (
@@ -99,6 +100,26 @@ def missing_evidence(observation: Observation, node: NodeObject, policy: Policy)
     return tuple(dict.fromkeys(message))  # several XIDs of one GPU are reported once
 
 
+def unvalidated(view: View, began: tuple[Fault, ...], policy: Policy) -> tuple[str, ...]:
+    """With `validate: active`: GPUs of the quarantine that have not passed the active checks since their fault, in this
+    boot, as sentences. A fault of the node, or of a GPU that is no longer there, is about every GPU.
+    """
+    still = [fault for fault in began if policy.answer(fault.check, fault.xid).reaches(Response.TAINT)]
+    if policy.config.validate != "active" or not still:
+        return ()
+    known = {status.identity.uuid: status.identity.index for status in view.snapshot.statuses}
+    proofs = {each.gpu: each for each in view.validations if each.boot_id == view.snapshot.host.boot_id}
+    found: list[str] = []
+    for uuid, index in known.items():
+        since = [fault.last for fault in still if fault.gpu == uuid or fault.gpu not in known]
+        proof = proofs.get(uuid)
+        if since and (proof is None or proof.at <= max(since)):
+            found.append(f"GPU {index} has not passed active checks since its fault")
+        elif since and proof is not None and not proof.passed:
+            found.append(f"GPU {index} failed {visible(proof.message)[:MAX_MESSAGE]}")
+    return tuple(found)
+
+
 def in_force(view: View, policy: Policy, least: Response) -> tuple[Fault, ...]:
     """The findings to which the policy answers with `least` or more, the strongest answer first."""
     indices = {status.identity.uuid: status.identity.index for status in view.snapshot.statuses}
@@ -116,7 +137,7 @@ def in_force(view: View, policy: Policy, least: Response) -> tuple[Fault, ...]:
                 xid=finding.xid,
                 since=finding.since,
                 last=finding.latest,
-                message=finding.message[:MAX_MESSAGE],
+                message=visible(finding.message)[:MAX_MESSAGE],
             )
     return tuple(sorted(found.values(), key=rank))
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from gpuwatch.kube.objects import NodeObject, PodObject
+from gpuwatch.kube.objects import DraState, NodeObject, PodObject
 from gpuwatch.model.finding import Response
 from gpuwatch.model.snapshot import Record
 from gpuwatch.model.view import View
@@ -26,14 +26,17 @@ from gpuwatch.remediation.planning.ownership import ClaimState, acknowledged, re
 from gpuwatch.remediation.planning.policy import Policy
 from gpuwatch.remediation.planning.slots import Slots, held_slots
 
-Want = Literal["slots", "pods"]
+Want = Literal["slots", "pods", "devices"]
+
+CONFINED = "the device plugin gives this GPU to no pod, and the node stays in service"
+"""What a quarantine of scope `gpu` means."""
 
 
 class PlanInputs(Record, frozen=True, kw_only=True):
     """Everything that one plan is made from.
 
-    `slots` and `pods` None: not read; a plan that names them in `wants` is to be made again with them. `now` is unix
-    time; `jitter`, 0..1 and another each time, keeps nodes from doing the same at once.
+    `slots`, `pods` and `devices` None: not read; a plan that names them in `wants` is to be made again with them. `now`
+    is unix time; `jitter`, 0..1 and another each time, keeps nodes from doing the same at once.
     """
 
     observation: Observation
@@ -43,6 +46,7 @@ class PlanInputs(Record, frozen=True, kw_only=True):
     now: float
     slots: Slots | None = None
     pods: tuple[PodObject, ...] | None = None
+    devices: DraState | None = None
     jitter: float = 0.0
     evictions: EvictionHistory = EvictionHistory()
 
@@ -117,6 +121,8 @@ class PlanDraft(Record, frozen=True, kw_only=True):
     look_again: float | None = None
     pods: tuple[str, ...] = ()
     annotations: dict[str, str] = {}
+    intruder: str = ""
+    """A pod that proves that a sick GPU is still given away, as a clause."""
     wants: frozenset[Want] = frozenset()
 
     def replace(self, **changes: Any) -> "PlanDraft":

@@ -12,6 +12,7 @@ from gpuwatch.kube.objects import TAINT, LeaseObject, NodeObject, Taint
 from gpuwatch.model.clock import rfc3339
 from gpuwatch.model.finding import Effect, Response
 from gpuwatch.model.snapshot import Record
+from gpuwatch.model.text import shell_word
 from gpuwatch.remediation.model import (
     ACKNOWLEDGED,
     FAULTS,
@@ -21,6 +22,7 @@ from gpuwatch.remediation.model import (
     Blocked,
     BlockReason,
     CreateEvent,
+    DeleteRule,
     Fault,
     FreeSlot,
     NodeStage,
@@ -75,7 +77,7 @@ def quarantine(node: NodeObject, wish: QuarantineRequest, slot: TakeSlot | None)
     state = read_claim(node)
     if state.claim is ClaimState.FOREIGN or (state.claim is ClaimState.UNREADABLE and node.taint):
         return _plan(node, wish, NodeStage.SUSPECT, (), (not_ours(node),))
-    if state.claim is ClaimState.APPLIED and state.owner is not None:
+    if state.claim is ClaimState.APPLIED and state.owner is not None and state.owner.scope == "node":
         return _plan(node, wish, _stage(wish), (_kept(node, wish, state.owner),), found=recorded_faults(node))
     owner = _owner(node, wish, slot)
     cordons = wish.cordon and not node.unschedulable
@@ -114,7 +116,9 @@ def release(
     """
     state = read_claim(node)
     overruled = {} if forget else _overruled(node, present)
-    steps: list[Step | None] = [_giving_back(node, encode(overruled) if overruled else None, forget=forget)]
+    rules = state.owner.rules if state.owner else ()
+    steps: list[Step | None] = [DeleteRule(name=name, owner=state.owner.id) for name in rules if state.owner]
+    steps.append(_giving_back(node, encode(overruled) if overruled else None, forget=forget))
     if node.condition is not None:
         steps.append(SetCondition(condition=None))
     if state.claim in CHANGED and state.owner is not None:
@@ -141,7 +145,7 @@ def not_ours(node: NodeObject) -> Blocked:
     taint = node.taint or Taint(key=TAINT)
     message = (
         f"the taint {TAINT}={taint.value}:{taint.effect} has no owner annotation of this Node, so gpuwatch leaves it; "
-        f"to remove it: kubectl taint node {node.name} {TAINT}:{taint.effect}-"
+        f"to remove it: kubectl taint node {shell_word(node.name)} {shell_word(f'{TAINT}:{taint.effect}-')}"
     )
     return Blocked(reason=BlockReason.FOREIGN, message=message)
 

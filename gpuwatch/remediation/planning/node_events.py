@@ -15,13 +15,15 @@ condition is created before the condition is written: while the condition is old
 between the two creates the same name again. The condition on the Node is the record that the Event was created.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 
 from gpuwatch.health.xid.classify import RECOVERY_CHANGED
-from gpuwatch.kube.objects import CONDITION, Condition, NodeObject
+from gpuwatch.kube.objects import CONDITION, Condition, NodeObject, PodObject
 from gpuwatch.model.clock import rfc3339, unix_time
-from gpuwatch.model.finding import Health, Response
+from gpuwatch.model.finding import UNCONFIRMED_CHECKS, Health, Response
+from gpuwatch.model.text import visible
 from gpuwatch.model.view import View
 from gpuwatch.remediation.model import (
     BlockReason,
@@ -34,7 +36,7 @@ from gpuwatch.remediation.model import (
     Step,
 )
 from gpuwatch.remediation.planning.evidence import in_force
-from gpuwatch.remediation.planning.inputs import PlanDraft, PlanInputs, digest
+from gpuwatch.remediation.planning.inputs import CONFINED, PlanDraft, PlanInputs, digest
 from gpuwatch.remediation.planning.policy import Policy
 
 MAX_TEXT = 1024
@@ -115,7 +117,7 @@ def condition_update(
 
     lastTransitionTime moves with the status only: reasons that alternate must not move it, for others count on it.
     """
-    status, text, old = STATUS.get(reason, "False"), text[:MAX_TEXT], node.condition
+    status, text, old = STATUS.get(reason, "False"), visible(text)[:MAX_TEXT], node.condition
     moved = rfc3339(now)
     if old is not None and old.status == status:
         moved = old.last_transition or moved
@@ -148,10 +150,13 @@ def node_event(
 
 def pod_events(view: View, policy: Policy) -> Iterator[CreateEvent]:
     """For every XID, an Event on each pod that held the GPU: possibly affected, not to blame. One a day for each pod
-    and code, however many GPUs report it. None for the driver's advice (154): its cause has been reported already.
+    and code, however many GPUs report it. None for the driver's advice (154): its cause has been reported already; none
+    for what only the kernel log reports.
     """
     for finding in view.judgement.findings:
-        if finding.xid in (None, RECOVERY_CHANGED) or not policy.response(finding).reaches(Response.OBSERVE):
+        if finding.check in UNCONFIRMED_CHECKS or finding.xid in (None, RECOVERY_CHANGED):
+            continue
+        if not policy.response(finding).reaches(Response.OBSERVE):
             continue
         for pod in finding.pods:
             if pod.namespace and pod.pod and pod.pod_uid:
@@ -161,6 +166,18 @@ def pod_events(view: View, policy: Policy) -> Iterator[CreateEvent]:
                     message=f"{finding.message} ({finding.gpu}; this pod had it and may be affected)",
                     pod=(pod.namespace, pod.pod, pod.pod_uid),
                 )
+
+
+def eviction_event(pod: PodObject, faults: tuple[Fault, ...], owner: Ownership) -> CreateEvent:
+    """On a pod that is asked to leave: why, and what starts it again. One for each quarantine."""
+    reasons = "; ".join(f"{fault.place}: {fault.message}" for fault in faults if fault.response.reaches(Response.DRAIN))
+    again = f"; {pod.group.kind} {pod.group.name} decides what starts again" if pod.group else ""
+    return CreateEvent(
+        name=digest("evicted", pod.uid, owner.id),
+        reason="GPUEviction",
+        message=visible(f"asked to leave this node: {reasons}{again}")[:MAX_TEXT],
+        pod=(pod.namespace, pod.name, pod.uid),
+    )
 
 
 def not_yet_created(events: Iterable[CreateEvent], memory: RemediatorMemory) -> tuple[CreateEvent, ...]:
@@ -185,22 +202,33 @@ def _verdict(inputs: PlanInputs, draft: PlanDraft) -> tuple[ConditionReason | No
     """What the condition should say. None: leave it as it is."""
     if draft.quarantined:
         stuck = [each.message for each in draft.blocked if each.reason is BlockReason.DEADLINE]
-        message = _listed(draft.faults) or "quarantined by a person"
-        return (ConditionReason.BLOCKED, stuck[0]) if stuck else (ConditionReason.QUARANTINED, message)
+        message = _listed(draft.faults, inputs.view) or "quarantined by a person"
+        reason = ConditionReason.QUARANTINED
+        if draft.owner is not None and draft.owner.scope == "gpu":
+            reason, message = ConditionReason.DEGRADED, f"{message}; {CONFINED}"
+        return (ConditionReason.BLOCKED, stuck[0]) if stuck else (reason, message)
     if not inputs.is_fresh:
         late = inputs.observation.age >= UNKNOWN_AFTER
         return (ConditionReason.UNKNOWN if late else None), "no fresh view of the GPUs"
     found = in_force(inputs.view, inputs.policy, Response.CONDITION)
     obstacles = tuple(each.message for each in draft.blocked if each.reason in PREVENTS_TAINT)
     if inputs.taint_reasons().wanted and obstacles:
-        return ConditionReason.BLOCKED, "; ".join((_listed(found), *obstacles))
+        return ConditionReason.BLOCKED, "; ".join((_listed(found, inputs.view), *obstacles))
     gpus = len(inputs.view.snapshot.gpus)
     if found:
-        return ConditionReason.DEGRADED, _listed(found)
+        return ConditionReason.DEGRADED, _listed(found, inputs.view)
     if not gpus or Health.UNKNOWN in inputs.view.judgement.gpus.values():
         return ConditionReason.UNKNOWN, "not every GPU can be read" if gpus else "no GPU can be read"
     return (None, "") if seconds_until_healthy(inputs) else (ConditionReason.HEALTHY, f"{gpus} GPUs are well")
 
 
-def _listed(found: tuple[Fault, ...]) -> str:
-    return "; ".join(f"{fault.place}: {fault.message}" for fault in found)
+def _listed(found: tuple[Fault, ...], view: View) -> str:
+    """Faults, each with the number of those that follow from it instead of their texts."""
+    causes = {finding.key: finding.caused_by for finding in view.judgement.findings}
+    keys = {fault.key for fault in found}
+    effects = Counter(causes[key] for key in keys if causes.get(key) in keys)
+    return "; ".join(
+        f"{fault.place}: {fault.message}" + (f" (and {effects[fault.key]} that follow)" if effects[fault.key] else "")
+        for fault in found
+        if causes.get(fault.key) not in keys
+    )

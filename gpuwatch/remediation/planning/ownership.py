@@ -13,7 +13,8 @@ The solution is an annotation (`Ownership`) that is written in the same PATCH as
 agree at all times, and in two states that make a missing taint mean one thing each:
 
     claimed   written alone, before the budget's slot and the taint. No taint yet: we were cut off, and begin again.
-    applied   written together with the taint. No taint any more: a person removed it, and that decision stands.
+    applied   written together with the taint. No taint any more: a person removed it, and that decision stands. A claim
+              to sick GPUs alone (scope gpu) has no taint; it ends with the annotation.
 
 It names the Node's uid, so that a copied annotation or a new Node of the old name is not ours, and the taint's value
 and effect, so that a taint which a person has edited counts as theirs. An annotation that cannot be decoded is not ours
@@ -24,10 +25,11 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Literal, NamedTuple, TypeVar
 
-import msgspec
 from msgspec import json
 
 from gpuwatch.kube.objects import TAINT, NodeObject, Taint
+from gpuwatch.model.snapshot import UNREADABLE
+from gpuwatch.model.text import json_text
 from gpuwatch.remediation.model import ACKNOWLEDGED, FAULTS, OPT_OUT, OWNER, Fault, Ownership
 
 MAX_FAULTS = 16
@@ -64,6 +66,8 @@ def read_claim(node: NodeObject) -> NodeClaim:
         return NodeClaim(ClaimState.UNREADABLE)
     if owner.state == "claimed":
         return NodeClaim(ClaimState.FOREIGN if node.taint else ClaimState.CLAIMED, owner)
+    if owner.scope == "gpu":
+        return NodeClaim(ClaimState.FOREIGN if node.taint else ClaimState.APPLIED, owner)
     return NodeClaim(ClaimState.APPLIED if own_taint(node, owner) else ClaimState.OVERRULED, owner)
 
 
@@ -91,14 +95,14 @@ def acknowledged(node: NodeObject) -> dict[str, float]:
 
 def encode(noun: object) -> str:
     """The text of an annotation; the same noun always gives the same text."""
-    return json.encode(noun, order="sorted").decode()
+    return json_text(json.encode(noun, order="sorted"))
 
 
 def decode(text: str | None, kind: type[Kind]) -> Kind | None:
     """Members of newer versions are ignored; a value that cannot be decoded makes the whole text unreadable: None."""
     try:
         return None if text is None else json.decode(text, type=kind)
-    except (msgspec.MsgspecError, UnicodeEncodeError):  # the latter: lone surrogates in JSON text from elsewhere
+    except UNREADABLE:  # also lone surrogates in JSON text from elsewhere
         return None
 
 

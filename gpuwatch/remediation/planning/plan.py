@@ -38,6 +38,7 @@ from gpuwatch.remediation.planning.node_events import (
 from gpuwatch.remediation.planning.ownership import ClaimState, acknowledged, encode, read_claim, recorded_faults
 from gpuwatch.remediation.planning.quarantine import begin
 from gpuwatch.remediation.planning.recovery import accept_override, keep_quarantine, remove_sentinel
+from gpuwatch.remediation.planning.scope import open_faults, why_node
 from gpuwatch.remediation.planning.slots import Slots
 
 __all__ = ["EvictionHistory", "Observation", "PlanInputs", "Slots", "is_clean", "plan", "remember"]
@@ -143,6 +144,17 @@ def _with_acknowledgements(inputs: PlanInputs, draft: PlanDraft) -> PlanDraft:
     return draft.replace(steps=(PatchNode(step="refresh", annotations={ACKNOWLEDGED: encode(left) if left else None}),))
 
 
+def _scope_reason(inputs: PlanInputs, draft: PlanDraft) -> str:
+    owner = draft.owner
+    if not draft.quarantined or owner is None or owner.scope == "gpu" or not inputs.is_fresh:
+        return ""
+    if owner.by == "operator":
+        return "a person took the node out"
+    if owner.distrusted:
+        return "a sick GPU was given to pods though the kubelet did not list it, or a fault of the node came"
+    return why_node(inputs, open_faults(inputs, draft.faults)) if draft.faults else ""
+
+
 def _finished(inputs: PlanInputs, draft: PlanDraft) -> Plan:
     """The draft with condition, Events and labels, and when to look again."""
     mode, label = inputs.policy.config.mode, publication(inputs, draft)
@@ -167,6 +179,8 @@ def _finished(inputs: PlanInputs, draft: PlanDraft) -> Plan:
         node=inputs.node.name,
         at=inputs.now,
         stage=draft.stage,
+        scope=draft.owner.scope if draft.owner and draft.quarantined else "node",
+        scope_reason=_scope_reason(inputs, draft),
         faults=draft.faults,
         steps=steps,
         blocked=obstacles,

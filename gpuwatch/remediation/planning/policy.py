@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 from gpuwatch.config import MaintenanceWindow, RemediationConfig
 from gpuwatch.model.errors import UsageError
-from gpuwatch.model.finding import Finding, Response, XidClass
+from gpuwatch.model.finding import Finding, Response, Scope, XidClass
 from gpuwatch.model.snapshot import Record
 from gpuwatch.model.xid_catalogue import explain
 
@@ -57,6 +57,16 @@ class PolicyCheck(Protocol):
         """The strongest that may be asked for."""
         ...
 
+    @property
+    def blame(self) -> str:
+        """`gpu`, or what else is at fault."""
+        ...
+
+    @property
+    def scope(self) -> Scope:
+        """Of a fault of a GPU: what is taken out of service unless the configuration says otherwise."""
+        ...
+
 
 class PolicyRule(NamedTuple):
     """One line of the effective policy: about a check, or about an XID whatever check it comes from.
@@ -68,6 +78,7 @@ class PolicyRule(NamedTuple):
     response: Response
     most: Response
     origin: str
+    scope: Scope
 
 
 class Policy(Record, frozen=True, kw_only=True):
@@ -75,7 +86,10 @@ class Policy(Record, frozen=True, kw_only=True):
 
     config: RemediationConfig
     asked: dict[str, Response]
+    origins: dict[str, str]
+    """Check -> the key of the configuration that decides, or `default`."""
     most: dict[str, Response]
+    scopes: dict[str, Scope]
 
     @classmethod
     def compile(
@@ -91,13 +105,27 @@ class Policy(Record, frozen=True, kw_only=True):
         for name, response in config.checks.items():
             _known(name, f"remediation.checks.{name}", most)
             _allowed(f"remediation.checks.{name}", response, most[name], f"{name} is {_nature(name)}")
+        scopes: dict[str, Scope] = {row.name: row.scope if row.blame == "gpu" else "node" for row in rows}
+        for name, scope in config.scope.items():
+            _known(name, f"remediation.scope.{name}", most)
+            if scope == "gpu" and next(row for row in rows if row.name == name).blame != "gpu":
+                why = f"{name} is not a fault of one GPU"
+                raise UsageError(f"remediation.scope.{name} asks for gpu, only node is possible", why, "use node")
         for number, name in enumerate(config.held_checks):
             _known(name, f"remediation.held_checks[{number}]", most)
         for code, response in config.xids.items():
             cap, why = xid_cap(code, most, classes or {})
             _allowed(f"remediation.xids.{code}", response, cap, why)
-        asked = {row.name: row.response for row in rows} | {str(name): asked for name, asked in config.checks.items()}
-        return cls(config=config, asked=asked, most=most)
+        defaults = {row.name: _default(row, config) for row in rows}
+        named = {str(name): (response, f"remediation.checks.{name}") for name, response in config.checks.items()}
+        answers = defaults | named
+        return cls(
+            config=config,
+            asked={name: response for name, (response, _) in answers.items()},
+            origins={name: origin for name, (_, origin) in answers.items()},
+            most=most,
+            scopes=scopes | {str(name): scope for name, scope in config.scope.items()},
+        )
 
     def response(self, finding: Finding) -> Response:
         """What is to be done about a finding."""
@@ -114,6 +142,10 @@ class Policy(Record, frozen=True, kw_only=True):
             asked = self.config.xids.get(xid, asked)
         return weaker(asked, self.most[check])
 
+    def scope(self, check: str) -> Scope:
+        """What a check's finding takes out of service, as far as the platform allows."""
+        return self.scopes.get(check, "node")
+
     def rules(self) -> tuple[PolicyRule, ...]:
         """The effective policy: every check, and every XID that the configuration names."""
         checks = tuple(
@@ -121,12 +153,19 @@ class Policy(Record, frozen=True, kw_only=True):
                 name,
                 self.answer(name),
                 self.most[name],
-                f"remediation.checks.{name}" if name in self.config.checks else "default",
+                self.origins[name],
+                self.scope(name),
             )
             for name in self.asked
         )
         xids = tuple(
-            PolicyRule(f"XID {code}", response, xid_cap(code, self.most, {})[0], f"remediation.xids.{code}")
+            PolicyRule(
+                f"XID {code}",
+                response,
+                xid_cap(code, self.most, {})[0],
+                f"remediation.xids.{code}",
+                self.scope("xid_fatal"),
+            )
             for code, response in sorted(self.config.xids.items())
         )
         return checks + xids
@@ -138,6 +177,16 @@ class Policy(Record, frozen=True, kw_only=True):
     def may_drain(self, now: float) -> bool:
         """Whether pods may be asked to leave at this time."""
         return not self.config.drain.windows or open_window(self.config.drain.windows, now) is not None
+
+
+def _default(check: PolicyCheck, config: RemediationConfig) -> tuple[Response, str]:
+    """For a check that the configuration does not name, and where it is from."""
+    response, origin = check.response, "default"
+    if config.migrate and response.reaches(Response.TAINT) and check.most.reaches(Response.DRAIN):
+        response, origin = Response.DRAIN, "remediation.migrate"
+    if not config.at_most.reaches(response):
+        response, origin = config.at_most, "remediation.at_most"
+    return response, origin
 
 
 def weaker(one: Response, other: Response) -> Response:

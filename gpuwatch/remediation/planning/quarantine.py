@@ -4,24 +4,34 @@ from msgspec.structs import replace
 
 from gpuwatch.kube.objects import TAINT, Taint
 from gpuwatch.model.clock import rfc3339
-from gpuwatch.model.finding import Response
+from gpuwatch.model.finding import UNCONFIRMED_CHECKS, Response
+from gpuwatch.model.text import shell_word
 from gpuwatch.remediation.model import (
     FAULTS,
     OWNER,
     QUARANTINED,
     Blocked,
     BlockReason,
+    DeleteRule,
     Fault,
     NodeStage,
     Ownership,
     PatchNode,
     Step,
+    WriteRule,
 )
 from gpuwatch.remediation.planning.evidence import fault_age, in_force, merge_faults
-from gpuwatch.remediation.planning.inputs import PlanDraft, PlanInputs, Want, blocked, digest
+from gpuwatch.remediation.planning.inputs import CONFINED, PlanDraft, PlanInputs, Want, blocked, digest
 from gpuwatch.remediation.planning.node_events import DAY
-from gpuwatch.remediation.planning.ownership import ClaimState, encode, opted_out, other_controller
+from gpuwatch.remediation.planning.ownership import (
+    ClaimState,
+    encode,
+    foreign_taints,
+    opted_out,
+    other_controller,
+)
 from gpuwatch.remediation.planning.policy import window_text
+from gpuwatch.remediation.planning.scope import device_rules, over_gpu_budget, waits_for_plugin, why_node, why_widened
 from gpuwatch.remediation.planning.slots import NoSlot, choose
 
 CLAIM_SECONDS = 600.0
@@ -45,6 +55,10 @@ def begin(inputs: PlanInputs) -> PlanDraft:
     for fault in reasons.young:
         left = inputs.policy.config.fault_hold - fault_age(fault, inputs.view.snapshot)
         waiting.append(blocked(BlockReason.HOLD, f"{fault.key} is acted on if it lasts another {left:.0f} s"))
+    for finding in inputs.view.judgement.findings:
+        if finding.check in UNCONFIRMED_CHECKS:
+            message = f"{finding.key} is not acted on: the driver has not confirmed what the kernel log reports"
+            waiting.append(blocked(BlockReason.UNCONFIRMED, message))
     if not reasons.wanted:
         return _leave(inputs, (*unknown, *waiting), in_force(inputs.view, inputs.policy, Response.CONDITION))
     faults = merge_faults((), reasons.wanted)
@@ -54,6 +68,8 @@ def begin(inputs: PlanInputs) -> PlanDraft:
     if len(times) >= inputs.policy.config.max_quarantines_per_day:
         message = f"quarantined {len(times)} times within a day already; a person should look"
         barriers.append(blocked(BlockReason.RATE, message))
+    if not barriers and (wait := waits_for_plugin(inputs, faults)):
+        barriers.append(blocked(BlockReason.HOLD, wait))
     if barriers:
         return _leave(inputs, (*barriers, *waiting), faults)
     return _quarantine(inputs, faults, tuple(waiting))
@@ -77,41 +93,71 @@ def _quarantine(inputs: PlanInputs, faults: tuple[Fault, ...], waiting: tuple[Bl
             look_again=BUDGET_SECONDS * (0.5 + inputs.jitter),
         )
     owner = applied(inputs, faults, slot.name)
+    if owner.scope == "gpu" and (message := over_gpu_budget(inputs, faults)):
+        return _leave(inputs, (blocked(BlockReason.BUDGET, message), *waiting), faults)
     steps: list[Step] = []
     cut_off = inputs.owner
-    if cut_off is None or not 0 <= inputs.now - cut_off.since < CLAIM_SECONDS:
+    if cut_off is None or cut_off.rules != owner.rules or not 0 <= inputs.now - cut_off.since < CLAIM_SECONDS:
         claim = replace(owner, state="claimed", slot=None, cordoned=False, labels=())
         steps.append(PatchNode(step="claim", annotations={OWNER: encode(claim), FAULTS: encode(faults)}))
     steps.append(slot)
-    added = rfc3339(inputs.now) if owner.effect == "NoExecute" else None
-    taint = Taint(key=TAINT, value=owner.value, effect=owner.effect, time_added=added)
-    steps.append(
-        PatchNode(
-            step="taint",
-            annotations={OWNER: encode(owner), FAULTS: encode(faults)},
-            labels=dict(labels(owner)),
-            taints=(*inputs.node.taints, taint),
-            unschedulable=True if owner.cordoned else None,
-        )
-    )
+    is_confined = owner.scope == "gpu"
+    rules = device_rules(inputs, faults, owner.id) if is_confined else ()
+    steps += [WriteRule(rule=rule) for rule in rules]
+    steps.append(confine(inputs, owner, faults) if is_confined else taint(inputs, owner, faults))
     return PlanDraft(
         stage=NodeStage.QUARANTINED,
-        message=f"{sentence(faults)}; no new work for this node",
+        message=f"{sentence(faults)}; {CONFINED if is_confined else 'no new work for this node'}",
         faults=faults,
         owner=owner,
         quarantined=True,
         steps=tuple(steps),
         blocked=waiting,
+        wants=wants_devices(inputs, faults),
+    )
+
+
+def wants_devices(inputs: PlanInputs, faults: tuple[Fault, ...]) -> frozenset[Want]:
+    """Whether ResourceSlices could spare the node the taint, and were not read."""
+    could = inputs.devices is None and not why_widened(inputs, faults) and bool(why_node(inputs, faults))
+    return frozenset({"devices"}) if could else frozenset()
+
+
+def taint(inputs: PlanInputs, owner: Ownership, faults: tuple[Fault, ...]) -> PatchNode:
+    """Our taint, and with it everything that says so."""
+    added = rfc3339(inputs.now) if owner.effect == "NoExecute" else None
+    return PatchNode(
+        step="taint",
+        annotations={OWNER: encode(owner), FAULTS: encode(faults)},
+        labels={**labels(owner)},
+        taints=(*inputs.node.taints, Taint(key=TAINT, value=owner.value, effect=owner.effect, time_added=added)),
+        unschedulable=True if owner.cordoned and not inputs.node.unschedulable else None,
+    )
+
+
+def confine(inputs: PlanInputs, owner: Ownership, faults: tuple[Fault, ...]) -> PatchNode:
+    """Only the claim, of scope `gpu`; a taint, label and cordon of ours go."""
+    before, node = inputs.owner, inputs.node
+    tainted = before is not None and inputs.claim is ClaimState.APPLIED
+    return PatchNode(
+        step="confine",
+        annotations={OWNER: encode(owner), FAULTS: encode(faults)},
+        labels={key: None for key in (before.labels if before and tainted else ()) if key in node.labels},
+        taints=foreign_taints(node, before) if before and tainted else None,
+        unschedulable=False if before and before.cordoned and node.unschedulable else None,
     )
 
 
 def applied(inputs: PlanInputs, faults: tuple[Fault, ...], slot: str | None) -> Ownership:
     """What the Node's annotation will say once the taint is there."""
     cut_off = inputs.owner if inputs.claim is ClaimState.CLAIMED else None
-    cordons = any(fault.response.reaches(Response.CORDON) for fault in faults)
+    is_confined = not why_node(inputs, faults)
+    cordons = not is_confined and any(fault.response.reaches(Response.CORDON) for fault in faults)
     key = digest(inputs.node.uid, *(f"{fault.key}@{fault.last}" for fault in faults))
+    name = cut_off.id if cut_off else key.removeprefix("gpuwatch-")
     return Ownership(
-        id=cut_off.id if cut_off else key.removeprefix("gpuwatch-"),
+        id=name,
+        rules=tuple(rule.name for rule in device_rules(inputs, faults, name)) if is_confined else (),
         state="applied",
         since=inputs.now,
         node_uid=inputs.node.uid,
@@ -120,7 +166,8 @@ def applied(inputs: PlanInputs, faults: tuple[Fault, ...], slot: str | None) -> 
         value=faults[0].check,
         effect=inputs.policy.config.effect,
         cordoned=cordons and not inputs.node.unschedulable,
-        labels=() if QUARANTINED in inputs.node.labels else (QUARANTINED,),
+        labels=() if is_confined or QUARANTINED in inputs.node.labels else (QUARANTINED,),
+        scope="gpu" if is_confined else "node",
         gpus=len(inputs.view.snapshot.statuses),
         held=why_held(inputs, faults),
     )
@@ -175,7 +222,7 @@ def unknown_marks(inputs: PlanInputs) -> tuple[Blocked, ...]:
     if inputs.claim is ClaimState.UNREADABLE:
         message = (
             f"the annotation {OWNER} cannot be read or is of another node; if nothing is wrong, take it off: "
-            f"kubectl annotate node {inputs.node.name} {OWNER}-"
+            f"kubectl annotate node {shell_word(inputs.node.name)} {OWNER}-"
         )
     return (blocked(BlockReason.FOREIGN, message),) if message else ()
 
@@ -191,6 +238,8 @@ def _leave(inputs: PlanInputs, obstacles: tuple[Blocked, ...], faults: tuple[Fau
     is_lost = inputs.owner is None and inputs.node.taint is not None  # ours, perhaps: others shall count it
     steps: tuple[Step, ...] = () if is_lost else inputs.free_slots()
     wants: frozenset[Want] = frozenset()
+    if inputs.owner is not None:
+        steps = (*(DeleteRule(name=name, owner=inputs.owner.id) for name in inputs.owner.rules), *steps)
     if inputs.owner is not None:  # its claim goes last: a slot that nothing on the Node tells of would be forgotten
         steps = (*steps, PatchNode(step="forget", annotations={OWNER: None, FAULTS: None}))
         wants = frozenset({"slots"}) if inputs.slots is None else wants

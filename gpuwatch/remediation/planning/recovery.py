@@ -3,12 +3,14 @@
 from msgspec.structs import replace
 
 from gpuwatch.model.finding import Remedy, Response
+from gpuwatch.model.text import shell_word
 from gpuwatch.remediation.model import (
     ACKNOWLEDGED,
     FAULTS,
     OWNER,
     QUARANTINED,
     BlockReason,
+    DeleteRule,
     Fault,
     FreeSlot,
     NodeStage,
@@ -17,10 +19,12 @@ from gpuwatch.remediation.model import (
     SetRebootSentinel,
     Step,
     TakeSlot,
+    WriteRule,
 )
 from gpuwatch.remediation.planning.draining import drain
-from gpuwatch.remediation.planning.evidence import in_force, merge_faults, missing_evidence
-from gpuwatch.remediation.planning.inputs import PlanDraft, PlanInputs, blocked
+from gpuwatch.remediation.planning.evidence import in_force, merge_faults, missing_evidence, unvalidated
+from gpuwatch.remediation.planning.inputs import CONFINED, PlanDraft, PlanInputs, Want, blocked
+from gpuwatch.remediation.planning.node_events import eviction_event, not_yet_created
 from gpuwatch.remediation.planning.ownership import (
     MAX_FAULTS,
     encode,
@@ -29,10 +33,24 @@ from gpuwatch.remediation.planning.ownership import (
     other_controller,
     recorded_faults,
 )
-from gpuwatch.remediation.planning.quarantine import labels, new_is_barred, stale, why_held
+from gpuwatch.remediation.planning.quarantine import confine, labels, new_is_barred, stale, taint, why_held
+from gpuwatch.remediation.planning.scope import (
+    REBOOTS,
+    device_rules,
+    open_faults,
+    over_gpu_budget,
+    why_node,
+    why_widened,
+)
 from gpuwatch.remediation.planning.slots import choose, held_slots, renewal
 
-REBOOTS = (Remedy.RESET_GPU, Remedy.REBOOT_NODE)
+REPAIR_PATIENCE = 3600.0
+"""A repairer that has not come to an end so long after the drain began holds up the reboot no longer."""
+
+REPAIRER_SILENT = 1800.0
+"""A repairer that has not reported for so long is gone: the longest reset takes less."""
+
+REPAIR_LOOK = 60.0
 
 
 def keep_quarantine(inputs: PlanInputs) -> PlanDraft:
@@ -53,6 +71,13 @@ def keep_quarantine(inputs: PlanInputs) -> PlanDraft:
         draft = PlanDraft(stage=NodeStage.QUARANTINED, message=old.message, faults=began, owner=owner, blocked=(old,))
         return _kept(inputs, draft)
     missing = missing_evidence(inputs.observation, inputs.node, inputs.policy)
+    if missing and owner.scope == "gpu" and owner.rules:
+        if inputs.devices is None:
+            message, wanted = "the DeviceTaintRules have not been read", frozenset[Want]({"devices"})
+            return _kept(inputs, PlanDraft(stage=NodeStage.QUARANTINED, message=message, faults=began, wants=wanted))
+        present = {rule.name for rule in inputs.devices.rules if rule.owner == owner.id}
+        if inputs.devices.version and not present.issuperset(owner.rules):
+            return accept_override(inputs)
     return _sick(inputs, owner, began, missing) if missing else _well(inputs, owner, began)
 
 
@@ -70,7 +95,11 @@ def accept_override(inputs: PlanInputs) -> PlanDraft:
         stage=NodeStage.SUSPECT,
         message=message,
         faults=began,
-        steps=(*remove_sentinel(inputs), replace(undone, step="forget", taints=None, annotations=annotations)),
+        steps=(
+            *remove_sentinel(inputs),
+            *_delete_rules(inputs, owner),
+            replace(undone, step="forget", taints=None, annotations=annotations),
+        ),
         after=inputs.free_slots(),
         blocked=(blocked(BlockReason.ACKNOWLEDGED, message),),
     )
@@ -83,7 +112,7 @@ def release(inputs: PlanInputs, why: str) -> PlanDraft:
         stage=NodeStage.HEALTHY,
         message=f"{why}: released",
         owner=owner,
-        steps=(*remove_sentinel(inputs), _undo(inputs, owner)),
+        steps=(*remove_sentinel(inputs), *_delete_rules(inputs, owner), _undo(inputs, owner)),
         after=inputs.free_slots(),
         wants=frozenset({"slots"}) if inputs.slots is None else frozenset(),
     )
@@ -101,6 +130,12 @@ def remove_sentinel(inputs: PlanInputs) -> tuple[Step, ...]:
     recorded = inputs.owner is not None and inputs.owner.handover is not None
     sentinel = inputs.memory.sentinel or (inputs.policy.config.handover.sentinel if recorded else "")
     return (SetRebootSentinel(sentinel=sentinel, wanted=False),) if sentinel else ()
+
+
+def _delete_rules(inputs: PlanInputs, owner: Ownership) -> tuple[DeleteRule, ...]:
+    """Those that the Node records, and those that say themselves that they are of this quarantine."""
+    found = (rule.name for rule in (inputs.devices.rules if inputs.devices else ()) if rule.owner == owner.id)
+    return tuple(DeleteRule(name=name, owner=owner.id) for name in sorted({*owner.rules, *found}))
 
 
 def _undo(inputs: PlanInputs, owner: Ownership) -> PatchNode:
@@ -125,13 +160,16 @@ def _well(inputs: PlanInputs, owner: Ownership, began: tuple[Fault, ...]) -> Pla
     others = other_controller(inputs.node, cordoned=True, more=config.foreign) if owner.cordoned else None
     obstacle = None
     if owner.held is not None:
-        message = f"well again, but {owner.held}: `gpuwatch node release {inputs.node.name}` releases it"
+        message = f"well again, but {owner.held}: `gpuwatch node release {shell_word(inputs.node.name)}` releases it"
         obstacle = blocked(BlockReason.HELD, message)
     elif left <= 0 and others is not None:
         message = f"well again, but {others}; the node keeps its cordon until that is over"
         obstacle = blocked(BlockReason.FOREIGN, message)
+    elif left <= 0 and (lacking := unvalidated(inputs.view, began, inputs.policy)):
+        message = f"well again, but {'; '.join(lacking)}; run `gpuwatch node validate` on the node once it is idle"
+        obstacle = blocked(BlockReason.VALIDATION, message)
     elif left <= 0:
-        return release(inputs, f"well for {clean:.0f} s")
+        return release(inputs, f"well for {clean:.0f} s{_not_allocatable(inputs, began)}")
     else:
         message = f"well again; released in {left:.0f} s if it stays so"
     draft = PlanDraft(stage=NodeStage.RECOVERING, message=message, faults=began, owner=owner)
@@ -140,13 +178,20 @@ def _well(inputs: PlanInputs, owner: Ownership, began: tuple[Fault, ...]) -> Pla
     return _kept(inputs, draft.replace(release_at=inputs.now + left, look_again=left))
 
 
+def _not_allocatable(inputs: PlanInputs, began: tuple[Fault, ...]) -> str:
+    """Of the GPUs that had a fault, those that the device plugin still counts out: pods are not given them."""
+    found = {each.gpu for each in inputs.view.judgement.findings if each.check == "gpu_not_allocatable" and each.gpu}
+    places = ", ".join(dict.fromkeys(str(fault.index) for fault in began if fault.gpu in found))
+    return f", GPU {places} not allocatable until the device plugin is restarted" if places else ""
+
+
 def _sick(inputs: PlanInputs, owner: Ownership, began: tuple[Fault, ...], missing: tuple[str, ...]) -> PlanDraft:
     """Still not well: keep it out of service, and do what is asked for beyond the taint."""
     now = merge_faults(began, inputs.taint_reasons().wanted)
     owner = replace(owner, held=owner.held or why_held(inputs, now))
     asked = tuple(replace(f, response=inputs.policy.answer(f.check, f.xid)) for f in now)
     barred = new_is_barred(inputs, cordoned=owner.cordoned)
-    cordon = any(fault.response.reaches(Response.CORDON) for fault in asked)
+    cordon = owner.scope == "node" and any(fault.response.reaches(Response.CORDON) for fault in asked)
     if cordon and not barred and not owner.lifted and not inputs.node.unschedulable:
         owner = replace(owner, cordoned=True)
     draft = PlanDraft(stage=NodeStage.QUARANTINED, message="; ".join(missing), faults=now, owner=owner)
@@ -154,7 +199,28 @@ def _sick(inputs: PlanInputs, owner: Ownership, began: tuple[Fault, ...], missin
     leaving = tuple(fault for fault in asked if fault.key in there)  # a GPU that is well again keeps its work
     if leaving:
         draft = draft.replace(blocked=barred) if barred else _draining(inputs, draft, owner, leaving)
-    return _kept(inputs, draft)
+    return _kept(inputs, draft if barred else _rescoped(inputs, draft))
+
+
+def _rescoped(inputs: PlanInputs, draft: PlanDraft) -> PlanDraft:
+    """Another scope, where the platform has begun or ceased to keep new work from the sick GPUs."""
+    owner, still = draft.owner or owned(inputs), open_faults(inputs, draft.faults)
+    why = draft.intruder or (why_widened if owner.scope == "gpu" else why_node)(inputs, still)
+    if owner.scope == "gpu" and why:
+        cordons = any(fault.response.reaches(Response.CORDON) for fault in still) and not inputs.node.unschedulable
+        marks = () if QUARANTINED in inputs.node.labels else (QUARANTINED,)
+        wide = replace(owner, scope="node", distrusted=True, cordoned=cordons and not owner.lifted, labels=marks)
+        return draft.replace(owner=wide, message=f"{draft.message}; the whole node: {why}")
+    if owner.scope == "gpu" and owner.rules:  # a further GPU, or an instance that is new
+        rules = [rule for rule in device_rules(inputs, still, owner.id) if rule.name not in owner.rules]
+        if rules and (message := over_gpu_budget(inputs, still)):
+            return draft.replace(blocked=(*draft.blocked, blocked(BlockReason.BUDGET, message)))
+        owner = replace(owner, rules=(*owner.rules, *(rule.name for rule in rules)))
+        return draft.replace(owner=owner, steps=(*draft.steps, *(WriteRule(rule=rule) for rule in rules)))
+    if owner.scope == "node" and still and not (why or owner.distrusted or owner.handover is not None):
+        narrow = replace(owner, scope="gpu", cordoned=False, labels=())
+        return draft.replace(owner=narrow, message=f"{draft.message}; {CONFINED}")
+    return draft
 
 
 def _draining(inputs: PlanInputs, draft: PlanDraft, owner: Ownership, asked: tuple[Fault, ...]) -> PlanDraft:
@@ -164,6 +230,8 @@ def _draining(inputs: PlanInputs, draft: PlanDraft, owner: Ownership, asked: tup
         return draft.replace(stage=NodeStage.DRAINING, blocked=unread, wants=frozenset({"pods"}))
     config = inputs.policy.config.drain
     result = drain(inputs.view, asked, inputs.pods, config, inputs.evictions, inputs.now, owner.draining)
+    if result.late:
+        draft = draft.replace(intruder=f"{result.late[0].path} was started on a GPU that no pod should be given")
     if result.is_done:
         return _request_reboot(inputs, draft.replace(stage=NodeStage.DRAINED, blocked=result.blocked), owner, asked)
     names = tuple(pod.path for pod in result.waiting)
@@ -173,7 +241,8 @@ def _draining(inputs: PlanInputs, draft: PlanDraft, owner: Ownership, asked: tup
         return draft.replace(blocked=(wait, *result.blocked), look_again=None)
     if result.steps and owner.draining is None:
         draft = draft.replace(owner=replace(owner, draining=inputs.now))
-    return draft.replace(after=result.steps)
+    events = not_yet_created((eviction_event(step.pod, asked, owner) for step in result.steps), inputs.memory)
+    return draft.replace(after=(*events, *result.steps))
 
 
 def _request_reboot(inputs: PlanInputs, draft: PlanDraft, owner: Ownership, asked: tuple[Fault, ...]) -> PlanDraft:
@@ -182,12 +251,24 @@ def _request_reboot(inputs: PlanInputs, draft: PlanDraft, owner: Ownership, aske
     wanted = bool(config.annotation or config.sentinel)
     if not wanted or remedy is None or owner.handover is not None or owner.held is not None:
         return draft
+    if remedy is Remedy.RESET_GPU and _is_repairing(inputs, owner, asked):
+        message = "the repairer resets the GPU first; the hand-over for a reboot waits for it"
+        return draft.replace(blocked=(*draft.blocked, blocked(BlockReason.REPAIR, message)), look_again=REPAIR_LOOK)
     free = config.annotation not in inputs.node.annotations
     return draft.replace(
         owner=replace(owner, handover=config.annotation if free else ""),
         steps=(SetRebootSentinel(sentinel=config.sentinel),) if config.sentinel else (),
         annotations={config.annotation: remedy} if config.annotation and free else {},
     )
+
+
+def _is_repairing(inputs: PlanInputs, owner: Ownership, asked: tuple[Fault, ...]) -> bool:
+    """Whether a repairer that enforces reports, and has not given up on any of the GPUs."""
+    repairer, since = inputs.view.repairer, owner.draining or owner.since
+    if repairer is None or repairer.mode != "enforce" or inputs.now - since > REPAIR_PATIENCE:
+        return False
+    given_up = {each.gpu for each in repairer.gpus if each.state == "given_up"}
+    return abs(inputs.now - repairer.at) < REPAIRER_SILENT and not given_up & {fault.gpu for fault in asked}
 
 
 def _kept(inputs: PlanInputs, draft: PlanDraft) -> PlanDraft:
@@ -198,7 +279,7 @@ def _kept(inputs: PlanInputs, draft: PlanDraft) -> PlanDraft:
     if slot is not None and slot.name:
         owner = replace(owner, slot=slot.name)
     marks: dict[str, str | None] = {}
-    if QUARANTINED not in (*owner.labels, *node.labels):
+    if owner.scope == "node" and QUARANTINED not in (*owner.labels, *node.labels):
         # An older gpuwatch began this quarantine: its labels are for schedulers now and are written anew.
         marks = {QUARANTINED: "true"} | {key: None for key in owner.labels if key in node.labels}
         owner = replace(owner, labels=(QUARANTINED,))
@@ -209,6 +290,8 @@ def _kept(inputs: PlanInputs, draft: PlanDraft) -> PlanDraft:
         annotations[FAULTS] = encode(draft.faults)
     cordon = True if owner.cordoned and not before.cordoned else None
     patch = PatchNode(step="refresh", annotations=annotations, labels=marks, unschedulable=cordon)
+    if owner.scope != before.scope:
+        patch = (confine if owner.scope == "gpu" else taint)(inputs, owner, draft.faults)
     steps: tuple[Step, ...] = (slot,) if slot is not None else ()
     return draft.replace(
         owner=owner,

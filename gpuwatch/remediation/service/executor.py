@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gpuwatch.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, KubeError, NotFound, TooMany
-from gpuwatch.kube.objects import Condition, LeaseObject, NodeObject, Taint
+from gpuwatch.kube.objects import Condition, DeviceRule, LeaseObject, NodeObject, Taint
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.event import Result
@@ -20,6 +20,7 @@ from gpuwatch.remediation.model import (
     LABELS,
     OWNER,
     CreateEvent,
+    DeleteRule,
     Evict,
     FreeSlot,
     PatchNode,
@@ -28,8 +29,9 @@ from gpuwatch.remediation.model import (
     SetRebootSentinel,
     Step,
     TakeSlot,
+    WriteRule,
 )
-from gpuwatch.remediation.planning.ownership import read_claim
+from gpuwatch.remediation.planning.ownership import ClaimState, read_claim
 from gpuwatch.remediation.service.node_writer import NodeWriter
 from gpuwatch.remediation.service.reboot_sentinel import set_sentinel
 from gpuwatch.remediation.service.slots import SlotWriter
@@ -51,6 +53,8 @@ _ACTION_OF: dict[type[Step], str] = {
     SetCondition: "condition",
     CreateEvent: "event",
     Evict: "evict",
+    WriteRule: "rule",
+    DeleteRule: "unrule",
     SetRebootSentinel: "handover",
 }
 
@@ -141,6 +145,7 @@ class PlanExecutor:
 
     def _request(self, step: Step, node: NodeObject) -> Answer:
         """One request or one file."""
+        done = True
         match step:
             case PatchNode():
                 owner = read_claim(node).owner
@@ -151,13 +156,15 @@ class PlanExecutor:
                 return self._slots.free(step.name) or False
             case CreateEvent():
                 return self._writer.create_event(node, step, self._clock.time())
+            case WriteRule() | DeleteRule():
+                done = self._writer.change_rule(step)
             case SetRebootSentinel():
-                return set_sentinel(Path(step.sentinel), wanted=step.wanted)
+                done = set_sentinel(Path(step.sentinel), wanted=step.wanted)
             case SetCondition():  # no later patch may carry the resourceVersion it leaves: it was planned before
                 self._writer.set_condition(node, step.condition)
             case Evict():
                 self._writer.evict(step.pod)
-        return True
+        return done
 
 
 def _result_of(error: GpuwatchError) -> Result:
@@ -172,7 +179,7 @@ def _ends_the_plan(failed: StepResult) -> bool:
     pod that a disruption budget keeps says nothing about the next; a server that is busy or away is left alone.
     """
     match failed.step, failed.error:
-        case ((PatchNode() | TakeSlot() | SetRebootSentinel()), _):
+        case ((PatchNode() | TakeSlot() | SetRebootSentinel() | WriteRule() | DeleteRule()), _):
             return True
         case _, TooMany(disruption_budget=budget):
             return not budget
@@ -197,6 +204,8 @@ def step_summary(step: Step, plan: Plan) -> tuple[str, str]:
             target = f"pod/{pod.path}"
         case CreateEvent(pod=(namespace, name, _)):
             target = f"pod/{namespace}/{name}"
+        case WriteRule(rule=DeviceRule(name=rule)) | DeleteRule(name=rule):
+            target = f"devicetaintrule/{rule}"
         case SetRebootSentinel(sentinel=sentinel):
             target = f"file/{sentinel}"
         case _:
@@ -214,6 +223,8 @@ def audit_entry(step: Step, plan: Plan, node: NodeObject) -> AuditEntry:
             before, after = _condition_text(node.condition), _condition_text(wanted)
         case CreateEvent():
             after = f"{step.reason}: {step.message}"
+        case WriteRule(rule=rule):
+            after = f"{rule.value}:{rule.effect} on device {rule.pool}/{rule.device}"
         case SetRebootSentinel(wanted=present):
             after = "file" if present else "no file"
     action, target = step_summary(step, plan)
@@ -226,7 +237,7 @@ def is_routine(step: Step, node: NodeObject) -> bool:
     if isinstance(step, SetCondition) and step.condition is not None and node.condition is not None:
         wanted, there = step.condition, node.condition
         return (wanted.status, wanted.reason, wanted.message) == (there.status, there.reason, there.message)
-    return isinstance(step, TakeSlot) and node.taint is not None
+    return isinstance(step, TakeSlot) and (node.taint is not None or read_claim(node).claim is ClaimState.APPLIED)
 
 
 def _node_change(step: PatchNode, node: NodeObject) -> tuple[str, str]:

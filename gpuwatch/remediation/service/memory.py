@@ -8,6 +8,8 @@ import logging
 import msgspec
 from msgspec.structs import replace
 
+from gpuwatch.model.decoding import prepared
+from gpuwatch.model.snapshot import UNREADABLE
 from gpuwatch.remediation.model import RemediatorMemory
 from gpuwatch.remediation.service.slots import SlotReader
 from gpuwatch.storage.audit import ActionStore
@@ -22,8 +24,8 @@ def load_memory(ledger: ActionStore) -> RemediatorMemory:
     """An unreadable memory is none: the Node's own annotations say most of it."""
     body = ledger.memory(DOCUMENT)
     try:
-        return RemediatorMemory() if body is None else msgspec.json.decode(body, type=RemediatorMemory)
-    except msgspec.MsgspecError as error:
+        return RemediatorMemory() if body is None else msgspec.json.decode(body, type=prepared(RemediatorMemory))
+    except UNREADABLE as error:
         log.error("what was remembered cannot be read; %s; beginning without it", error)
         return RemediatorMemory()
 

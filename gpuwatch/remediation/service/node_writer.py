@@ -9,16 +9,31 @@ from collections.abc import Collection
 from typing import Any
 
 from gpuwatch.kube import parse as kube_parse
-from gpuwatch.kube.errors import AlreadyExists, ApiCall
-from gpuwatch.kube.objects import CONDITION, DOMAIN, TAINT, Condition, LeaseObject, NodeObject, PodObject, Taint
-from gpuwatch.kube.reader import NODES, NodeReader, leases_path, path_segment
-from gpuwatch.kube.transport import MERGE_PATCH, STRATEGIC_MERGE_PATCH, Transport
+from gpuwatch.kube.devices import DRIVER, RULES, WireRule, rule_of, rule_path
+from gpuwatch.kube.errors import AlreadyExists, ApiCall, NotFound
+from gpuwatch.kube.objects import (
+    CONDITION,
+    DOMAIN,
+    TAINT,
+    Condition,
+    DeviceRule,
+    LeaseObject,
+    NodeObject,
+    PodObject,
+    Taint,
+)
+from gpuwatch.kube.reader import NODES, NodeReader, leases_path
+from gpuwatch.kube.transport import MERGE_PATCH, STRATEGIC_MERGE_PATCH, Transport, path_segment
+from gpuwatch.kube.wire import decode
 from gpuwatch.model.clock import rfc3339
-from gpuwatch.remediation.model import CreateEvent, PatchNode
+from gpuwatch.model.text import visible
+from gpuwatch.remediation.model import OWNER, CreateEvent, DeleteRule, PatchNode, WriteRule
 
 Json = dict[str, Any]
 
 COMPONENT = "gpuwatch"
+LABELS = {"app.kubernetes.io/managed-by": COMPONENT}
+"""By these, admission policies recognise what a remediator creates, without delay for what others do."""
 NODE_EVENTS = "default"
 """The namespace of Events about objects that have none."""
 
@@ -82,7 +97,7 @@ def event(node: NodeObject, told: CreateEvent, at: float) -> Json:
         "metadata": {"name": told.name, "namespace": namespace},
         "involvedObject": involved,
         "reason": told.reason,
-        "message": told.message,
+        "message": visible(told.message),
         "type": "Warning" if told.warning else "Normal",
         "source": {"component": COMPONENT, "host": node.name},
         "reportingComponent": COMPONENT,
@@ -95,7 +110,7 @@ def event(node: NodeObject, told: CreateEvent, at: float) -> Json:
 
 def new_lease(name: str, namespace: str, holder: str, at: float, duration: float) -> Json:
     """A slot that nobody had before."""
-    metadata = {"name": name, "namespace": namespace, "labels": {"app.kubernetes.io/managed-by": COMPONENT}}
+    metadata = {"name": name, "namespace": namespace, "labels": LABELS}
     spec = {**_held(holder, at, duration), "acquireTime": rfc3339(at, micro=True)}
     return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
 
@@ -113,7 +128,7 @@ def eviction(pod: PodObject) -> Json:
     return {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
-        "metadata": {"name": pod.name, "namespace": pod.namespace},
+        "metadata": {"name": pod.name, "namespace": pod.namespace, "labels": LABELS},
         "deleteOptions": {"preconditions": {"uid": pod.uid}},
     }
 
@@ -205,6 +220,57 @@ class NodeWriter(NodeReader):
         call = ApiCall("create", "pods/eviction", pod.name, pod.namespace)
         path = f"/api/v1/namespaces/{path_segment(pod.namespace)}/pods/{path_segment(pod.name)}/eviction"
         self._transport.request(call, path, body=eviction(pod))
+
+    def change_rule(self, step: WriteRule | DeleteRule) -> bool:
+        """Create or delete a DeviceTaintRule; False where nothing had to be changed."""
+        if isinstance(step, WriteRule):
+            return self._create_rule(step.rule)
+        return self._delete_rule(step.name, step.owner)
+
+    def _create_rule(self, rule: DeviceRule) -> bool:
+        """False where ours is there already.
+
+        Raises:
+            AlreadyExists: one of its name is not ours.
+            NotFound: the cluster does not serve them any more.
+        """
+        version = self.rules_version()
+        call = ApiCall("create", RULES, rule.name)
+        body = {
+            "apiVersion": f"resource.k8s.io/{version}",
+            "kind": "DeviceTaintRule",
+            "metadata": {"name": rule.name, "labels": LABELS, "annotations": {OWNER: rule.owner}},
+            "spec": {
+                "deviceSelector": {"driver": DRIVER, "pool": rule.pool, "device": rule.device},
+                "taint": {"key": TAINT, "value": rule.value, "effect": rule.effect},
+            },
+        }
+        try:
+            self._transport.request(call, rule_path(version), body=body)
+        except AlreadyExists:
+            if self._rule(version, rule.name).owner != rule.owner:
+                raise
+            return False
+        return True
+
+    def _delete_rule(self, name: str, owner: str) -> bool:
+        """False where it is gone, or not of the quarantine `owner`."""
+        version = self.rules_version()
+        if not version:
+            return False
+        try:
+            rule = self._rule(version, name)
+            if rule.owner != owner:
+                return False
+            body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": rule.uid}}
+            self._transport.request(ApiCall("delete", RULES, name), rule_path(version, name), body=body)
+        except NotFound:
+            return False
+        return True
+
+    def _rule(self, version: str, name: str) -> DeviceRule:
+        call = ApiCall("get", RULES, name)
+        return rule_of(decode(call, self._transport.request(call, rule_path(version, name)), WireRule))
 
     def _change(
         self, namespace: str, lease: LeaseObject, holder: str | None, at: float, duration: float

@@ -72,7 +72,14 @@ def fingerprint(observation: Observation) -> ViewFingerprint:
     if view is None:
         return ViewFingerprint()
     findings = view.judgement.findings
-    content = is_fresh(observation), frozenset(each.key for each in findings), view.snapshot.host.boot_id
+    repairs = tuple((each.gpu, each.state) for each in view.repairer.gpus) if view.repairer else ()
+    content = (
+        is_fresh(observation),
+        frozenset(f.key for f in findings),
+        view.snapshot.host.boot_id,
+        view.validations,
+        repairs,
+    )
     return ViewFingerprint(content, tuple(each.latest for each in findings))
 
 

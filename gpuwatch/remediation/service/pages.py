@@ -10,6 +10,7 @@ from gpuwatch.http.server import Handler, HttpStats, Request, Response, text
 from gpuwatch.metrics.exposition import Encoder
 from gpuwatch.metrics.metric import Metric, Parts, node
 from gpuwatch.metrics.process import SelfMetrics
+from gpuwatch.metrics.selection import chosen
 from gpuwatch.model.event import Result
 from gpuwatch.remediation.model import ACTIONS, BlockReason, NodeStage, RemediatorState
 
@@ -31,7 +32,7 @@ def _stages(state: RemediatorState) -> Parts:
 
 
 def _quarantined(state: RemediatorState) -> Parts:
-    yield (), None if state.plan is None else float(state.plan.stage in QUARANTINED)
+    yield (), None if state.plan is None else float(state.plan.stage in QUARANTINED and state.plan.scope == "node")
 
 
 def _actions(state: RemediatorState) -> Parts:
@@ -94,7 +95,10 @@ def routes(state: Callable[[], RemediatorState], http: Callable[[], HttpStats]) 
     def metrics(request: Request) -> Response:
         now = state()
         form = negotiate_format(request.headers.get("accept"))
-        families = [*own.families(0), *(row.family(now) for row in REMEDIATOR_METRICS)]
+        try:
+            families = chosen([*own.families(0), *(row.family(now) for row in REMEDIATOR_METRICS)], request.query)
+        except ValueError as error:
+            return text(400, str(error))
         body = encoder.encode(families, openmetrics=form == "openmetrics")
         return Response(content_type=CONTENT_TYPES[form], body=body)
 

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from gpuwatch.kube.errors import KubeError
-from gpuwatch.kube.objects import TAINT, PodObject
+from gpuwatch.kube.objects import TAINT, DraState, PodObject
 from gpuwatch.kube.reader import NodeReader
 from gpuwatch.model.errors import UsageError
 from gpuwatch.remediation.planning.slots import Slots
@@ -24,6 +24,7 @@ class PlanReads:
     def __init__(self) -> None:
         self.slots: Slots | None = None
         self.pods: tuple[PodObject, ...] | None = None
+        self.devices: DraState | None = None
         self.error: KubeError | None = None
         self._read: set[str] = set()
 
@@ -39,6 +40,12 @@ class PlanReads:
         if "pods" in names:
             try:
                 self.pods = tuple(pod for pod in reader.pods() if (pod.namespace, pod.name) != own)
+            except KubeError as error:
+                self.error = error
+
+        if "devices" in names:
+            try:
+                self.devices = reader.devices()
             except KubeError as error:
                 self.error = error
 

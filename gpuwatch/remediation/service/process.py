@@ -12,12 +12,14 @@ from msgspec.structs import replace
 
 from gpuwatch.agent.client import AgentViews
 from gpuwatch.config import Config
+from gpuwatch.model.clock import Clock, SystemClock
 from gpuwatch.model.errors import UsageError
 from gpuwatch.process.service import RoleService
 from gpuwatch.process.signals import ConfigWatch
 from gpuwatch.remediation.model import RemediatorState
 from gpuwatch.remediation.service.pages import routes
 from gpuwatch.remediation.service.remediator import Remediator
+from gpuwatch.remediation.service.status import RemediatorStatusFile, RunningRemediator
 
 log = logging.getLogger(__name__)
 
@@ -49,8 +51,11 @@ class RemediatorService(RoleService):
         *,
         web_config: str = "",
         watch: ConfigWatch | None = None,
+        state_dir: str = "",
+        clock: Clock | None = None,
     ) -> None:
         self._remediator, self._views = remediator, views
+        self._status, self._clock = RemediatorStatusFile(state_dir), clock or SystemClock()
         self._stepping = threading.Lock()
         pages = routes(self.state, self.http_stats)
         super().__init__(pages, listen, web_config=web_config, watch=watch)
@@ -67,11 +72,15 @@ class RemediatorService(RoleService):
             with self._stepping:
                 if self.stopping.is_set():
                     return
+                self._remediator.config_error = self.config_error
                 try:
                     wait = self._remediator.step()
                 except Exception:  # a bug in one cycle must not end the care for this node
                     log.exception("this cycle failed; the next begins anew from what is there")
                     self.stopping.wait(BUG_PAUSE)
+                state, quarantined = self._remediator.state, self._remediator.quarantined
+                at = self._clock.time()
+                self._status.write(RunningRemediator(node=state.node, mode=state.mode, at=at, quarantined=quarantined))
             if self._views.trouble is not None:
                 self.stopping.wait(min(wait, AGENT_PAUSE))
                 wait = 0.0
@@ -84,5 +93,6 @@ class RemediatorService(RoleService):
 
     def finish(self) -> None:
         """Wait for the step under way."""
+        self._status.clear()
         if self._stepping.acquire(timeout=FINISH_SECONDS):
             self._stepping.release()

@@ -4,6 +4,7 @@ import contextlib
 import os
 from pathlib import Path
 
+from gpuwatch.host.plain_file import content
 from gpuwatch.model.errors import GpuwatchError
 
 MARK = "gpuwatch: a GPU needs this node to be rebooted\n"
@@ -19,7 +20,7 @@ def set_sentinel(path: Path, *, wanted: bool) -> bool:
     try:
         if wanted:
             return _make(path)
-        if _text(path) != MARK:
+        if content(path, len(MARK) + 1) != MARK.encode():
             return False
         path.unlink()
     except FileNotFoundError as error:
@@ -45,11 +46,6 @@ def _make(path: Path) -> bool:
         with contextlib.suppress(FileNotFoundError):
             draft.unlink()
     return True
-
-
-def _text(path: Path) -> str:
-    with path.open(errors="replace") as file:
-        return file.read(len(MARK) + 1)
 
 
 def _failed(path: Path, error: OSError) -> GpuwatchError:

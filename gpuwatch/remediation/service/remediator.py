@@ -83,6 +83,8 @@ class Remediator:
         self._fingerprint = ViewFingerprint()
         self._schedule = LookSchedule(clock, self._chance)
         self._status = StatusReporter(place.node, self._audit, clock)
+        self.config_error: str | None = None
+        """Why the configuration in the file is not in force; the condition's message says so."""
         self.reconfigure(config, classes)
 
     def reconfigure(self, config: RemediationConfig, classes: Mapping[int, XidClass] | None = None) -> None:
@@ -98,7 +100,7 @@ class Remediator:
         self._own_pod = OwnPod(self._place.pod, config.effect)
         self._schedule.wait(0.0)
         self._status.mode_changed(config.mode)
-        if config.mode != "enforce" and self._node and read_claim(self._node).claim is ClaimState.APPLIED:
+        if config.mode != "enforce" and self.quarantined:
             name = self._place.node
             log.warning("mode is %s: %s stays quarantined; `gpuwatch node release %s`", config.mode, name, name)
 
@@ -106,6 +108,11 @@ class Remediator:
     def state(self) -> RemediatorState:
         """The source of its metrics and pages."""
         return self._status.state
+
+    @property
+    def quarantined(self) -> bool:
+        """Whether the Node, as it was last read or written, has our taint."""
+        return self._node is not None and read_claim(self._node).claim is ClaimState.APPLIED
 
     def step(self) -> float:
         """Do what is due; seconds until it wants to be called again. A new View is reason to call it earlier."""
@@ -132,7 +139,8 @@ class Remediator:
         self._own_pod.check(self._connected)
 
     def _observe(self) -> Observation:
-        return self._tracker.observe(self._node, self._policy, self._own_pod.remarks)
+        refused = (f"configuration: {self.config_error}",) if self.config_error else ()
+        return self._tracker.observe(self._node, self._policy, (*self._own_pod.remarks, *refused))
 
     def _cycle(self) -> float:
         """Read, plan, execute; again with a Node read anew while others are faster. Seconds to wait after it."""
@@ -200,6 +208,7 @@ class Remediator:
                 memory=self._memory.memory,
                 slots=reads.slots,
                 pods=reads.pods,
+                devices=reads.devices,
                 now=self._clock.time(),
                 jitter=self._chance.random(),
                 evictions=self._evictions,

@@ -172,6 +172,7 @@ class SlotWriter:
 
 
 def uses_a_slot(node: NodeObject, now: float) -> bool:
-    """Whether this Node is tainted by us, or about to be; a clock that runs ahead makes no claim old."""
+    """Whether it, or a GPU of it, is taken out by us or about to be; a clock that runs ahead makes no claim old."""
     owner = read_claim(node).owner
-    return node.taint is not None or (owner is not None and abs(now - owner.since) < CLAIM_SECONDS)
+    is_claimed = owner is not None and (owner.scope == "gpu" or abs(now - owner.since) < CLAIM_SECONDS)
+    return node.taint is not None or is_claimed

@@ -1,22 +1,80 @@
-"""What a remediator tells about itself: the state that metrics and pages show, log lines for people, counts."""
+"""What a remediator reports of itself: the state that metrics and pages show, log lines, counts, and a file."""
 
+import contextlib
 import logging
 import re
 from collections import Counter
+from pathlib import Path
 
 from msgspec.structs import replace
 
+from gpuwatch.config import Mode
 from gpuwatch.kube.errors import KubeError
 from gpuwatch.kube.objects import NodeObject
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.event import Result
+from gpuwatch.model.snapshot import Record
 from gpuwatch.remediation.model import Blocked, BlockReason, Plan, RemediatorState
 from gpuwatch.remediation.planning.slots import Slots
 from gpuwatch.remediation.service.executor import PlanOutcome, action_of, audit_entry
 from gpuwatch.storage.audit import Audit
+from gpuwatch.storage.versioned_file import VersionedFile
 
 log = logging.getLogger(__name__)
+
+
+STATUS_NAME = "remediator-state.json"
+
+WRITE_SECONDS = 10.0
+FRESH_SECONDS = 60.0
+"""A remediator writes its state each WRITE_SECONDS, and when its mode changes. A state this old is of one that hangs or
+is gone: the longest step, with requests that time out, is shorter.
+"""
+
+
+class RunningRemediator(Record, frozen=True, kw_only=True):
+    """The remediator of this machine. `at`: unix seconds of its newest sign of life."""
+
+    node: str
+    mode: Mode
+    at: float
+    quarantined: bool = False
+    """The Node has our taint: no new work comes to its GPUs."""
+
+
+class RemediatorStatusFile:
+    """The file in `directory`, "" for none: how `gpuwatch node` learns what the process runs with, which options and
+    variables of its own decide. It means nothing after a reboot: it is not flushed.
+    """
+
+    def __init__(self, directory: str) -> None:
+        path = Path(directory) / STATUS_NAME
+        self._file = VersionedFile(path, RunningRemediator, durable=False) if directory else None
+        self._written: RunningRemediator | None = None
+
+    def write(self, running: RunningRemediator) -> None:
+        """Replace it where it is due. A state folder that cannot be written is reported by the store, not here."""
+        last = self._written
+        is_due = last is None or replace(running, at=last.at) != last or not 0 <= running.at - last.at < WRITE_SECONDS
+        if self._file is not None and is_due:
+            with contextlib.suppress(GpuwatchError):
+                self._file.write(running)
+            self._written = running
+
+    def clear(self) -> None:
+        """At the end."""
+        if self._file is not None:
+            with contextlib.suppress(GpuwatchError):
+                self._file.remove()
+
+    def read(self, now: float) -> RunningRemediator | None:
+        """None: no remediator runs here, or none that can be read about."""
+        found = None
+        if self._file is not None:
+            with contextlib.suppress(GpuwatchError):
+                found = self._file.read()
+        return found if found is not None and abs(now - found.at) <= FRESH_SECONDS else None
 
 
 class StatusReporter:
@@ -28,9 +86,9 @@ class StatusReporter:
         self._errors: Counter[str] = Counter()
         self._observed: object = None
         self._told: object = None
-        self.state = RemediatorState(node=node, mode="")
+        self.state = RemediatorState(node=node, mode="off")
 
-    def mode_changed(self, mode: str) -> None:
+    def mode_changed(self, mode: Mode) -> None:
         """A configuration takes effect."""
         self._observed = None
         self.state = replace(self.state, mode=mode)

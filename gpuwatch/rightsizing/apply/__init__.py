@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
-from gpuwatch.model.recommendation import Apply, Recommendation, RecommendedAction
 from gpuwatch.rightsizing.apply.kubectl import ApplyContext, kubectl, label, patch, thing
 from gpuwatch.rightsizing.apply.node import partitioning, sharing, specs_of
 from gpuwatch.rightsizing.apply.pod import annotations, resources
+from gpuwatch.rightsizing.model.recommendation import Apply, Recommendation, RecommendedAction
 from gpuwatch.rightsizing.model.usage import FleetFacts
 
 Way = Callable[[Recommendation, ApplyContext], tuple[Apply, ...]]

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Any, Literal, NamedTuple
 
+from gpuwatch.model.text import visible
+
 Patch = Literal["strategic", "merge"]
 
 GROUPS = {
@@ -30,7 +32,7 @@ GROUPS = {
 def kubectl(verb: str, *words: str, namespace: str = "") -> str:
     """One command; every word is quoted where the shell would change it."""
     place = [f"--namespace={namespace}"] if namespace else []
-    return shlex.join(["kubectl", *place, verb, *words])
+    return shlex.join(map(visible, ["kubectl", *place, verb, *words]))
 
 
 def patch(kind: str, name: str, change: Mapping[str, Any], how: Patch, *, namespace: str = "") -> str:

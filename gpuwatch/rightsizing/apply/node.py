@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Any
 
-from gpuwatch.model.recommendation import Apply, Layout, Recommendation
 from gpuwatch.rightsizing.apply.kubectl import ApplyContext, Specs, add, config_map, cordon, digest, label, pretty, told
 from gpuwatch.rightsizing.model.mig_profiles import model_of
+from gpuwatch.rightsizing.model.recommendation import Apply, Layout, Recommendation
 from gpuwatch.rightsizing.model.usage import FleetFacts
 
 SHARING_CONFIG = "gpuwatch-device-plugin"

@@ -7,9 +7,9 @@ anew. Only templates of Kubernetes' own kinds are patched; those of operators di
 from collections.abc import Mapping
 from typing import Any
 
-from gpuwatch.model.recommendation import Apply, Recommendation, RecommendationTarget
 from gpuwatch.rightsizing.apply.kubectl import ApplyContext, kubectl, patch, thing
 from gpuwatch.rightsizing.model import mig_profiles
+from gpuwatch.rightsizing.model.recommendation import Apply, Recommendation, RecommendationTarget
 
 TEMPLATES: dict[str, tuple[str, ...]] = {
     "Deployment": ("spec", "template"),

@@ -5,7 +5,9 @@ from collections import Counter
 from fnmatch import fnmatchcase
 
 from gpuwatch.config import RightsizingConfig
-from gpuwatch.model.recommendation import (
+from gpuwatch.model.snapshot import Record
+from gpuwatch.rightsizing.findings.workload import WorkloadFacts
+from gpuwatch.rightsizing.model.recommendation import (
     Evidence,
     FindingKind,
     Level,
@@ -15,8 +17,6 @@ from gpuwatch.model.recommendation import (
     RecommendedChange,
     Savings,
 )
-from gpuwatch.model.snapshot import Record
-from gpuwatch.rightsizing.findings.workload import WorkloadFacts
 from gpuwatch.rightsizing.model.usage import DeviceAllocation
 
 

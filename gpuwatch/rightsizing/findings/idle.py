@@ -8,7 +8,6 @@ that may be serving, nor one whose other pods work: its owner is asked. Counters
 
 from collections.abc import Iterable
 
-from gpuwatch.model.recommendation import FindingKind, Level, Recommendation, RecommendedAction, RecommendedChange
 from gpuwatch.model.snapshot import Record
 from gpuwatch.rightsizing.findings.advice import HOURS, Proposal, Risk, advice, allocation_text, savings
 from gpuwatch.rightsizing.findings.text import percent, some, span, time
@@ -21,6 +20,13 @@ from gpuwatch.rightsizing.findings.workload import (
     by_pod,
     level_of,
     share_of,
+)
+from gpuwatch.rightsizing.model.recommendation import (
+    FindingKind,
+    Level,
+    Recommendation,
+    RecommendedAction,
+    RecommendedChange,
 )
 from gpuwatch.rightsizing.model.usage import DeviceAllocation, FleetFacts
 from gpuwatch.rightsizing.usage.allocation import IDLE_BUSY

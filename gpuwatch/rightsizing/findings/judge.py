@@ -9,7 +9,6 @@ from itertools import islice
 from msgspec.structs import replace
 
 from gpuwatch.config import RightsizingConfig
-from gpuwatch.model.recommendation import FindingKind, Recommendation, Recommendations
 from gpuwatch.model.snapshot import Record
 from gpuwatch.rightsizing.apply import all_applied
 from gpuwatch.rightsizing.findings.idle import (
@@ -25,6 +24,7 @@ from gpuwatch.rightsizing.findings.namespace import quota_slack, steady_load
 from gpuwatch.rightsizing.findings.partition import duty_cycled, mig_fit
 from gpuwatch.rightsizing.findings.without_resize import cpu_bound, energy, io_bound, preallocated
 from gpuwatch.rightsizing.findings.workload import FleetContext, WorkloadFacts, workload_facts
+from gpuwatch.rightsizing.model.recommendation import FindingKind, Recommendation, Recommendations
 from gpuwatch.rightsizing.model.usage import FleetFacts, WorkloadSummary
 
 

@@ -9,7 +9,11 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from gpuwatch.config import RightsizingConfig
-from gpuwatch.model.recommendation import (
+from gpuwatch.rightsizing.findings.advice import recommendation_id
+from gpuwatch.rightsizing.findings.mig_packing import GpuLayout, pack
+from gpuwatch.rightsizing.model import mig_profiles
+from gpuwatch.rightsizing.model.mig_profiles import GpuModel
+from gpuwatch.rightsizing.model.recommendation import (
     Evidence,
     FindingKind,
     Layout,
@@ -20,10 +24,6 @@ from gpuwatch.model.recommendation import (
     RecommendedChange,
     Savings,
 )
-from gpuwatch.rightsizing.findings.advice import recommendation_id
-from gpuwatch.rightsizing.findings.mig_packing import GpuLayout, pack
-from gpuwatch.rightsizing.model import mig_profiles
-from gpuwatch.rightsizing.model.mig_profiles import GpuModel
 from gpuwatch.rightsizing.model.usage import FleetFacts, GpuFacts
 
 NAMED = 3

@@ -15,8 +15,8 @@ from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
 
-from gpuwatch.model.recommendation import Placement
 from gpuwatch.rightsizing.model.mig_profiles import Profile
+from gpuwatch.rightsizing.model.recommendation import Placement
 
 Profiles = tuple[Profile, ...]
 GpuLayout = tuple[Placement, ...]

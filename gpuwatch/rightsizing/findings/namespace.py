@@ -3,7 +3,11 @@
 from collections import Counter
 from math import ceil
 
-from gpuwatch.model.recommendation import (
+from gpuwatch.model.work import Distribution
+from gpuwatch.rightsizing.findings.advice import recommendation_id
+from gpuwatch.rightsizing.findings.text import some
+from gpuwatch.rightsizing.findings.workload import WEEK_DAYS, FleetContext, level_of
+from gpuwatch.rightsizing.model.recommendation import (
     Evidence,
     FindingKind,
     Level,
@@ -13,10 +17,6 @@ from gpuwatch.model.recommendation import (
     RecommendedChange,
     Savings,
 )
-from gpuwatch.model.work import Distribution
-from gpuwatch.rightsizing.findings.advice import recommendation_id
-from gpuwatch.rightsizing.findings.text import some
-from gpuwatch.rightsizing.findings.workload import WEEK_DAYS, FleetContext, level_of
 from gpuwatch.rightsizing.model.usage import DeviceAllocation, NamespaceUsage
 
 HEADROOM = 1.15

@@ -7,7 +7,13 @@ percentile at once, and in memory at any time.
 
 from typing import NamedTuple
 
-from gpuwatch.model.recommendation import (
+from gpuwatch.model.snapshot import Record
+from gpuwatch.rightsizing.findings.advice import Proposal, Risk, advice, allocation_text, savings
+from gpuwatch.rightsizing.findings.text import GIB, gib, percent
+from gpuwatch.rightsizing.findings.workload import WorkloadFacts
+from gpuwatch.rightsizing.model import mig_profiles
+from gpuwatch.rightsizing.model.mig_profiles import GpuModel, Profile
+from gpuwatch.rightsizing.model.recommendation import (
     FindingKind,
     Level,
     Predicted,
@@ -15,12 +21,6 @@ from gpuwatch.model.recommendation import (
     RecommendedAction,
     RecommendedChange,
 )
-from gpuwatch.model.snapshot import Record
-from gpuwatch.rightsizing.findings.advice import Proposal, Risk, advice, allocation_text, savings
-from gpuwatch.rightsizing.findings.text import GIB, gib, percent
-from gpuwatch.rightsizing.findings.workload import WorkloadFacts
-from gpuwatch.rightsizing.model import mig_profiles
-from gpuwatch.rightsizing.model.mig_profiles import GpuModel, Profile
 from gpuwatch.rightsizing.model.usage import Slowdown
 from gpuwatch.rightsizing.usage.memory_demand import MemoryDemand, is_full
 

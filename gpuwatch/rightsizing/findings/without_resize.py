@@ -1,13 +1,19 @@
 """Findings whose remedy is not another size: more CPU, faster input, a server's setting, or the tuner."""
 
 from gpuwatch.model.consent import AUTOTUNE, CLASS
-from gpuwatch.model.recommendation import FindingKind, Level, Recommendation, RecommendedAction, RecommendedChange
 from gpuwatch.rightsizing.findings.advice import Proposal, Risk, advice, allocation_text, savings
 from gpuwatch.rightsizing.findings.partition import fits_by_compute, most_by_time
 from gpuwatch.rightsizing.findings.preallocators import preallocator
 from gpuwatch.rightsizing.findings.text import gib, percent
 from gpuwatch.rightsizing.findings.workload import WorkloadFacts
 from gpuwatch.rightsizing.model import mig_profiles
+from gpuwatch.rightsizing.model.recommendation import (
+    FindingKind,
+    Level,
+    Recommendation,
+    RecommendedAction,
+    RecommendedChange,
+)
 from gpuwatch.rightsizing.usage.allocation import IDLE_BUSY
 
 THROTTLED = 0.1

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 
 from gpuwatch.config import RightsizingConfig
-from gpuwatch.model.recommendation import Evidence, Level, RecommendationTarget
 from gpuwatch.model.snapshot import Record
 from gpuwatch.model.work import WorkloadKey
 from gpuwatch.rightsizing.findings.preallocators import is_server
 from gpuwatch.rightsizing.model import mig_profiles
+from gpuwatch.rightsizing.model.recommendation import Evidence, Level, RecommendationTarget
 from gpuwatch.rightsizing.model.usage import DeviceAllocation, FleetFacts, WorkloadSummary
 from gpuwatch.rightsizing.usage.memory_demand import MemoryDemand, memory_demand
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import msgspec
 
+from gpuwatch.model.decoding import prepared
+
 GIB = 2**30
 KEPT = 1024
 """Answers that are remembered: names are few, but memory may be told anew a little different each time."""
@@ -107,7 +109,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 @cache
 def table() -> Table:
     """The data file, decoded once."""
-    return msgspec.json.decode(Path(__file__).with_name("mig_profiles.json").read_bytes(), type=Table)
+    return msgspec.json.decode(Path(__file__).with_name("mig_profiles.json").read_bytes(), type=prepared(Table))
 
 
 @lru_cache(maxsize=KEPT)

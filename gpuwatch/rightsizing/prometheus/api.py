@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from gpuwatch.model.decoding import prepared
 from gpuwatch.model.errors import GpuwatchError, PermissionMissing
 from gpuwatch.model.snapshot import UNREADABLE
 from gpuwatch.rightsizing.prometheus.http import Answer, AnswerTooLarge, PrometheusHttp
@@ -115,7 +116,7 @@ class PrometheusApi:
         if answer.status != 200:
             raise self._refused(answer, path)
         try:
-            found = msgspec.json.decode(answer.body, type=form)
+            found = msgspec.json.decode(answer.body, type=prepared(form))
         except UNREADABLE as error:
             raise GpuwatchError(
                 f"cannot read the answer of {self.http.name}", str(error), "is it a Prometheus, with the right path?"
@@ -128,7 +129,7 @@ class PrometheusApi:
     def _refused(self, answer: Answer, path: str) -> Exception:
         what = f"Prometheus at {self.http.name} refused a query"
         try:
-            text = msgspec.json.decode(answer.body, type=_Envelope).error
+            text = msgspec.json.decode(answer.body, type=prepared(_Envelope)).error
         except UNREADABLE:
             text = answer.body[:MOST_WORDS].decode("utf-8", "replace")
         said = _line(text) or _line(answer.reason)

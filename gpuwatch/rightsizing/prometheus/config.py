@@ -13,6 +13,8 @@ from typing import Any, Literal
 import msgspec
 
 from gpuwatch.config.errors import first_wrong
+from gpuwatch.config.named_file import read_named_file
+from gpuwatch.model.decoding import prepared
 from gpuwatch.model.errors import UsageError
 
 TlsVersion = Literal["TLS10", "TLS11", "TLS12", "TLS13"]
@@ -67,15 +69,19 @@ class TlsConfig(_Section, frozen=True, kw_only=True):
         Raises:
             UsageError: a file cannot be read, or is no certificate or key.
         """
+        files = [name for name in (self.ca_file, self.cert_file, self.key_file) if name]
+        for name in files:
+            read_named_file(
+                name, "", "the file of --http-config"
+            )  # OpenSSL, which reads by name, would wait for a FIFO
         try:
             made = ssl.create_default_context(cafile=self.ca_file or None, cadata=self.ca or None)
             if self.cert_file:
                 made.load_cert_chain(self.cert_file, self.key_file or None, password="")  # else OpenSSL asks
         except (OSError, ValueError) as error:  # SSLError is an OSError
-            files = ", ".join(name for name in (self.ca_file, self.cert_file, self.key_file) if name)
             why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             raise UsageError(
-                f"cannot use tls_config ({files or 'ca'})", why, "look at the file of --http-config"
+                f"cannot use tls_config ({', '.join(files) or 'ca'})", why, "look at the file of --http-config"
             ) from error
         if self.min_version:
             made.minimum_version = _VERSIONS[self.min_version]
@@ -143,10 +149,9 @@ def _secret(name: str) -> str:
     if not name:
         return ""
     try:
-        return Path(name).read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise UsageError(f"cannot read {name}", why, "it is named in the file of --http-config") from error
+        return read_named_file(name, "", "the file of --http-config").decode().strip()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"cannot read {name}", str(error), "check the file of --http-config") from None
 
 
 def load_http_config(path: Path) -> HttpConfig:
@@ -155,24 +160,19 @@ def load_http_config(path: Path) -> HttpConfig:
     Raises:
         UsageError: it cannot be read, is no YAML, has a key that this client does not know or contradicts itself.
     """
-    import yaml
+    from gpuwatch.config.yaml import read
 
     what = f"cannot use {path} as --http-config"
-    try:
-        document = yaml.safe_load(path.read_bytes())
-    except OSError as error:
-        raise UsageError(f"cannot read {path}", error.strerror or str(error), "check --http-config") from error
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)  # its words quote the file, in which passwords stand
-        raise UsageError(what, f"it is no YAML, see line {mark.line + 1}" if mark else "it is no YAML") from None
-    document = {} if document is None else document
+    found = read(path, "HTTP configuration", "--http-config", secrets=True)
+    document = {} if found.value is None else found.value
     refused = [key for key in REFUSED if isinstance(document, dict) and key in document]
     if refused:
         raise UsageError(what, f"gpuwatch cannot do {refused[0]}", "use a proxy that does, or --header NAME:VALUE")
     wrong = first_wrong(document, HttpConfig)
     if wrong is not None:
+        what = f"cannot use {found.at(wrong.path)} as --http-config"
         raise UsageError(what, f"{wrong.path or 'the file'}: {wrong.why}", wrong.hint)
-    config = msgspec.convert(_resolved(document, path.parent), HttpConfig)
+    config = msgspec.convert(_resolved(document, path.parent), prepared(HttpConfig))
     ways = [config.basic_auth, config.authorization, config.bearer_token or config.bearer_token_file or None]
     if sum(way is not None for way in ways) > 1:
         raise UsageError(what, "it has several of basic_auth, authorization, bearer_token", "keep one of them")

@@ -16,6 +16,7 @@ import msgspec
 
 from gpuwatch import __version__
 from gpuwatch.config import RightsizingConfig
+from gpuwatch.model.decoding import prepared
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.snapshot import UNREADABLE
 from gpuwatch.rightsizing.model.usage import FleetFacts
@@ -164,5 +165,5 @@ class FleetHistory:
 def _state(found: Position) -> LedgerState | None:
     """None: another gpuwatch of the same version wrote it; the reader begins at the beginning."""
     with contextlib.suppress(*UNREADABLE):
-        return msgspec.msgpack.decode(found.ledger, type=LedgerState)
+        return msgspec.msgpack.decode(found.ledger, type=prepared(LedgerState))
     return None

@@ -19,6 +19,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 import msgspec
 
+from gpuwatch.http.client import TimedResponse
 from gpuwatch.model.errors import GpuwatchError, UsageError
 from gpuwatch.rightsizing.prometheus.config import HttpConfig, basic
 
@@ -135,6 +136,10 @@ ATTEMPTS, ATTEMPTS_AT_FIRST = 6, 2
 """How often one question is asked; of a server that has never answered, whose address may be wrong, the latter."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+
+PATIENCE = 600.0
+"""Seconds for one question with all its attempts and pauses: a server that drips may take all of TIMEOUT each time."""
+
 MAX_BODY = 128 << 20
 """Bytes of an answer, unpacked. A larger one is refused, and the question parted."""
 
@@ -206,6 +211,7 @@ class PrometheusHttp:
             GpuwatchError: nobody answers.
             AnswerTooLarge: what came is not to be held in memory.
         """
+        deadline = self._monotonic() + PATIENCE
         for attempt in range(1, ATTEMPTS + 1):
             now = self._monotonic()
             if now < self._next:
@@ -213,11 +219,12 @@ class PrometheusHttp:
             self._next = max(now, self._next) + self._gap
             pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (attempt - 1))
             try:
-                answer, wanted = self._once(path, body)
+                answer, wanted = self._once(path, body, deadline)
             except (OSError, http.client.HTTPException, zlib.error) as error:
                 self.close()
                 most = ATTEMPTS if self._has_answered else ATTEMPTS_AT_FIRST
-                if attempt >= most or (isinstance(error, socket.gaierror) or "CERTIFICATE" in str(error)):
+                late = self._monotonic() + pause >= deadline
+                if attempt >= most or late or (isinstance(error, socket.gaierror) or "CERTIFICATE" in str(error)):
                     raise self._unreachable(error) from error
                 log.info("%s: %s; again in %.0f s", self.name, error, pause)
             else:
@@ -229,6 +236,8 @@ class PrometheusHttp:
                 ):
                     return answer
                 pause = min(LONGEST_PAUSE, wanted) if wanted is not None else pause
+                if self._monotonic() + pause >= deadline:
+                    return answer
                 log.info("%s: %d %s; again in %.0f s", self.name, answer.status, answer.reason, pause)
             self.traffic.repeated += 1
             self._wait(pause)
@@ -244,12 +253,16 @@ class PrometheusHttp:
         self.traffic.waited += seconds
         self._sleep(seconds)
 
-    def _once(self, path: str, body: bytes | None) -> tuple[Answer, float | None]:
+    def _once(self, path: str, body: bytes | None, deadline: float) -> tuple[Answer, float | None]:
         """The answer, and for how many seconds it wants to be left alone."""
         if self._connection is None:
             self._connection = new_connection(self._parts, self._config, self._timeout)
+            self._connection.response_class = TimedResponse
         self.traffic.requests += 1
         connection = self._connection
+        connection.timeout = max(0.001, min(self._timeout, deadline - self._monotonic()))
+        if connection.sock is not None:
+            connection.sock.settimeout(connection.timeout)
         asked_for = request_target(self._parts, self._config, path)
         connection.request("GET" if body is None else "POST", asked_for, body, self._headers())
         response = connection.getresponse()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from gpuwatch.model.decoding import prepared
 from gpuwatch.model.snapshot import UNREADABLE
 from gpuwatch.storage.versioned_file import read_file, replace_file
 
@@ -45,7 +46,7 @@ class PositionFile:
     def read(self) -> Position | None:
         """What an earlier reader of the same has left; None: nothing that is of use."""
         with contextlib.suppress(OSError, *UNREADABLE):
-            found = msgspec.msgpack.decode(read_file(self.path, MOST_BYTES)[1], type=Position)
+            found = msgspec.msgpack.decode(read_file(self.path, MOST_BYTES)[1], type=prepared(Position))
             if (found.schema, found.question) == (SCHEMA, self._question):
                 return found
         return None

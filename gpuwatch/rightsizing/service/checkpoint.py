@@ -13,6 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from gpuwatch.model.decoding import prepared
 from gpuwatch.model.errors import GpuwatchError, PermissionMissing
 from gpuwatch.model.snapshot import UNREADABLE, Record
 from gpuwatch.storage.versioned_file import read_file, replace_file
@@ -133,8 +134,8 @@ def _read(path: Path, kind: type[State], schema: Schema) -> State:
         raise _Unusable("corrupt", "its checksum is wrong", anew)
     try:
         if head.schema == schema.number:
-            return msgspec.json.decode(body, type=kind)
-        return msgspec.convert(_migrated(msgspec.json.decode(body), head.schema, schema), kind, str_keys=True)
+            return msgspec.json.decode(body, type=prepared(kind))
+        return msgspec.convert(_migrated(msgspec.json.decode(body), head.schema, schema), prepared(kind), str_keys=True)
     except BROKEN as error:
         raise _Unusable("corrupt", f"{type(error).__name__}: {error}", anew) from error
 
@@ -151,7 +152,7 @@ def _migrated(values: Any, number: int, schema: Schema) -> Any:
 
 def _head(line: bytes) -> Head:
     try:
-        head = msgspec.json.decode(line, type=Head)
+        head = msgspec.json.decode(line, type=prepared(Head))
     except BROKEN as error:
         why = f"its first line is not one that gpuwatch writes ({error})"
         raise _Unusable("corrupt", why, "history is collected anew; find out who wrote it, then remove it") from error

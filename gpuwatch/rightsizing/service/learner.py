@@ -9,9 +9,9 @@ from pathlib import Path
 from gpuwatch.config import RightsizingConfig
 from gpuwatch.consents.file import ConsentsFile
 from gpuwatch.model.errors import GpuwatchError
-from gpuwatch.model.recommendation import Recommendations
 from gpuwatch.model.view import View
 from gpuwatch.rightsizing.findings.judge import recommend
+from gpuwatch.rightsizing.model.recommendation import Recommendations
 from gpuwatch.rightsizing.model.usage import UsageWindow
 from gpuwatch.rightsizing.service import checkpoint as usage_checkpoint
 from gpuwatch.rightsizing.service.cpu_throttling import Throttling

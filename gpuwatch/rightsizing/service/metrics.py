@@ -9,7 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from gpuwatch.metrics.metric import Family, Metric, Parts, Sample, distinct, node, summed
-from gpuwatch.model.recommendation import FindingKind, Recommendation, Recommendations
+from gpuwatch.rightsizing.model.recommendation import FindingKind, Recommendation, Recommendations
 
 TARGET = ("kind", "action", "namespace", "workload", "container", "confidence")
 

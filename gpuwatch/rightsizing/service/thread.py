@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 from gpuwatch.config import RightsizingConfig
-from gpuwatch.model.recommendation import Recommendations
 from gpuwatch.model.view import View
+from gpuwatch.rightsizing.model.recommendation import Recommendations
 from gpuwatch.rightsizing.service.cpu_throttling import Throttling
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from gpuwatch.rightsizing.usage.allocation import IDLE_BUSY
 from gpuwatch.rightsizing.usage.mig_slowdown import of_whole_gpu
 from gpuwatch.workloads.workload_key import Tenant
 
-COMPUTE = ("compute", "mps")
+COMPUTE = ("compute", "compute+graphics", "mps")
 SERVERS = ("nvidia-cuda-mps-server", "nvidia-cuda-mps-control")
 """Programs on a GPU that do no work of their own."""
 

@@ -12,7 +12,7 @@ from gpuwatch.collect.nvml.library import Failure, Nvml, NvmlFailure, ask, text
 from gpuwatch.model.clock import rfc3339
 from gpuwatch.model.errors import NoGpuStack, UsageError
 from gpuwatch.sim.capture.data import Header, Recording, load, looks_like_capture, mask, read_file
-from gpuwatch.sim.capture.nvidia_smi.dump import is_dump, read_dump
+from gpuwatch.sim.capture.nvidia_smi.dump import is_dump, missing_parts, read_dump
 from gpuwatch.sim.capture.record import Recorder
 from gpuwatch.sim.capture.replay import Replay
 
@@ -31,9 +31,7 @@ def open_capture(target: str) -> Replay:
     Raises:
         UsageError: not such a file, broken, or no such part.
     """
-    whole = Path(target)
-    name, hash_sign, part = target.rpartition("#")
-    path, part = (Path(name), part) if hash_sign and not whole.exists() else (whole, "")
+    path, part = _parts(target)
     data = read_file(path)
     if looks_like_capture(data):
         if part not in ("", LOOP):
@@ -47,6 +45,24 @@ def open_capture(target: str) -> Replay:
         "it is neither a recording nor nvidia-smi -q output",
         "record one with: gpuwatch capture FILE, or: nvidia-smi -q > FILE",
     )
+
+
+def missing(target: str) -> str:
+    """What a dump at `target` should have and has not, because somebody cut it; empty for one that is whole.
+
+    Raises:
+        UsageError: the file cannot be read.
+    """
+    path, part = _parts(target)
+    data = read_file(path)
+    dump = "" if looks_like_capture(data) else decoded(data)
+    return missing_parts(dump, part, str(path)) if is_dump(dump) else ""
+
+
+def _parts(target: str) -> tuple[Path, str]:
+    whole = Path(target)
+    name, hash_sign, part = target.rpartition("#")
+    return (Path(name), part) if hash_sign and not whole.exists() else (whole, "")
 
 
 def decoded(data: bytes) -> str:
@@ -92,6 +108,7 @@ def record(
         samples=taken,
         interval=interval,
         masked=masked,
+        fields_by_name=getattr(nvml, "fields_by_name", False),
     )
     recording = mask(recording) if masked else recording
     recording.save(path)

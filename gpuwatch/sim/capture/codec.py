@@ -4,6 +4,7 @@ Scalars and lists stay as they are; everything else becomes a mapping named by i
 `object` (pynvml's friendly objects), `bytes` (Latin-1), `union` (hex), `float` (nan, inf), `handle` (its token).
 """
 
+import contextlib
 import ctypes
 import math
 from collections.abc import Callable
@@ -52,12 +53,21 @@ ENCODERS: list[tuple[Any, Callable[[Any, Callable[[Any], str | None]], Answer]]]
 
 def members(struct: ctypes.Structure, token: Callable[[Any], str | None]) -> dict[str, Any]:
     """The members of a struct by name; room reserved for later versions is left out."""
-    values = {name: getattr(struct, name) for name, *_ in _members_of(type(struct))}
+    values = {name: _member(struct, name) for name, *_ in _members_of(type(struct))}
     return {
         name: encode(value, token)
         for name, value in values.items()
         if not (name.startswith("reserved") and isinstance(value, ctypes.Array))
     }
+
+
+def _member(struct: ctypes.Structure, name: str) -> Any:
+    """A member; pynvml takes every char for UTF-8, and some are numbers."""
+    value = object.__getattribute__(struct, name)
+    if isinstance(value, bytes):
+        with contextlib.suppress(UnicodeDecodeError):
+            return value.decode()
+    return value
 
 
 def decode(data: Answer, handle: Callable[[str], Any]) -> Any:

@@ -15,7 +15,10 @@ import msgspec
 import pynvml
 
 from gpuwatch.collect.nvml.library import error_text
+from gpuwatch.host.plain_file import opened
+from gpuwatch.model.decoding import prepared
 from gpuwatch.model.errors import UsageError
+from gpuwatch.model.snapshot import UNREADABLE
 
 FORMAT = "gpuwatch-capture"
 VERSION = 1
@@ -30,7 +33,10 @@ Answer = Any
 
 
 class Header(msgspec.Struct, kw_only=True):
-    """What was recorded, by what, when. `at` is RFC 3339 UTC, `interval` seconds between samples."""
+    """What was recorded, by what, when. `at` is RFC 3339 UTC, `interval` seconds between samples.
+
+    `fields_by_name`: fields have their newest ids and not those of `driver`, as in whatever comes from a dump.
+    """
 
     format: str = FORMAT
     version: int = VERSION
@@ -41,6 +47,7 @@ class Header(msgspec.Struct, kw_only=True):
     samples: int = 0
     interval: float = 0.0
     masked: bool = False
+    fields_by_name: bool = False
 
 
 class CaptureLine(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -145,10 +152,10 @@ def read_file(path: Path) -> bytes:
         UsageError: unreadable, broken or too big.
     """
     try:
-        with path.open("rb") as raw:
+        with opened(path) as raw:
             packed = raw.read(2) == b"\x1f\x8b"
-        with gzip.open(path) if packed else path.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
+            raw.seek(0)
+            data = (gzip.GzipFile(fileobj=raw) if packed else raw).read(MAX_FILE_BYTES + 1)
     except (OSError, EOFError, zlib.error) as problem:
         why = getattr(problem, "strerror", None) or str(problem)
         raise UsageError(f"cannot read {path}", why, "give a capture or an nvidia-smi -q dump") from None
@@ -167,12 +174,12 @@ def load(data: bytes, path: Path) -> Recording:
     first, *rest = (body + b"\n").split(b"\n")[:-1]
     try:
         recording = Recording(_header(first, path))
-        end = msgspec.json.decode(last, type=End)
+        end = msgspec.json.decode(last, type=prepared(End))
         if end.crc not in (None, zlib.crc32(body + b"\n")):
             raise ValueError("its content was changed")
         for raw in rest:
-            _add(recording, msgspec.json.decode(raw, type=CaptureLine))
-    except (msgspec.DecodeError, UnicodeDecodeError, TypeError, ValueError) as problem:
+            _add(recording, msgspec.json.decode(raw, type=prepared(CaptureLine)))
+    except (TypeError, ValueError, *UNREADABLE) as problem:
         raise _broken(path, str(problem)) from None
     if end.end != len(recording.runs):
         raise _broken(path, "lines are missing")
@@ -180,7 +187,7 @@ def load(data: bytes, path: Path) -> Recording:
 
 
 def _header(raw: bytes, path: Path) -> Header:
-    header = msgspec.json.decode(raw, type=Header)
+    header = msgspec.json.decode(raw, type=prepared(Header))
     if header.format != FORMAT or header.version != VERSION:
         raise UsageError(
             f"{path} is a capture of another version",

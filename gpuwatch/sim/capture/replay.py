@@ -44,7 +44,7 @@ class Replay:
     """Functions answer from `recording`, everything else is pynvml's. What was not recorded is not supported."""
 
     def __init__(self, recording: Recording, loop: bool = False, sleep: Callable[[float], None] = time.sleep) -> None:
-        self.recording, self._sleep = recording, sleep
+        self.recording, self._sleep, self.fields_by_name = recording, sleep, recording.header.fields_by_name
         self._cursors = {asked: Cursor(runs, loop) for asked, runs in recording.runs.items()}
         self._names = {asked[0] for asked in recording.runs}
         self._lock = threading.Lock()

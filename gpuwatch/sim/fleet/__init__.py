@@ -5,6 +5,7 @@ from gpuwatch.sim.fleet.drill import DrillPhase, DrillReport, FleetDrill, SlotRa
 from gpuwatch.sim.fleet.faults import FaultInjector
 from gpuwatch.sim.fleet.fleet import Disturbances, SimulatedFleet
 from gpuwatch.sim.fleet.node import FleetRemediator, NodeContext
+from gpuwatch.sim.fleet.scopes import ScopeCost, ScopeReport, TracedFault, compare, imagined, read_trace
 
 __all__ = [
     "FAULTS",
@@ -15,7 +16,13 @@ __all__ = [
     "FleetDrill",
     "FleetRemediator",
     "NodeContext",
+    "ScopeCost",
+    "ScopeReport",
     "SimulatedFleet",
     "SlotRace",
+    "TracedFault",
+    "compare",
+    "imagined",
+    "read_trace",
     "run",
 ]

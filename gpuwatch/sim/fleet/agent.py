@@ -25,6 +25,7 @@ from gpuwatch.model.snapshot import (
     SourceStatus,
 )
 from gpuwatch.model.view import AgentStatus, View
+from gpuwatch.model.workload import Attribution
 from gpuwatch.model.xid import XidEvent
 
 
@@ -100,6 +101,8 @@ class SimulatedAgent:
         self.driver = DRIVER
         self.trouble: str | None = None
         """Set: it does not answer, and the View there is grows old."""
+        self.withheld: tuple[str, ...] | None = None
+        """UUIDs that the device plugin has taken out; None: the kubelet reports nothing of it."""
         self.symptoms: dict[int, Symptom] = {}
         """By index; GPUs that are not here are well."""
         self._clock = clock
@@ -127,6 +130,11 @@ class SimulatedAgent:
     def gpus(self) -> int:
         """How many there are."""
         return len(self._gpus)
+
+    @property
+    def uuids(self) -> tuple[str, ...]:
+        """Of its GPUs, by index."""
+        return tuple(gpu.uuid for gpu in self._gpus)
 
     def set_symptoms(self, symptoms: dict[int, Symptom]) -> None:
         """Let GPUs look like this from now on, and the XIDs of it come (again)."""
@@ -164,7 +172,12 @@ class SimulatedAgent:
         )
         events, self._events = self._events, []
         judgement = self._judge.judge(snapshot, events)
-        return View(snapshot=snapshot, agent=AgentStatus(version=__version__, started=self._since), judgement=judgement)
+        return View(
+            snapshot=snapshot,
+            agent=AgentStatus(version=__version__, started=self._since),
+            attribution=Attribution(withheld=self.withheld),
+            judgement=judgement,
+        )
 
 
 def _identity(node: str, index: int, chance: random.Random) -> Identity:

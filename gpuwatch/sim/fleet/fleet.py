@@ -173,6 +173,23 @@ class SimulatedFleet:
                 self._schedule(member, now + max(wait, TICK))
         return until()
 
+    def jump(self, to: float) -> None:
+        """Let time go on to unix time `to`, if that is later, without a step in between. Then only nodes that are sick
+        or held step, until all do again in `run_all`.
+        """
+        self.clock.move_to(to)
+        self._queue.clear()
+        for member in self.nodes.values():
+            member.due = float("inf")
+        for name in self.sick | self.invariants.tainted | self.invariants.confined | set(self.invariants.held.values()):
+            self._schedule(self.nodes[name], self.clock.time() + TICK)
+
+    def run_all(self, seconds: float) -> None:
+        """Let every node step again within so many seconds, and let them pass."""
+        for member in self.nodes.values():
+            self._schedule(member, self.clock.time() + self._chance.uniform(0, seconds / 2))
+        self.run(seconds)
+
     def leaks(self, before: dict[str, Object]) -> tuple[str, ...]:
         """What is left on Nodes and Leases that was not there `before` (`node_states`)."""
         found = [f"{slot} is still held by {holder}" for slot, holder in self.invariants.held.items()]

@@ -12,6 +12,7 @@ import msgspec
 
 from gpuwatch.kube.objects import CONDITION, DOMAIN, TAINT
 from gpuwatch.model.clock import Clock
+from gpuwatch.model.decoding import prepared
 from gpuwatch.remediation.model import DEGRADED, FAULTS, GPU_CLASS, HEALTHY_COUNT, LABELS, NVLINK, OWNER
 from gpuwatch.sim.kubeapi import CommittedWrite, Object
 
@@ -51,6 +52,8 @@ class InvariantChecker:
     ) -> None:
         self.budget, self.recovery_hold = budget, recovery_hold
         self.tainted: set[str] = set()
+        self.confined: set[str] = set()
+        """Nodes of which only sick GPUs are out of service."""
         self.most = 0
         """Nodes tainted at one time, since it was last set to 0."""
         self.writes = self.quarantines = 0
@@ -83,6 +86,7 @@ class InvariantChecker:
         name, before, after = write.key.name, write.previous or {}, write.object
         if write.change == "DELETED":
             self.tainted.discard(name)
+            self.confined.discard(name)
             return
         had, has = _ours(before), _ours(after)
         changes = tuple(_changes(before, after))
@@ -94,11 +98,14 @@ class InvariantChecker:
             for message in _foreign_changes(before, after):
                 self._violation(name, "not ours", message)
             self._labels(name, before, after)
+        was_confined, is_confined = name in self.confined, _is_confined(after)
+        if is_confined and not was_confined:
+            self._confined(name, after)
         if has and not had:
             self._tainted(name, after)
-        elif had and not has:
+        elif (had and not has and not is_confined) or (was_confined and not (is_confined or has)):
             self._released(name)
-        elif had != has:
+        elif had != has and not is_confined:
             self._violation(name, "tainted twice", f"the taint was replaced: {had} by {has}")
 
     def _labels(self, name: str, before: Object, after: Object) -> None:
@@ -113,6 +120,7 @@ class InvariantChecker:
         self._labelled[name] = now
 
     def _tainted(self, name: str, node: Object) -> None:
+        self.confined.discard(name)
         self.tainted.add(name)
         self.quarantines += 1
         self.most = max(self.most, len(self.tainted))
@@ -125,14 +133,28 @@ class InvariantChecker:
             self._violation(name, "unowned", f"tainted without saying so in {OWNER}")
         if self._well_for(name) is not None:
             self._violation(name, "healthy node", "tainted though nothing is wrong with it")
-        for fault in msgspec.json.decode(annotations.get(FAULTS, "[]"), type=list[_Fault]):
+        for fault in msgspec.json.decode(annotations.get(FAULTS, "[]"), type=prepared(list[_Fault])):
             occurrence = name, fault.key, fault.last
             if occurrence in self._occurrences:
                 self._violation(name, "tainted twice", f"a second time for {fault.key}, which has not come back since")
             self._occurrences.add(occurrence)
 
+    def _confined(self, name: str, node: Object) -> None:
+        """A node whose taint went, or was never set, must not have a GPU less only by the remediator's word."""
+        self.tainted.discard(name)
+        self.confined.add(name)
+        self.quarantines += 1
+        status = node["status"]
+        if status["allocatable"] == status["capacity"]:
+            self._violation(name, "unconfined", "no taint, and the sick GPU is still given to pods")
+        if self._well_for(name) is not None:
+            self._violation(name, "healthy node", "a GPU was taken out though nothing is wrong with it")
+        if not self.slots_of(name):
+            self._violation(name, "slot", "a GPU was taken out without a slot of the budget")
+
     def _released(self, name: str) -> None:
         self.tainted.discard(name)
+        self.confined.discard(name)
         well = self._well_for(name)
         if well is None or well < self.recovery_hold:
             how = "is still sick" if well is None else f"has been well for {well:.0f} s only"
@@ -173,6 +195,11 @@ def visible_state(node: Object) -> Object:
         "unschedulable": spec.get("unschedulable", False),
         "conditions": {each["type"]: each["status"] for each in conditions},
     }
+
+
+def _is_confined(node: Object) -> bool:
+    owner = node["metadata"].get("annotations", {}).get(OWNER, "")
+    return '"applied"' in owner and '"scope":"gpu"' in owner
 
 
 def _ours(node: Object) -> list[Object]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 from gpuwatch.model.clock import Clock
+from gpuwatch.model.decoding import prepared
 from gpuwatch.sim.kubeapi.access import Access
 from gpuwatch.sim.kubeapi.eviction import EvictionApi
 from gpuwatch.sim.kubeapi.faults import ApiFault, ApiFaults
@@ -20,7 +21,7 @@ from gpuwatch.sim.kubeapi.messages import (
     not_found,
     reply,
 )
-from gpuwatch.sim.kubeapi.resources import ServerCall, call_of
+from gpuwatch.sim.kubeapi.resources import ServerCall, call_of, discovered
 from gpuwatch.sim.kubeapi.selectors import Selection
 from gpuwatch.sim.kubeapi.store import ObjectKey, ObjectStore
 from gpuwatch.sim.kubeapi.writes import ObjectWriter, decoded
@@ -40,6 +41,8 @@ class Api:
     def __init__(self, store: ObjectStore, clock: Clock, *, seed: int) -> None:
         self.access = Access()
         self.faults = ApiFaults()
+        self.absent = {"devicetaintrules"}
+        """Resources that discovery does not list, as a cluster whose feature gates are off."""
         self.requests: Counter[tuple[str, str, str]] = Counter()
         self.writer = ObjectWriter(store, clock, seed)
         self.evictions = EvictionApi(store, self.writer, clock)
@@ -55,6 +58,8 @@ class Api:
 
     def _answer(self, request: ApiRequest) -> ApiResponse:
         user = self.access.user_of(request.headers)
+        if request.method == "GET" and (found := discovered(request.path, self.absent)) is not None:
+            return reply(found, 200)
         call = call_of(request)
         self.requests[user, call.verb, call.target] += 1
         fault, delay = self.faults.draw(self._chance) if self.faults.concern(call, user) else (None, 0.0)
@@ -112,7 +117,7 @@ class Api:
         found = [each for each in candidates if selection.matches(each)]
         if token := call.request.query.get("continue"):
             try:
-                after = msgspec.json.decode(base64.urlsafe_b64decode(token), type=tuple[str, str])
+                after = msgspec.json.decode(base64.urlsafe_b64decode(token), type=prepared(tuple[str, str]))
             except ValueError as error:
                 raise bad_request(f"continue key is not valid: {error}") from error
             found = [each for each in found if _place(each) > after]

@@ -104,6 +104,10 @@ class SimulatedCluster:
         """All nodes, by name."""
         return self.objects("nodes")
 
+    def serve_device_taints(self) -> None:
+        """Serve DeviceTaintRules from now on, as a cluster whose feature gates are on."""
+        self._api.absent.discard("devicetaintrules")
+
     def add_namespace(self, name: str) -> Object:
         """Make sure that there is such a namespace."""
         with self.lock:

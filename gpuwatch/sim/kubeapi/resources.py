@@ -2,7 +2,7 @@
 (apiserver's RequestInfo).
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
@@ -55,9 +55,34 @@ RESOURCES = {
         ApiResource(
             group="policy", plural="poddisruptionbudgets", kind="PodDisruptionBudget", subresources=("status",)
         ),
+        ApiResource(
+            group="resource.k8s.io",
+            plural="resourceslices",
+            kind="ResourceSlice",
+            namespaced=False,
+            fields=_paths("spec.nodeName"),
+        ),
+        ApiResource(group="resource.k8s.io", plural="devicetaintrules", kind="DeviceTaintRule", namespaced=False),
     )
 }
 """By plural."""
+
+
+def discovered(path: str, absent: Collection[str]) -> dict[str, object] | None:
+    """The answer to a question for a group's versions, or for the resources of one but those that are `absent`; None:
+    the path asks for neither.
+    """
+    match path.strip("/").split("/"):
+        case ["apis", group]:
+            version = {"groupVersion": f"{group}/v1", "version": "v1"}
+            found: dict[str, object] = {"kind": "APIGroup", "versions": [version]}
+        case ["apis", group, "v1"]:
+            names = [{"name": name} for name, each in RESOURCES.items() if each.group == group and name not in absent]
+            found = {"kind": "APIResourceList", "resources": names}
+        case _:
+            return None
+    return found if any(each.group == group for each in RESOURCES.values()) else None
+
 
 _VERBS = {"GET": "get", "PATCH": "patch", "DELETE": "delete"}
 _COLLECTION_VERBS = {"GET": "list", "POST": "create"}

@@ -2,10 +2,12 @@
 
 import random
 import uuid
+from typing import Any
 
 import msgspec
 
 from gpuwatch.model.clock import Clock, rfc3339
+from gpuwatch.model.decoding import prepared
 from gpuwatch.sim.kubeapi.admission import created, refuse_malformed, updated
 from gpuwatch.sim.kubeapi.messages import (
     ApiError,
@@ -20,12 +22,48 @@ from gpuwatch.sim.kubeapi.messages import (
     qualified,
 )
 from gpuwatch.sim.kubeapi.objects import is_over
-from gpuwatch.sim.kubeapi.patches import merge_patch, strategic_merge_patch
 from gpuwatch.sim.kubeapi.resources import ApiResource, ServerCall
 from gpuwatch.sim.kubeapi.store import ObjectKey, ObjectStore
 
 _POD_GRACE_SECONDS = 30
 _MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+
+
+def merge_patch(document: Any, patch: Any) -> Any:
+    """Return `document` with `patch` merged in (RFC 7386); null removes a member, everything but objects replaces.
+
+    The document that was given stays as it is.
+    """
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(document) if isinstance(document, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = merge_patch(merged.get(key), value)
+    return merged
+
+
+def strategic_merge_patch(document: Any, patch: Any) -> Any:
+    """As `merge_patch`, but `status.conditions` of Nodes and pods are merged by type: as much as gpuwatch sends.
+
+    `$patch: delete` removes one, and new ones come first.
+    Raises KeyError for a condition without a type.
+    """
+    conditions = (patch.get("status") or {}).get("conditions")
+    merged = merge_patch(document, patch)
+    if conditions is None:
+        return merged
+    old = (document.get("status") or {}).get("conditions") or []
+    patched = {condition["type"]: condition for condition in conditions}
+    by_type = {condition["type"]: condition for condition in old}
+    added = [condition for name, condition in patched.items() if name not in by_type]
+    kept = [merge_patch(condition, patched.get(name, {})) for name, condition in by_type.items()]
+    merged["status"]["conditions"] = [each for each in (*added, *kept) if each.get("$patch") != "delete"]
+    return merged
+
+
 _PATCHES = {
     "application/merge-patch+json": merge_patch,
     "application/strategic-merge-patch+json": strategic_merge_patch,
@@ -100,7 +138,7 @@ class ObjectWriter:
         if apply is None:
             raise ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
         try:
-            patch = msgspec.json.decode(call.request.body, type=dict)
+            patch = msgspec.json.decode(call.request.body, type=prepared(dict))
         except msgspec.MsgspecError as error:
             raise bad_request(f"error decoding patch: {error}") from error
         with refuse_malformed():

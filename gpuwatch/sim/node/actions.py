@@ -305,10 +305,17 @@ class SetKubelet(NodeAction, frozen=True, kw_only=True, tag="kubelet"):
     state: KubeletState
 
 
+class SetDevicePlugin(NodeAction, frozen=True, kw_only=True, tag="device_plugin"):
+    """The device plugin calls these GPUs unhealthy until it is restarted: the same action without any."""
+
+    unhealthy: tuple[int, ...] = ()
+
+
 AnyAction = (
     RaiseXid | RaiseSxid | WriteKernelLog | LoseGpu | RecoverGpu | HangCalls | ReleaseCalls | DelayCalls
     | ReloadDriver | FinishReload | RefuseInit | AddEccErrors | SetEccMode | RemapRows | RetirePages
     | RequireRepair | CorruptInforom | LeakMemory | CapClock | RequestMigChange | SetCooling | SetPowerBrake
     | SetPowerLimit | LockClocks | SetComputeMode | SetPersistenceMode | SetNvlink | SetFabric | SetPcie
     | RequestRecovery | StartWorkload | StopWorkload | SetMigProfiles | SetKubelet
+    | SetDevicePlugin
 )  # fmt: skip

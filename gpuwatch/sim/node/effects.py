@@ -239,6 +239,11 @@ def _set_kubelet(machine: Machine, action: a.SetKubelet) -> None:
     machine.kubelet = action.state
 
 
+@_effect(a.SetDevicePlugin)
+def _set_device_plugin(machine: Machine, action: a.SetDevicePlugin) -> None:
+    machine.withdrawn = action.unhealthy
+
+
 @_gpu_effect(a.AddEccErrors)
 def _add_ecc_errors(machine: Machine, gpu: SimGpu, action: a.AddEccErrors) -> None:
     if not gpu.model.ecc:

@@ -57,6 +57,7 @@ class Machine:
         self.driver_up, self.driver_hung, self.generation = True, False, 1
         self.init_error = ""  # NVML_ERROR_* with which nvmlInit fails
         self.kubelet: KubeletState = "ok"
+        self.withdrawn: tuple[int, ...] = ()  # GPUs that the device plugin calls unhealthy
         self.lines: deque[LogLine] = deque(maxlen=10_000)
         self.events: deque[SimEvent] = deque(maxlen=10_000)
         self.event_count = 0

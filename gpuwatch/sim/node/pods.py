@@ -49,9 +49,10 @@ def allocations(node: SimNode) -> list[model.Allocation]:
 
 
 def allocatable(node: SimNode) -> list[model.Allocatable]:
-    """What the kubelet could hand out: the device plugin withdraws a GPU that is lost."""
+    """What the kubelet could hand out: the device plugin withdraws a GPU that is lost, or that it calls unhealthy."""
     ids: dict[str, list[str]] = {}
-    for unit in (unit for gpu in node.gpus if gpu.attached and not gpu.faults.lost for unit in gpu.units):
+    offered = (gpu for gpu in node.gpus if gpu.attached and not gpu.faults.lost and gpu.index not in node.withdrawn)
+    for unit in (unit for gpu in offered for unit in gpu.units):
         slots = range(1 if unit.profile else node.scenario.node.replicas)
         ids.setdefault(_resource(unit), []).extend(_device_id(node, unit, str(slot)) for slot in slots)
     return [model.Allocatable(resource=r, device_ids=tuple(d)) for r, d in ids.items()]

@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 import msgspec
 
+from gpuwatch.model.decoding import prepared
 from gpuwatch.model.errors import UsageError
 from gpuwatch.sim.node.actions import AnyAction, NodeAction, SetMigProfiles, SimWorkload, StartWorkload
 from gpuwatch.sim.node.load import PATTERNS
@@ -63,24 +64,17 @@ def load(scenario: str | Path) -> Scenario:
     Raises:
         UsageError: unknown name, unreadable file, or something in it that gpuwatch does not know.
     """
-    import yaml
+    from gpuwatch.config.yaml import decode, read
 
     path = Path(scenario)
     if isinstance(scenario, str) and scenario in names():
-        text = (_folder() / f"{scenario}.yaml").read_text()
+        document = decode((_folder() / f"{scenario}.yaml").read_text(), f"scenario {scenario}")
     elif path.suffix in (".yaml", ".yml") or path.is_file():
-        try:
-            text = path.read_text()
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"cannot read scenario {path}", str(error)) from None
+        document = read(path, "scenario").value
     else:
         near = difflib.get_close_matches(str(scenario), names(), n=1)
         hint = f"did you mean {near[0]}?" if near else "see `gpuwatch sim list`"
         raise UsageError(f"no scenario {scenario}", "it is neither a built-in one nor a file", hint)
-    try:
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise UsageError(f"scenario {scenario} is not YAML", " ".join(str(error).split())) from None
     return parse(document, f"scenario {scenario}")
 
 
@@ -173,7 +167,7 @@ def _check_keys(document: Any, kind: type[msgspec.Struct], path: str, origin: st
 
 def _convert(document: Any, kind: Any, origin: str) -> Any:
     try:
-        return msgspec.convert(document, kind, strict=False)
+        return msgspec.convert(document, prepared(kind), strict=False)
     except msgspec.ValidationError as error:
         raise UsageError(f"wrong value in {origin}", str(error).replace("`$.", "`")) from None
 

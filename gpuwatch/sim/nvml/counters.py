@@ -1,15 +1,16 @@
 """The answers that are lists: field values, sample buffers, processes and their utilization."""
 
 from collections.abc import Callable
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
 import pynvml
 
-from gpuwatch.collect.nvml.links import ERRORS, SPEED
+from gpuwatch.collect.nvml.links import BIT_ERROR_RATES, ERRORS, SPEED
+from gpuwatch.collect.nvml.numbers import field_number, lacks
 from gpuwatch.sim.node.physics import HW_BRAKE, HW_THERMAL, IDLE, SW_POWER, SW_THERMAL
 from gpuwatch.sim.nvml.driver import (
-    FIELD_SINCE,
     MIB,
     NO_INSTANCE,
     Answer,
@@ -86,9 +87,15 @@ def _speed(d: ResolvedDevice, link: int) -> float | None:
     return d.gpu.model.nvlink_speed if d.gpu.faults.link_active[link] else 0
 
 
+def _bit_errors(d: ResolvedDevice, link: int) -> float | None:
+    """Mantissa and negative exponent of ten, all bits set where nothing was counted."""
+    if not d.gpu.model.nvlink5 or not 0 <= link < d.gpu.model.nvlinks:
+        return None
+    return 0x10F if d.gpu.faults.link_errors[link] else 0xFFF
+
+
 _READS: dict[str, tuple[int, Callable[[ResolvedDevice, int], float | None]]] = {
     "DEV_POWER_INSTANT": (UNSIGNED, lambda d, scope: 1000 * d.physics.power),
-    "DEV_POWER_AVERAGE": (UNSIGNED, lambda d, scope: 1000 * d.physics.power),
     "DEV_TOTAL_ENERGY_CONSUMPTION": (
         LONG,
         lambda d, scope: 1000 * d.physics.counter(d.physics.energy, d.physics.power, d.t),
@@ -117,36 +124,36 @@ _READS: dict[str, tuple[int, Callable[[ResolvedDevice, int], float | None]]] = {
         lambda d, scope: d.physics.counter(d.physics.pcie_received, 0.6 * d.physics.pcie_rate, d.t),
     ),
     "DEV_GET_GPU_RECOVERY_ACTION": (UNSIGNED, lambda d, scope: d.gpu.faults.recovery_action),
+    "DEV_RESET_STATUS": (UNSIGNED, lambda d, scope: int(d.gpu.faults.recovery_action in (1, 2))),
+    "DEV_DRAIN_AND_RESET_STATUS": (UNSIGNED, lambda d, scope: int(d.gpu.faults.recovery_action == 4)),
     "DEV_NVLINK_COUNT_XMIT_BYTES": (LONG, _traffic(True, 1)),
     "DEV_NVLINK_COUNT_RCV_BYTES": (LONG, _traffic(True, 1)),
     "DEV_NVLINK_THROUGHPUT_DATA_TX": (LONG, _traffic(False, KIB)),
     "DEV_NVLINK_THROUGHPUT_DATA_RX": (LONG, _traffic(False, KIB)),
     SPEED: (UNSIGNED, _speed),
     **{field: (LONG, _link_error(label)) for label, field in ERRORS.items()},
+    **{field: (UNSIGNED, _bit_errors) for field in BIT_ERROR_RATES.values()},
 }
 
-FIELD_READS = {
-    getattr(pynvml, "NVML_FI_" + name): (kind, read, FIELD_SINCE.get(name, 0))
-    for name, (kind, read) in _READS.items()
-    if hasattr(pynvml, "NVML_FI_" + name)
-}
-"""Field id -> value type, function of device and scope (None: not supported), first driver branch."""
 
-SIGNED_FIELDS = {
-    getattr(pynvml, "NVML_FI_" + name)
-    for name in _READS
-    if name.endswith("TLIMIT") and hasattr(pynvml, "NVML_FI_" + name)
-}
+@cache
+def field_reads(driver: str) -> dict[int | None, tuple[int, Read]]:
+    """Field id to this driver -> value type, function of device and scope (None: not supported)."""
+    return {
+        field_number(name, driver): (SIGNED if name.endswith("TLIMIT") else kind, read)
+        for name, (kind, read) in _READS.items()
+        if not lacks("NVML_FI_" + name, driver)
+    }
 
 
 @answers(COUNTERS, "nvmlDeviceGetFieldValues")
 def _field_values(d: ResolvedDevice, wanted: list[Any]) -> list[SimpleNamespace]:
     """One answer for each field id or (field id, scope id), each with its own return code."""
-    branch = int(d.node.driver.split(".")[0])
+    reads = field_reads(d.node.driver)
     found = []
     for field, scope in (item if isinstance(item, tuple | list) else (item, 0) for item in wanted):
-        kind, read, since = FIELD_READS.get(field, (UNSIGNED, None, 0))
-        number = read(d, scope) if read is not None and branch >= since else None
+        kind, read = reads.get(field, (UNSIGNED, lambda d, scope: None))
+        number = read(d, scope)
         found.append(
             struct(
                 fieldId=field,
@@ -154,7 +161,7 @@ def _field_values(d: ResolvedDevice, wanted: list[Any]) -> list[SimpleNamespace]
                 timestamp=0,
                 latencyUsec=0,
                 value=value(number or 0),
-                valueType=SIGNED if field in SIGNED_FIELDS else kind,
+                valueType=kind,
                 nvmlReturn=pynvml.NVML_ERROR_NOT_SUPPORTED if number is None else 0,
             )
         )

@@ -10,7 +10,7 @@ import pynvml
 
 from gpuwatch.collect.nvml import decode as nvml_decode
 from gpuwatch.sim.nvml.board import BOARD
-from gpuwatch.sim.nvml.counters import COUNTERS
+from gpuwatch.sim.nvml.counters import COUNTERS, KIB
 from gpuwatch.sim.nvml.driver import (
     MIB,
     Answer,
@@ -28,6 +28,10 @@ from gpuwatch.sim.nvml.ecc import ECC
 COMPUTE_MODES = {mode: number for number, mode in nvml_decode.COMPUTE_MODES.items()}
 LINK_ERRORS = ("replay", "recovery", "crc", "crc_data", "ecc_data")
 """By nvmlNvLinkErrorCounter_t."""
+SWITCH = 2
+"""nvmlIntNvLinkDeviceType_t."""
+INFOROM_OBJECTS = ("2.1", "7.16", "N/A")
+"""By nvmlInforomObject_t: OEM, ECC, power."""
 
 
 def _engine(name: str) -> Answer:
@@ -57,7 +61,14 @@ DEVICE: dict[str, Answer] = {
     "nvmlDeviceGetComputeMode": lambda d: COMPUTE_MODES[d.gpu.compute_mode],
     "nvmlDeviceGetVirtualizationMode": lambda d: 0,
     "nvmlDeviceGetNumaNodeId": lambda d: d.gpu.index // 4,
-    "nvmlDeviceGetMaxMigDeviceCount": lambda d: 7 if d.gpu.model.mig else 0,
+    "nvmlDeviceGetMaxMigDeviceCount": lambda d: 7 if d.gpu.mig_enabled else 0,
+    "nvmlDeviceGetModuleId": only_where(lambda d: d.gpu.model.fabric, lambda d: d.gpu.index + 1),
+    "nvmlDeviceGetInforomVersion": only_where(lambda d: d.gpu.model.ecc, lambda d, kind: INFOROM_OBJECTS[kind]),
+    "nvmlDeviceGetAccountingMode": lambda d: 0,
+    "nvmlDeviceGetEncoderStats": only_where(lambda d: not d.gpu.model.fabric, lambda d: (0, 0, 0)),
+    "nvmlDeviceGetFBCStats": whole_only(lambda d: struct(sessionsCount=0, averageFPS=0, averageLatency=0)),
+    "nvmlDeviceGetPcieThroughput": lambda d, counter: round(d.physics.pcie_rate * (0.6 if counter else 1.0) / KIB),
+    "nvmlDeviceGetGspFirmwareMode": lambda d: [1, 1],
     "nvmlDeviceGetGspFirmwareVersion": lambda d, version=None: d.node.driver.encode(),
     "nvmlDeviceGetMigMode": only_where(
         lambda d: d.gpu.model.mig,
@@ -177,6 +188,11 @@ def _link_remote(d: ResolvedDevice, link: int) -> SimpleNamespace:
     if not _link_state(d, link):
         return refuse()
     return struct(busId=f"00000000:{5 + link % 4:02X}:00.0", domain=0, bus=5 + link % 4, device=0)
+
+
+@answers(DEVICE, "nvmlDeviceGetNvLinkRemoteDeviceType")
+def _link_remote_type(d: ResolvedDevice, link: int) -> int:
+    return SWITCH if _link_state(d, link) else refuse()
 
 
 @answers(DEVICE, "nvmlDeviceGetNvLinkErrorCounter")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import pynvml
 
-from gpuwatch.collect.nvml.fields import FIELDS, IDENTITY, FieldId, NvmlCall
+from gpuwatch.collect.nvml.numbers import lacks
 from gpuwatch.sim.directory import POLL_SECONDS, NodeReplica
 from gpuwatch.sim.node.actions import AnyAction
 from gpuwatch.sim.node.gpu import SimGpu, Unit
@@ -17,13 +17,6 @@ from gpuwatch.sim.node.physics import Physics
 
 MIB = 1 << 20
 NO_INSTANCE = 0xFFFFFFFF
-
-_WAYS = [way for field in (*IDENTITY, *FIELDS) for way in field.ways if way.since]
-SINCE = {way.name: way.since for way in _WAYS if isinstance(way, NvmlCall) and way.name != "nvmlDeviceGetMemoryInfo"}
-"""Function -> first driver branch, by the readers' own table; what is not here is as old as every driver."""
-
-FIELD_SINCE = {way.name: way.since for way in _WAYS if isinstance(way, FieldId)}
-"""Field (without NVML_FI_) -> first driver branch."""
 
 
 class Handle(NamedTuple):
@@ -85,7 +78,7 @@ class SimDriver:
             pynvml.NVMLError: as `enter`, the GPU is gone, or the driver is too old for the function.
         """
         node = self.enter(handle.gpu)
-        if SINCE.get(name, 0) > int(node.driver.split(".")[0]):
+        if lacks(name, node.driver):
             refuse(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
         gpu = node.gpus[handle.gpu]
         if gpu.faults.lost or not gpu.attached:

@@ -189,4 +189,5 @@ def _pods(allocations: Iterable[Allocation]) -> Iterable[Any]:
                         part.cdi_devices.add(name=device)
                     else:
                         part.device_name = device
+                        part.cdi_devices.add(name=f"k8s.{row.resource}/device={device}")
         yield pod

@@ -7,6 +7,7 @@
 <root>/dev/nvidia<minor>, which stays when its GPU is gone
 """
 
+import os
 import shutil
 import struct
 from pathlib import Path
@@ -122,7 +123,7 @@ class PciTree:
             if not (node.driver_up and gpu.attached):
                 link.unlink(missing_ok=True)
             elif link.parent.is_dir() and not link.is_symlink():
-                link.symlink_to(self._driver)
+                link.symlink_to(os.path.relpath(self._driver.resolve(), link.parent.resolve()))
 
 
 def _information(gpu: SimGpu) -> bytes:

@@ -5,20 +5,18 @@ share a GPU. Nothing is taken from memory: a guard may have restored everything 
 order reads the record and the driver again.
 """
 
-import contextlib
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from msgspec.structs import replace
 
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.errors import GpuwatchError, NoGpuStack, PermissionMissing, Unsupported
-from gpuwatch.model.setting import Actuation, Knob, Setting, Trigger
 from gpuwatch.storage.audit import Audit
 from gpuwatch.tuning.actuation.interface import Connect, DriverControl, OpenSession, PerGpuExecutor
-from gpuwatch.tuning.actuation.record import SettingsRecord
+from gpuwatch.tuning.actuation.record import RecordBusy, SettingsRecord
 from gpuwatch.tuning.actuation.restore import (
     SESSIONS,
     SILENT,
@@ -38,13 +36,15 @@ from gpuwatch.tuning.model.order import (
     outlived,
     watts_to_set,
 )
+from gpuwatch.tuning.model.setting import Actuation, Knob, Setting, Trigger
 
 LOCK_SECONDS = 0.5
-"""For another process to be done with a GPU or with the record."""
+"""For another process to be done with a GPU."""
 
 
 class SettingWriter:
     """`blank`: a Setting of this GPU, knob, boot and driver, without a value. `wanted`: does somebody still wait?
+    `lifted`: what this process has taken out of force; that it is not in force then shows no other user of the knob.
 
     `unsupported`, afterwards: the driver says that this GPU does not have the knob.
     """
@@ -56,9 +56,10 @@ class SettingWriter:
         order: SettingOrder,
         blank: Setting,
         wanted: Callable[[], bool],
+        lifted: set[tuple[str, Knob]],
     ) -> None:
         self._record, self._control, self._order, self._blank = record, control, order, blank
-        self._wanted, self.unsupported = wanted, False
+        self._wanted, self._lifted, self.unsupported = wanted, lifted, False
 
     def carry_out(self) -> ApplyResult:
         """What came of it. Raises NoGpuStack: the session with the driver has ended."""
@@ -67,6 +68,8 @@ class SettingWriter:
             return self._lift(before) if self._order.value is None else self._set(before, self._order.value)
         except OrderRefused as refused:
             return self._result(refused.outcome, str(refused))
+        except RecordBusy as error:
+            return self._result(OrderOutcome.REFUSED, str(error))
         except NoGpuStack:
             raise
         except GpuwatchError as error:
@@ -84,12 +87,15 @@ class SettingWriter:
     def _lift(self, before: Setting | None) -> ApplyResult:
         if before is None:  # whatever is in force is not ours
             return self._result(OrderOutcome.DONE, "nothing was set")
+        key = self._order.uuid, self._order.knob
         found = give_back(before, self._control, self._blank.driver)
         if found.outcome is RestoreOutcome.KEPT:
             return self._result(OrderOutcome.FAILED, found.message)
+        is_foreign = found.foreign and key not in self._lifted
+        self._lifted.add(key)
         if not self._order.keep:
             self._forget(before, int(found.outcome is RestoreOutcome.RESTORED))
-        return self._result(OrderOutcome.FOREIGN if found.foreign else OrderOutcome.DONE, found.message)
+        return self._result(OrderOutcome.FOREIGN if is_foreign else OrderOutcome.DONE, found.message)
 
     def _set(self, before: Setting | None, value: float) -> ApplyResult:
         setting, write = self._prepared(before, value)
@@ -97,8 +103,8 @@ class SettingWriter:
         if not self._wanted():  # the driver took long to say what is in force, and much may have happened
             raise OrderRefused(OrderOutcome.SILENT, "the driver took too long to answer")
         if before is None or value not in before.applied:
-            with self._changing():
-                self._record.add(setting)
+            self._record.add(setting)
+        self._lifted.discard((self._order.uuid, self._order.knob))
         try:
             write()
         except (PermissionMissing, Unsupported) as error:  # without a doubt nothing has changed
@@ -107,8 +113,7 @@ class SettingWriter:
                 self._forget(setting, 0)
             raise
         if before is not None and before.applied != (value,):
-            with self._changing():
-                self._record.confirm(self._order.uuid, self._order.knob, value)
+            self._record.confirm(self._order.uuid, self._order.knob, value)
         return self._result(OrderOutcome.DONE, in_force=value)
 
     def _prepared(self, before: Setting | None, value: float) -> tuple[Setting, Callable[[], None]]:
@@ -131,16 +136,7 @@ class SettingWriter:
             raise GpuwatchError(f"asked for {watts:g} W", f"the driver still says {after:g} W")
 
     def _forget(self, setting: Setting, restored: int) -> None:
-        with self._changing():
-            self._record.settle((setting,), restored, Trigger.TUNER)
-
-    @contextlib.contextmanager
-    def _changing(self) -> Iterator[None]:
-        """While the record is changed. Raises OrderRefused: another process changes it."""
-        with self._record.lock(LOCK_SECONDS) as held:
-            if not held:
-                raise OrderRefused(OrderOutcome.REFUSED, f"another process holds {self._record.path}")
-            yield
+        self._record.settle((setting,), restored, Trigger.TUNER)
 
     def _result(self, outcome: OrderOutcome, message: str = "", in_force: float | None = None) -> ApplyResult:
         return ApplyResult(order=self._order, outcome=outcome, message=message, in_force=in_force)
@@ -168,6 +164,7 @@ class NvmlActuator:
         self._record, self._connect, self._boot_id, self._clock = record, OpenSession(connect), boot_id, clock
         self._patience, self._lanes, self._closed = patience, PerGpuExecutor(), False
         self._unlockable: set[str] = set()
+        self._lifted: set[tuple[str, Knob]] = set()
         self._restorers = {
             trigger: Restorer(
                 record, self._connect, boot_id=boot_id, trigger=trigger, audit=audit, clock=clock, lanes=self._lanes
@@ -285,7 +282,7 @@ class NvmlActuator:
                         driver=driver,
                         pod_uid=order.pod_uid,
                     )
-                    turning = SettingWriter(self._record, control, order, blank, wanted)
+                    turning = SettingWriter(self._record, control, order, blank, wanted, self._lifted)
                     done[number] = turning.carry_out()
                     if turning.unsupported and order.knob == "locked_clocks":
                         self._unlockable.add(order.uuid)

@@ -1,7 +1,8 @@
 """The one file that turns the driver's knobs; whoever only observes does not load it. Power in watts, clocks in hertz.
 
 NVML tells the power limit that is set, so that can be read back. It does not tell whether clocks are locked: there the
-driver's word that it locked or unlocked them is all that can be had.
+driver's word that it locked or unlocked them is all that can be had, and a clock above a cap shows that this cap is not
+in force.
 """
 
 import contextlib
@@ -58,11 +59,15 @@ class NvmlControl:
         return str(self._ask("nvmlSystemGetDriverVersion"))
 
     def power_limits(self, uuid: str) -> tuple[float, float]:
-        """Configured now, and the most that may be."""
+        """Configured now, and the most that may be restored: the GPU's default, and never above what can be set."""
         gpu = self._gpu(uuid)
         configured = self._ask("nvmlDeviceGetPowerManagementLimit", gpu)
         _, most = self._ask("nvmlDeviceGetPowerManagementLimitConstraints", gpu)
-        return configured / 1e3, most / 1e3
+        return configured / 1e3, min(most, self._ask("nvmlDeviceGetPowerManagementDefaultLimit", gpu)) / 1e3
+
+    def sm_clock(self, uuid: str) -> float:
+        """Now."""
+        return float(self._ask("nvmlDeviceGetClockInfo", self._gpu(uuid), self._nvml.NVML_CLOCK_SM) * 1e6)
 
     def capabilities(self, uuid: str) -> GpuCapabilities:
         """What may be set; what the driver says it does not know of this GPU is left out."""

@@ -56,7 +56,7 @@ class Guard:
     ) -> None:
         self._record, self._heartbeat, self._restorer, self._clock = record, heartbeat, restorer, clock
         self._silence, self._look, self._retry, self._farewell = silence, look, retry, farewell
-        self._own = HeartbeatFile(record.path.parent, GUARD_NAME)
+        self._own = HeartbeatFile(record.directory, GUARD_NAME)
         self._seen: HeartbeatReading | None = None
         self._heard = clock.monotonic()
         self._tried: float | None = None

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.snapshot import Record
 from gpuwatch.storage.versioned_file import VersionedFile
+from gpuwatch.tuning.actuation.record import FOLDER, FOLDER_MODE
 
 NAME = "tuner.heartbeat"
 GUARD_NAME = "guard.heartbeat"
@@ -39,8 +40,8 @@ class HeartbeatFile:
     """
 
     def __init__(self, directory: Path, name: str = NAME) -> None:
-        self.path = directory / name
-        self._file = VersionedFile(self.path, Heartbeat, durable=False)
+        self.path = directory / FOLDER / name
+        self._file = VersionedFile(self.path, Heartbeat, durable=False, folder_mode=FOLDER_MODE)
 
     def beat(self, mode: str, at: float) -> None:
         """Write a beat. Raises GpuwatchError: it cannot be written."""

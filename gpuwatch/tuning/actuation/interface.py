@@ -14,8 +14,8 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from gpuwatch.model.errors import NoGpuStack
-from gpuwatch.model.setting import Actuation, Knob, Trigger
 from gpuwatch.tuning.model.order import ApplyResult, GpuCapabilities, SettingOrder
+from gpuwatch.tuning.model.setting import Actuation, Knob, Trigger
 
 
 class DriverControl(Protocol):
@@ -26,7 +26,11 @@ class DriverControl(Protocol):
         ...
 
     def power_limits(self, uuid: str) -> tuple[float, float]:
-        """Configured, most."""
+        """Configured, and the most that may be restored."""
+        ...
+
+    def sm_clock(self, uuid: str) -> float:
+        """What it runs at now."""
         ...
 
     def capabilities(self, uuid: str) -> GpuCapabilities:

@@ -16,28 +16,74 @@ driver, then the record. A crash between the two restores twice, which is harmle
 
 The record is authoritative: a setting that is not in it was not made by gpuwatch. A file that cannot be read, or that
 lists impossible values, therefore stops every write until a person has looked at it.
+
+Whoever writes a line chooses its original, and restoring would set that. Comparing the line with the driver does not
+help: an administrator's limit of 500 W and one of gpuwatch's look the same. So the tuner's folder is closed to other
+processes, the file to other users, and its settings carry a seal: a keyed hash, by a key in a file of its own. The key
+is another one whenever the first setting is recorded: a line of yesterday is worth no more than an invented one.
 """
 
+import contextlib
+import hmac
 import math
+import os
+import secrets
+import stat
+import threading
 from collections import Counter
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
+import msgspec
 from msgspec.structs import replace
 
 from gpuwatch.model.errors import GpuwatchError
-from gpuwatch.model.setting import Actuation, Knob, Setting, Trigger
-from gpuwatch.storage.versioned_file import VersionedFile, lock_file
+from gpuwatch.model.snapshot import Record
+from gpuwatch.storage.versioned_file import VersionedFile, lock_file, read_file, replace_file
+from gpuwatch.tuning.model.setting import Actuation, Knob, Setting, Trigger
+
+FOLDER = "tuner"
+FOLDER_MODE = 0o700
+"""The tuner's folder in the state directory; processes that set nothing have no writable part of it."""
 
 NAME = "actuation.json"
+
+KEY_NAME, KEY_BYTES = "actuation.key", 32
+RECORD_MODE = 0o600
+
+LOCK_SECONDS = 0.5
+"""For another process to be done with the record."""
 
 MOST_VALUES = 32
 """Of one knob, that may be in force; a driver that confirms none of so many is not asked for more."""
 
 
+class _Sealed(Record, frozen=True, kw_only=True):
+    """The file's content; `seal` is empty where no setting is listed."""
+
+    actuation: Actuation
+    seal: str = ""
+
+
+class RecordBusy(GpuwatchError):
+    """Another process holds the record; nothing was written."""
+
+
+@dataclass(eq=False)
+class _Change:
+    """What one thread wants changed. Whoever holds the record's lock carries it out; `error` is what came of that."""
+
+    change: Callable[[Actuation], Actuation]
+    done: threading.Event = field(default_factory=threading.Event)
+    error: GpuwatchError | None = None
+
+
 class SettingsRecord:
-    """The file in `directory`. Several processes share it: each holds `lock` while it changes the file.
+    """The file in `directory`. Several processes share it: whoever changes the file holds `lock` meanwhile.
 
     A process that calls the driver about a GPU holds `lock_gpu` from before the change of the record to after the
     driver's answer. So a GPU that hangs in the driver blocks only its own lock, and its setting stays recorded until
@@ -45,10 +91,14 @@ class SettingsRecord:
     """
 
     def __init__(self, directory: Path) -> None:
-        self.path = directory / NAME
+        self.directory, self.path = directory, directory / FOLDER / NAME
+        self._key_path = self.path.with_name(KEY_NAME)
+        self._mutex, self._waiting = threading.Lock(), list[_Change]()
         self._file = VersionedFile(
             self.path,
-            Actuation,
+            _Sealed,
+            mode=RECORD_MODE,
+            folder_mode=FOLDER_MODE,
             trusted=True,  # its writer decides what a process with CAP_SYS_ADMIN sets
             next_step="nothing is set on GPUs meanwhile; look at --state-dir",
             repair="nothing is set on GPUs meanwhile; compare it with `nvidia-smi -q -d POWER,CLOCK`, then move it",
@@ -61,56 +111,158 @@ class SettingsRecord:
             PermissionMissing: the file may not be read.
             UnreadableFile: it is not what this version of gpuwatch writes.
         """
-        actuation = self._file.read() or Actuation()
-        if wrong := next(filter(None, map(_nonsense, actuation.settings)), "") or _twice(actuation.settings):
+        found = self._decoded()
+        while found.actuation.settings and not hmac.compare_digest(
+            found.seal.encode(), _seal(found.actuation, self._seal_key()).encode()
+        ):
+            before, found = found, self._decoded()  # another process may have written both between the two reads
+            if found == before:
+                raise self._file.unreadable("its seal is wrong: a setting in it was not recorded by this gpuwatch")
+        return found.actuation
+
+    def read_unsealed(self) -> Actuation:
+        """What it lists, to be shown: of a recorded tree, which has no key, and other owners. Raises as `read`."""
+        return self._decoded(only_shown=True).actuation
+
+    def _decoded(self, *, only_shown: bool = False) -> _Sealed:
+        found = self._file.read(only_shown=only_shown) or _Sealed(actuation=Actuation())
+        settings = found.actuation.settings
+        if wrong := next(filter(None, map(_nonsense, settings)), "") or _twice(settings):
             raise self._file.unreadable(wrong)
-        return actuation
+        return found
 
     def add(self, setting: Setting) -> None:
         """Record a setting that is about to be made. The first original of a knob stays, and so do the values of
-        before, which may still be in force. It is on the disk when this returns. Raises as `read`, or GpuwatchError.
+        before, which may still be in force. It is on the disk when this returns.
+
+        Raises:
+            RecordBusy: another process holds the record.
+            GpuwatchError: as `read`, or it cannot be written; nothing was recorded.
         """
-        actuation = self.read()
-        others = tuple(each for each in actuation.settings if _key(each) != _key(setting))
-        before = next((each for each in actuation.settings if _key(each) == _key(setting)), None)
-        if before is not None and (before.boot_id, before.driver) == (setting.boot_id, setting.driver):
-            applied = tuple(dict.fromkeys((*setting.applied, *before.applied)))
-            setting = replace(setting, original=before.original, applied=applied)
-            if len(applied) > MOST_VALUES:
-                raise GpuwatchError("a setting was not recorded, hence not made", f"{len(applied)} are not confirmed")
-        if wrong := _nonsense(setting):
-            raise GpuwatchError("a setting was not recorded, hence not made", wrong)
-        self._file.write(replace(actuation, settings=(*others, setting)))
+        self._carry_out(partial(_added, setting=setting))
 
     def confirm(self, uuid: str, knob: Knob, value: float) -> None:
         """The driver has said that this, and nothing else of ours, is in force. Raises as `add`."""
-        actuation = self.read()
-        settings = tuple(
-            replace(each, applied=(value,)) if (each.uuid, each.knob) == (uuid, knob) else each
-            for each in actuation.settings
-        )
-        if settings != actuation.settings:
-            self._file.write(replace(actuation, settings=settings))
+
+        def confirmed(actuation: Actuation) -> Actuation:
+            settings = tuple(
+                replace(each, applied=(value,)) if (each.uuid, each.knob) == (uuid, knob) else each
+                for each in actuation.settings
+            )
+            return replace(actuation, settings=settings)
+
+        self._carry_out(confirmed)
 
     def settle(self, gone: tuple[Setting, ...], restored: int, trigger: Trigger) -> None:
         """Take settings out, if they are still as they were, and count those that were given back. Raises as `add`."""
-        actuation = self.read()
-        left = tuple(each for each in actuation.settings if each not in gone)
-        restores = actuation.restores | {trigger: actuation.restores.get(trigger, 0) + restored}
-        if (changed := replace(actuation, settings=left, restores=restores)) != actuation:
-            self._file.write(changed)
+
+        def settled(actuation: Actuation) -> Actuation:
+            left = tuple(each for each in actuation.settings if each not in gone)
+            restores = actuation.restores | {trigger: actuation.restores.get(trigger, 0) + restored}
+            return replace(actuation, settings=left, restores=restores)
+
+        self._carry_out(settled)
+
+    def _carry_out(self, change: Callable[[Actuation], Actuation]) -> None:
+        """The change, and in the same write those of the threads that wait for the lock.
+
+        All GPUs are set and given back at once, each by a thread, and a write waits for the disk twice. One write for
+        each would take a node of 8 GPUs longer than the driver is waited for, on a disk that takes 30 ms to flush.
+        """
+        own = _Change(change)
+        with self._mutex:
+            self._waiting.append(own)
+        with self.lock(LOCK_SECONDS) as held:
+            with self._mutex:
+                is_taken = own not in self._waiting  # by a thread that may still wait for the disk
+                batch = list(self._waiting) if held and not is_taken else []
+                self._waiting = [each for each in self._waiting if each is not own and each not in batch]
+            if batch:
+                self._write_all(batch)
+        if not is_taken and not batch:
+            try:
+                self._file.make_folder()
+            except OSError as error:
+                raise self._file.error(error, "cannot write") from error
+            raise RecordBusy(f"another process holds {self.path}, or its disk takes too long")
+        own.done.wait()
+        if own.error is not None:
+            raise own.error
+
+    def _write_all(self, batch: Collection["_Change"]) -> None:
+        try:
+            before = now = self.read()
+            for each in batch:
+                try:
+                    now = each.change(now)
+                except GpuwatchError as error:
+                    each.error = error
+            if now != before:
+                if not before.settings:
+                    self._make_key()
+                self._write(now)
+        except GpuwatchError as error:
+            for each in batch:
+                each.error = each.error or error
+        finally:
+            for each in batch:
+                each.done.set()
+
+    def _make_key(self) -> None:
+        try:
+            self._file.make_folder()
+            replace_file(self._key_path, (secrets.token_bytes(KEY_BYTES),), mode=RECORD_MODE)
+        except OSError as error:
+            raise self._file.error(error, "cannot write") from error
+
+    def _write(self, actuation: Actuation) -> None:
+        seal = _seal(actuation, self._seal_key()) if actuation.settings else ""
+        self._file.write(_Sealed(actuation=actuation, seal=seal))
+
+    def _seal_key(self) -> bytes:
+        """Raises UnreadableFile: there is none that only gpuwatch can have written."""
+        try:
+            status, key = read_file(self._key_path, KEY_BYTES)
+        except OSError as error:
+            raise self._file.unreadable(f"the key of its seal, {self._key_path}: {error.strerror}") from error
+        if status.st_uid not in (0, os.geteuid()) or stat.S_IMODE(status.st_mode) & ~RECORD_MODE:
+            raise self._file.unreadable(f"{self._key_path} is not its owner's alone")
+        return key
 
     def lock(self, patience: float) -> AbstractContextManager[bool]:
         """Hold the record while it is changed, against other processes and threads; False as of `lock_file`."""
-        return self._file.lock(patience)
+        return self._lock(self.path.with_suffix(".lock"), patience)
 
     def lock_tuner(self, patience: float) -> AbstractContextManager[bool]:
         """Hold what only one tuner of a machine may have; as `lock`."""
-        return lock_file(self.path.with_name("tuner.lock"), patience)
+        return self._lock(self.path.with_name("tuner.lock"), patience)
 
     def lock_gpu(self, uuid: str, patience: float) -> AbstractContextManager[bool]:
         """Hold one GPU's settings, from the record's change to the driver's answer; as `lock`. Taken before that."""
-        return lock_file(self.path.with_suffix(f".{quote(uuid, safe='')}.lock"), patience)
+        return self._lock(self.path.with_suffix(f".{quote(uuid, safe='')}.lock"), patience)
+
+    def _lock(self, path: Path, patience: float) -> AbstractContextManager[bool]:
+        with contextlib.suppress(OSError, GpuwatchError):  # the write that the lock is for says why
+            self._file.make_folder()
+        return lock_file(path, patience)
+
+
+def _added(actuation: Actuation, setting: Setting) -> Actuation:
+    """Raises GpuwatchError: the setting is not to be made."""
+    others = tuple(each for each in actuation.settings if _key(each) != _key(setting))
+    before = next((each for each in actuation.settings if _key(each) == _key(setting)), None)
+    if before is not None and (before.boot_id, before.driver) == (setting.boot_id, setting.driver):
+        applied = tuple(dict.fromkeys((*setting.applied, *before.applied)))
+        setting = replace(setting, original=before.original, applied=applied)
+        if len(applied) > MOST_VALUES:
+            raise GpuwatchError("a setting was not recorded, hence not made", f"{len(applied)} are not confirmed")
+    if wrong := _nonsense(setting):
+        raise GpuwatchError("a setting was not recorded, hence not made", wrong)
+    return replace(actuation, settings=(*others, setting))
+
+
+def _seal(actuation: Actuation, key: bytes) -> str:
+    return hmac.digest(key, msgspec.json.encode(actuation), "sha256").hex()
 
 
 def _key(setting: Setting) -> tuple[str, str]:

@@ -8,6 +8,7 @@ it was made, hence given back at the next try, at the latest when the other one 
 """
 
 import logging
+import time
 from collections.abc import Collection, Iterable, Iterator
 from enum import StrEnum
 from functools import partial
@@ -16,11 +17,11 @@ from typing import NamedTuple
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.errors import GpuwatchError, NoGpuStack
 from gpuwatch.model.event import Result
-from gpuwatch.model.setting import Knob, Setting, Trigger
 from gpuwatch.storage.audit import Audit, AuditEntry
 from gpuwatch.tuning.actuation.interface import Connect, DriverControl, PerGpuExecutor
-from gpuwatch.tuning.actuation.record import SettingsRecord
+from gpuwatch.tuning.actuation.record import RecordBusy, SettingsRecord
 from gpuwatch.tuning.model.order import (
+    TOLERANCE_HERTZ,
     PowerLimits,
     is_foreign,
     is_same,
@@ -28,6 +29,7 @@ from gpuwatch.tuning.model.order import (
     power_target,
     setting_text,
 )
+from gpuwatch.tuning.model.setting import Knob, Setting, Trigger
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +42,9 @@ LOCK_SECONDS = 1.0
 
 SESSIONS = 2
 """To try, as a driver that was loaded anew ends the one there is. One of another version wants a new process."""
+
+CLOCK_READS, CLOCK_SECONDS = 5, 0.1
+"""How often, and how far apart, a clock is read before it counts as above our lock."""
 
 SILENT = "the driver does not answer"
 
@@ -134,16 +139,14 @@ class Restorer:
         """What is given back is taken out of the record; where that is full or locked, it stays for the next try."""
         gone = tuple(each.setting for each in found if each.outcome in GONE)
         done = sum(each.outcome is RestoreOutcome.RESTORED for each in found)
-        with self._record.lock(LOCK_SECONDS) as held:
-            if not held:
-                log.warning("another process holds %s; what is given back stays recorded", self._record.path)
-                return found
-            try:
-                self._record.settle(gone, done, self._trigger)
-            except GpuwatchError as error:
-                return tuple(
-                    each._replace(outcome=RestoreOutcome.KEPT, message=f"{each.message}; {error}") for each in found
-                )
+        try:
+            self._record.settle(gone, done, self._trigger)
+        except RecordBusy as error:
+            log.warning("%s; what is given back stays recorded", error)
+        except GpuwatchError as error:
+            return tuple(
+                each._replace(outcome=RestoreOutcome.KEPT, message=f"{each.message}; {error}") for each in found
+            )
         return found
 
     def _ask(self, settings: Iterable[Setting], kept_knobs: Collection[Knob]) -> Iterator[Restored]:
@@ -203,8 +206,7 @@ def give_back(setting: Setting, control: DriverControl, driver: str) -> Restored
         return Restored(setting, RestoreOutcome.DROPPED, message)
     try:
         if setting.knob == "locked_clocks":
-            control.reset_locked_clocks(setting.uuid)
-            return Restored(setting, RestoreOutcome.RESTORED, "the clocks are unlocked")
+            return _unlock(setting, control)
         now = PowerLimits(*control.power_limits(setting.uuid))
         if (target := power_target(setting, now)) is None:
             return Restored(
@@ -221,4 +223,19 @@ def give_back(setting: Setting, control: DriverControl, driver: str) -> Restored
         return Restored(setting, RestoreOutcome.KEPT, str(error), error)
     if not is_same(after, target):
         return Restored(setting, RestoreOutcome.KEPT, f"asked for {target:g} W, the driver still says {after:g} W")
-    return Restored(setting, RestoreOutcome.RESTORED, f"the power limit is {after:g} W again")
+    above = f"; {setting.original:g} W is above the GPU's default" if target != setting.original else ""
+    return Restored(setting, RestoreOutcome.RESTORED, f"the power limit is {after:g} W again{above}")
+
+
+def _unlock(setting: Setting, control: DriverControl) -> Restored:
+    """The clocks, unless they run above our lock: then that is not in force, and one that is belongs to others."""
+    cap = max(setting.applied)
+    for _ in range(CLOCK_READS):  # one that was set just now may not be in force yet
+        if (clock := control.sm_clock(setting.uuid)) <= cap + TOLERANCE_HERTZ:
+            break
+        time.sleep(CLOCK_SECONDS)
+    else:
+        message = f"it runs at {clock / 1e6:.0f} MHz, so the lock of {cap / 1e6:.0f} MHz is not in force"
+        return Restored(setting, RestoreOutcome.DROPPED, message, foreign=True)
+    control.reset_locked_clocks(setting.uuid)
+    return Restored(setting, RestoreOutcome.RESTORED, "the clocks are unlocked")

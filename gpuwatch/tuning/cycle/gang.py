@@ -10,15 +10,14 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from gpuwatch.config import TuningConfig
-from gpuwatch.model.setting import Knob
 from gpuwatch.model.snapshot import Gpu
 from gpuwatch.tuning.cycle import gang_energy as energy
 from gpuwatch.tuning.cycle.gang_energy import GangState
-from gpuwatch.tuning.cycle.obstacles import DOUBTS, told
+from gpuwatch.tuning.cycle.obstacles import DOUBTS, in_order
 from gpuwatch.tuning.cycle.state import CycleInputs, CycleMemory, Key
 from gpuwatch.tuning.energy.meter import IdleCap, is_counted
 from gpuwatch.tuning.energy.model import Ladder, Terms, TrialState, clocks, limits
-from gpuwatch.tuning.energy.tuner import released, resumed
+from gpuwatch.tuning.energy.resumption import released, resumed
 from gpuwatch.tuning.gates.consent import TuningRequest, tuning_request
 from gpuwatch.tuning.gates.cooldowns import Cooldown, RateLimit, wait_seconds, with_action
 from gpuwatch.tuning.gates.owners import Gang, follow
@@ -34,10 +33,18 @@ def ladder_of(capabilities: Sequence[GpuCapabilities | None], config: TuningConf
     known = [board for board in capabilities if board is not None]
     if len(known) < len(capabilities) or not known:
         return _no_knob("the driver does not say what may be set")
-    knob = _knob(known, config)
-    if isinstance(knob, Obstacle):
-        return knob
-    found = {_ladder_for(board, knob, config) for board in known}
+    lockable = all(board.clocks for board in known)
+    if config.knob == "locked_clocks" and not lockable:
+        return _no_knob("its clocks cannot be locked")
+    if lockable and config.knob in ("locked_clocks", "auto"):
+        lowest = config.min_clock_fraction
+        found = {clocks(board.clocks, top=max(board.clocks), min_fraction=lowest) for board in known}
+    elif config.node_budget_watts is not None:
+        return _no_knob("its clocks cannot be locked, and its power limit is the node budget's")
+    elif any(board.limit is None or board.limit_min is None for board in known):
+        return _no_knob("neither its clocks nor its power limit can be set")
+    else:
+        found = {limits(top=board.limit or 0.0, lowest=board.limit_min or 0.0) for board in known}
     if len(found) > 1:
         return _no_knob("its GPUs are of different kinds, and they may only be moved together")
     return found.pop()
@@ -55,24 +62,6 @@ def sampled_capabilities(gpu: Gpu) -> GpuCapabilities:
         limit_min=power.limit_min,
         limit_max=power.limit_max,
     )
-
-
-def _knob(capabilities: Sequence[GpuCapabilities], config: TuningConfig) -> Knob | Obstacle:
-    lockable = all(board.clocks for board in capabilities)
-    if config.knob == "locked_clocks" or (config.knob == "auto" and lockable):
-        return "locked_clocks" if lockable else _no_knob("its clocks cannot be locked")
-    if config.node_budget_watts is not None:
-        return _no_knob("its clocks cannot be locked, and its power limit is the node budget's")
-    if all(board.limit is not None and board.limit_min is not None for board in capabilities):
-        return "power_limit"
-    return _no_knob("neither its clocks nor its power limit can be set")
-
-
-def _ladder_for(board: GpuCapabilities, knob: Knob, config: TuningConfig) -> Ladder:
-    if knob == "locked_clocks":
-        return clocks(board.clocks, top=max(board.clocks), min_fraction=config.min_clock_fraction)
-    top, lowest = board.limit or 0.0, board.limit_min or 0.0
-    return limits(top=top, lowest=lowest)
 
 
 def _no_knob(message: str) -> Obstacle:
@@ -105,69 +94,80 @@ def decide(
     """One cycle. `held`: knobs that may have something of ours in force."""
     gang, is_other = follow(memory.gangs.get(gang.key), gang)
     before = None if is_other else memory.tuned.get(gang.key)
-    wanted = tuning_request(inputs.config, inputs.consents, gang.owners, inputs.at)
+    wanted = tuning_request(inputs.config, inputs.consents, gang.owners, inputs.at, shared=gang.shared)
+    closed = {uuid: samples_now.closed.get(uuid, ()) for uuid in gang.uuids}
     if not gang.owners:
-        return GangDecision(gang, wanted, {uuid: samples_now.closed.get(uuid, ()) for uuid in gang.uuids})
-    ladder = _ladder(gang, inputs, samples_now)
-    own = tuple(_against(gang, wanted, ladder, before, samples_now))
-    closed = _together(gang, {uuid: (*samples_now.closed.get(uuid, ()), *own) for uuid in gang.uuids})
+        return GangDecision(gang, wanted, closed)
+    capabilities = [inputs.capabilities.get(uuid) for uuid in gang.uuids]
+    if not inputs.enforcing:
+        samples = [samples_now.samples.get(uuid) for uuid in gang.uuids]
+        capabilities = [None if gpu is None else sampled_capabilities(gpu) for gpu in samples]
+    ladder = ladder_of(capabilities, inputs.config)
+    own = tuple(_against_all(gang, wanted, ladder, before, samples_now))
+    closed = _together({uuid: (*each, *own) for uuid, each in closed.items()})
     if isinstance(ladder, Obstacle) or wanted.terms is None:
-        shut = None if before is None else _shut(before, gang, inputs, closed)
-        return GangDecision(gang, wanted, closed, shut)
-    state = TrialState() if is_other else _saved(gang, memory, inputs, ladder, wanted.terms)
-    tuned = before or GangState(ladder=ladder, terms=wanted.terms, state=state)
+        return GangDecision(gang, wanted, closed, before and _shut(before, gang, inputs, closed))
+
+    tuned = before or GangState(
+        ladder=ladder,
+        terms=wanted.terms,
+        state=TrialState() if is_other else _saved(gang, memory, inputs, ladder, wanted.terms),
+    )
     if any(closed.values()):
         return GangDecision(gang, wanted, closed, _shut(tuned, gang, inputs, closed))
-    tuned = _taken_away(energy.fitted(tuned, ladder, wanted.terms, len(gang.uuids)), gang, held)
+    tuned = energy.fitted(tuned, ladder, wanted.terms, len(gang.uuids))
+    if tuned.owned and not all((uuid, ladder.knob) in held for uuid in gang.uuids):
+        # What was set and is no longer recorded, the guard or a person has restored.
+        tuned = replace(tuned, state=released(tuned.state), idle=IdleCap(), resting=False, estimate=None)
+
     enforcing = inputs.enforcing and wanted.mode == "enforce"
     if all(uuid in samples_now.news for uuid in gang.uuids):
-        tuned = _looked(tuned, tuple(samples_now.news[uuid] for uuid in gang.uuids), inputs, enforcing=enforcing)
-    return _aimed(gang, wanted, closed, tuned, memory, inputs, enforcing=enforcing)
+        gpus = tuple(samples_now.news[uuid] for uuid in gang.uuids)
+        tuned = energy.rested(tuned, gpus, inputs.now, allowed=enforcing and tuned.terms.latency == "batch")
+        if not tuned.resting:
+            known = inputs.progress.pods if inputs.progress is not None else {}
+            counters = tuple(known.get(owner.uid or "") for owner in gang.owners)
+            tuned = energy.looked(tuned, gpus, counters if any(counters) else (), enforcing=enforcing)
+    if not enforcing:
+        return GangDecision(gang, wanted, closed, energy.lifted(tuned, inputs.at))
+    aimed = energy.aim(tuned)
+    if aimed is None or aimed.value is None or aimed.value == tuned.tried:
+        return GangDecision(gang, wanted, closed, tuned, aimed)
+    return _attempt(GangDecision(gang, wanted, closed, tuned, aimed), tuned, aimed.value, memory, inputs)
 
 
 def _saved(gang: Gang, memory: CycleMemory, inputs: CycleInputs, ladder: Ladder, terms: Terms) -> TrialState:
-    """What an earlier tuner has written down of this owner is worth a verification, once."""
+    """What an earlier tuner recorded of this owner is worth one verification."""
     state = inputs.saved.get(gang.key)
     if state is None or gang.key in memory.met or not inputs.enforcing:
         return TrialState()
     return resumed(state, ladder, terms, len(gang.uuids))
 
 
-def _ladder(gang: Gang, inputs: CycleInputs, samples_now: CycleSamples) -> Ladder | Obstacle:
-    capabilities = [inputs.capabilities.get(uuid) for uuid in gang.uuids]
-    if not inputs.enforcing:
-        capabilities = [
-            None if (gpu := samples_now.samples.get(uuid)) is None else sampled_capabilities(gpu) for uuid in gang.uuids
-        ]
-    return ladder_of(capabilities, inputs.config)
-
-
-def _against(
+def _against_all(
     gang: Gang, wanted: TuningRequest, ladder: Ladder | Obstacle, before: GangState | None, samples_now: CycleSamples
 ) -> Iterator[Obstacle]:
-    """What stands against all of them alike."""
+    """The obstacles that all GPUs of the gang share."""
     if wanted.obstacle is not None:
         yield wanted.obstacle
     elif wanted.terms is None:
-        yield Obstacle(reason=ObstacleReason.NO_CLASS, message="nobody has said whether somebody waits for its work")
+        yield Obstacle(reason=ObstacleReason.NO_CLASS, message="its owner has not declared it `serving` or `batch`")
     if isinstance(ladder, Obstacle):
         yield ladder
     begun = before is not None and before.state.phase in energy.ACTIVE
-    if not begun and any(
-        not is_counted(gpu) for uuid in gang.uuids if (gpu := samples_now.samples.get(uuid)) is not None
-    ):
-        yield Obstacle(
-            reason=ObstacleReason.NO_COUNTERS, message="no DRAM or pipe activity is counted (GPM: Hopper and newer)"
-        )
+    samples = [samples_now.samples[uuid] for uuid in gang.uuids if uuid in samples_now.samples]
+    if not begun and not all(is_counted(gpu) for gpu in samples):
+        message = "no DRAM or pipe activity is counted (GPM: Hopper and newer)"
+        yield Obstacle(reason=ObstacleReason.NO_COUNTERS, message=message)
 
 
-def _together(gang: Gang, closed: dict[str, tuple[Obstacle, ...]]) -> dict[str, tuple[Obstacle, ...]]:
+def _together(closed: dict[str, tuple[Obstacle, ...]]) -> dict[str, tuple[Obstacle, ...]]:
     """None is moved unless all are."""
     first = next((each[0] for each in closed.values() if each), None)
     if first is None:
         return closed
     apart = Obstacle(reason=ObstacleReason.GANG, message=f"another GPU of the same work is refused: {first.message}")
-    return {uuid: told(each) or (apart,) for uuid, each in closed.items()}
+    return {uuid: in_order(each) or (apart,) for uuid, each in closed.items()}
 
 
 def _shut(tuned: GangState, gang: Gang, inputs: CycleInputs, closed: Mapping[str, tuple[Obstacle, ...]]) -> GangState:
@@ -175,45 +175,17 @@ def _shut(tuned: GangState, gang: Gang, inputs: CycleInputs, closed: Mapping[str
     return energy.shut(tuned, inputs.at, len(gang.uuids), doubt=reasons <= set(DOUBTS))
 
 
-def _taken_away(tuned: GangState, gang: Gang, held: frozenset[Key]) -> GangState:
-    """What was set and is no longer recorded was given back by somebody: a guard, or a person."""
-    if not tuned.owned or all((uuid, tuned.ladder.knob) in held for uuid in gang.uuids):
-        return tuned
-    return replace(tuned, state=released(tuned.state), idle=IdleCap(), resting=False, estimate=None)
-
-
-def _looked(tuned: GangState, gpus: tuple[Gpu, ...], inputs: CycleInputs, *, enforcing: bool) -> GangState:
-    batch = tuned.terms.latency == "batch"
-    tuned = energy.rested(tuned, gpus, inputs.now, allowed=enforcing and batch)
-    return tuned if tuned.resting else energy.looked(tuned, gpus, enforcing=enforcing)
-
-
-def _aimed(
-    gang: Gang,
-    wanted: TuningRequest,
-    closed: Mapping[str, tuple[Obstacle, ...]],
-    tuned: GangState,
-    memory: CycleMemory,
-    inputs: CycleInputs,
-    *,
-    enforcing: bool,
+def _attempt(
+    decision: GangDecision, tuned: GangState, cap: float, memory: CycleMemory, inputs: CycleInputs
 ) -> GangDecision:
-    """What is wanted now, as far as the limit of actions allows."""
-    if not enforcing:
-        return GangDecision(gang, wanted, closed, energy.lifted(tuned, inputs.at))
-    aimed = energy.aim(tuned)
-    cap = None if aimed is None else aimed.value
-    if cap is not None and cap != tuned.tried:
-        rate_limits = {uuid: memory.rate_limits.get(uuid, RateLimit()) for uuid in gang.uuids}
-        waits = [
-            wait_seconds(rate_limit, inputs.now, inputs.config.max_actions_per_hour)
-            for rate_limit in rate_limits.values()
-        ]
-        if wait := max((each or 0.0 for each in waits), default=0.0):
-            spent = f"{inputs.config.max_actions_per_hour} actions in an hour"
-            cooldown = Cooldown(inputs.now + wait, ObstacleReason.RATE_LIMIT, spent)
-            refused = dict.fromkeys(gang.uuids, (Obstacle(reason=cooldown.reason, message=cooldown.message),))
-            return GangDecision(gang, wanted, refused, _shut(tuned, gang, inputs, refused), cooldown=cooldown)
-        acted = {uuid: with_action(rate_limit, inputs.now) for uuid, rate_limit in rate_limits.items()}
-        return GangDecision(gang, wanted, closed, replace(tuned, tried=cap), aimed, acted)
-    return GangDecision(gang, wanted, closed, tuned, aimed)
+    """Another cap is tried, unless that were more actions in an hour than the limit."""
+    gang, allowed = decision.gang, inputs.config.max_actions_per_hour
+    rate_limits = {uuid: memory.rate_limits.get(uuid, RateLimit()) for uuid in gang.uuids}
+    waits = [wait_seconds(rate_limit, inputs.now, allowed) for rate_limit in rate_limits.values()]
+    if wait := max((each or 0.0 for each in waits), default=0.0):
+        cooldown = Cooldown(inputs.now + wait, ObstacleReason.RATE_LIMIT, f"{allowed} actions in an hour")
+        refused = dict.fromkeys(gang.uuids, (Obstacle(reason=cooldown.reason, message=cooldown.message),))
+        shut = _shut(tuned, gang, inputs, refused)
+        return decision._replace(closed=refused, tuned=shut, aim=None, cooldown=cooldown)
+    acted = {uuid: with_action(rate_limit, inputs.now) for uuid, rate_limit in rate_limits.items()}
+    return decision._replace(tuned=replace(tuned, tried=cap), rate_limits=acted)

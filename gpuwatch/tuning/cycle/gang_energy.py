@@ -1,15 +1,17 @@
 """One owner's GPUs, which are moved together: from samples to the state of the energy tuner, and what it wants."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from gpuwatch.model.consent import ProgressCounter
 from gpuwatch.model.snapshot import Gpu, Record
 from gpuwatch.tuning.energy.hold import SavingEstimate, saving_estimate
 from gpuwatch.tuning.energy.meter import IdleCap, Meter, idle_step, take
 from gpuwatch.tuning.energy.model import GangWindow, Ladder, Terms, TrialPhase, TrialState
-from gpuwatch.tuning.energy.tuner import released, resumed, step, verification, wanted
+from gpuwatch.tuning.energy.resumption import released, resumed
+from gpuwatch.tuning.energy.tuner import step, verification, wanted, window_seconds
 from gpuwatch.tuning.model.order import TOLERANCE_WATTS
 
 ACTIVE = (TrialPhase.SEARCH, TrialPhase.HOLD, TrialPhase.VERIFY)
@@ -56,11 +58,14 @@ def fitted(tuned: GangState, ladder: Ladder, terms: Terms, members: int) -> Gang
     return replace(kept, ladder=ladder, terms=terms, state=state, resting=False, estimate=None, would=None)
 
 
-def looked(tuned: GangState, gpus: tuple[Gpu, ...], *, enforcing: bool) -> GangState:
-    """After new samples, one of each GPU."""
+def looked(
+    tuned: GangState, gpus: tuple[Gpu, ...], counters: Sequence[ProgressCounter | None] = (), *, enforcing: bool
+) -> GangState:
+    """After new samples, one of each GPU. `counters`: of work, one for each owner; empty: none names one."""
     tuned = _limited(tuned, gpus)
     serving = tuned.terms.latency == "serving"
-    meter, complete = take(tuned.meter, gpus, tuned.cap, tuned.switched, serving)
+    seconds = window_seconds(tuned.state, f"{[gpu.identity.uuid for gpu in gpus]} {tuned.state.seconds}")
+    meter, complete = take(tuned.meter, gpus, tuned.cap, tuned.switched, serving, counters, seconds)
     state, would = tuned.state, tuned.would
     for windows in complete:
         after, _ = step(state, windows, tuned.ladder, tuned.terms)

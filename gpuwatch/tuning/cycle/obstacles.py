@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from gpuwatch.model.snapshot import Gpu
-from gpuwatch.tuning.cycle.gang_energy import GangState
 from gpuwatch.tuning.cycle.state import CycleInputs, CycleMemory
 from gpuwatch.tuning.gates import consent
 from gpuwatch.tuning.gates.conflict import ConflictWatch, look
@@ -33,7 +32,7 @@ RANKS = {reason: rank for rank, reason in enumerate(ObstacleReason)}
 
 
 class GateResults(NamedTuple):
-    """After all gates: `closed` by uuid, in the order in which obstacles are told."""
+    """After all gates: `closed` by uuid, in the order of ObstacleReason."""
 
     judged: tuple[GpuTuning, ...]
     seen: GateHistory
@@ -58,33 +57,40 @@ def gates(memory: CycleMemory, inputs: CycleInputs, samples: Mapping[str, Gpu]) 
     )
     news = list(failed_orders(inputs.results, inputs.now, inputs.knobs))
     watches = dict(memory.watches)
+    keys = {uuid: key for key, gang in memory.gangs.items() for uuid in gang.uuids}
     for uuid, gpu in samples.items():
-        watches[uuid], message = _looked(memory, inputs, uuid, gpu)
+        tuned, board = memory.tuned.get(keys.get(uuid, "")), inputs.capabilities.get(uuid)
+        top = max(board.clocks) if board is not None and board.clocks else gpu.clocks.graphics_max
+        if top is None:
+            continue
+        cap = tuned.cap if tuned is not None and tuned.ladder.knob == "locked_clocks" else None
+        switched = None if tuned is None else tuned.switched
+        watches[uuid], message = look(memory.watches.get(uuid, ConflictWatch()), gpu, cap, top, switched)
         news += [(uuid, conflict_cooldown(inputs.now, message))] if message else []
     cooldowns = with_new(memory.cooldowns, news, inputs.now)
     common = tuple(everywhere(inputs))
     closed = {
-        gpu.uuid: told((*common, *gpu.obstacles, *cooldown_obstacles(gpu.uuid, cooldowns, inputs.now)))
+        gpu.uuid: in_order((*common, *gpu.obstacles, *cooldown_obstacles(gpu.uuid, cooldowns, inputs.now)))
         for gpu in judged
     }
     return GateResults(judged, seen, cooldowns, watches, closed)
 
 
-def told(obstacles: tuple[Obstacle, ...]) -> tuple[Obstacle, ...]:
+def in_order(obstacles: tuple[Obstacle, ...]) -> tuple[Obstacle, ...]:
     """In the order of ObstacleReason, none twice."""
     by_reason = {each.reason: each for each in reversed(obstacles)}
     return tuple(by_reason[reason] for reason in sorted(by_reason, key=RANKS.__getitem__))
 
 
 def everywhere(inputs: CycleInputs) -> Iterator[Obstacle]:
-    """What stands against every GPU of the node."""
+    """The obstacles of every GPU of the node."""
     if message := stopped(inputs):
         yield Obstacle(reason=ObstacleReason.STOPPED, message=message)
     if not inputs.enforcing:
         return
     if not inputs.guarded:
-        missing = "waiting for the guard" if inputs.guard_awaited else "no guard is heard"
-        message = f"{missing}: nobody would give back what a dead tuner has set"
+        missing = "waiting for the guard" if inputs.guard_awaited else "no guard runs"
+        message = f"{missing}: nothing would restore what a dead tuner has set"
         yield Obstacle(reason=ObstacleReason.NO_GUARD, message=message)
     if inputs.view is not None and inputs.view.snapshot.interval > FASTEST_VIEW:
         message = f"the agent looks each {inputs.view.snapshot.interval:g} s; set agent.interval to 1"
@@ -94,7 +100,7 @@ def everywhere(inputs: CycleInputs) -> Iterator[Obstacle]:
 
 
 def is_ended(inputs: CycleInputs) -> bool:
-    """Whether everything is to be given back, the budget's limits, too: at once where somebody says so, and for want of
+    """Whether everything is to be restored, the budget's limits, too: at once where tuning is stopped, and for want of
     a guard only when it is sure that there is none.
     """
     if stopped(inputs):
@@ -105,20 +111,3 @@ def is_ended(inputs: CycleInputs) -> bool:
 def stopped(inputs: CycleInputs) -> str:
     """Who has stopped tuning on this node; empty: nobody."""
     return inputs.stopped or consent.stopped(inputs.consents)
-
-
-def _looked(memory: CycleMemory, inputs: CycleInputs, uuid: str, gpu: Gpu) -> tuple[ConflictWatch, str]:
-    tuned = _of(memory, uuid)
-    clocked = tuned is not None and tuned.ladder.knob == "locked_clocks"
-    board = inputs.capabilities.get(uuid)
-    top = max(board.clocks) if board is not None and board.clocks else gpu.clocks.graphics_max
-    watch = memory.watches.get(uuid, ConflictWatch())
-    if top is None:
-        return watch, ""
-    cap = tuned.cap if tuned is not None and clocked else None
-    return look(watch, gpu, cap, top, tuned.switched if tuned is not None else None)
-
-
-def _of(memory: CycleMemory, uuid: str) -> GangState | None:
-    keys = (key for key, gang in memory.gangs.items() if uuid in gang.uuids)
-    return memory.tuned.get(next(keys, ""))

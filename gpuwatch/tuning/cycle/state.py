@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from gpuwatch.config import TuningConfig
-from gpuwatch.model.consent import Consents
+from gpuwatch.model.consent import Consents, Progress
 from gpuwatch.model.finding import XidClass
-from gpuwatch.model.setting import KNOBS, Actuation, Knob
 from gpuwatch.model.snapshot import Record
 from gpuwatch.model.view import View
 from gpuwatch.tuning.cycle.gang_energy import GangState
@@ -16,6 +15,7 @@ from gpuwatch.tuning.gates.cooldowns import Cooldowns, RateLimit
 from gpuwatch.tuning.gates.eligibility import GateHistory
 from gpuwatch.tuning.gates.owners import Gang
 from gpuwatch.tuning.model.order import ApplyResult, GpuCapabilities, SettingOrder
+from gpuwatch.tuning.model.setting import KNOBS, Actuation, Knob
 from gpuwatch.tuning.model.status import BudgetState, GpuTuning, TuningState
 from gpuwatch.tuning.power_budget.loop import BudgetMemory
 
@@ -39,7 +39,7 @@ class CycleInputs(Record, frozen=True, kw_only=True):
     the record, None: it cannot be read. `capabilities`: uuid -> what may be set. `guarded`: the guard lives;
     `guard_awaited`: it was not heard yet, and may be. `stopped`: who has stopped tuning, empty: nobody. `results`: what
     became of the orders of the cycle before. `saved`: what an earlier tuner knew of owners, by `Gang.key`. `classes`:
-    `checks.xids`.
+    `checks.xids`. `progress`: counters of work, None: no pod names one.
     """
 
     view: View | None
@@ -56,6 +56,7 @@ class CycleInputs(Record, frozen=True, kw_only=True):
     results: tuple[ApplyResult, ...] = ()
     saved: Mapping[str, TrialState] = {}
     classes: Mapping[int, XidClass] = {}
+    progress: Progress | None = None
 
     @property
     def enforcing(self) -> bool:

@@ -6,7 +6,7 @@ also sees what lasts longer.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
@@ -18,7 +18,13 @@ SHARED = 4 / 3
 
 BATCHES = 8
 
-DISAGREE = 0.02
+HEDGE = 0.01
+"""What a signal that is too weak to vouch has to rule out beyond the bound."""
+
+VETO = 0.03
+"""GPU counters that all tell of so much more than the bound overrule a counter of progress."""
+
+DISAGREE = 0.012
 """Two signals of one GPU that differ by more than this share of its speed do not tell the same story."""
 
 
@@ -71,11 +77,31 @@ def student(freedom: int) -> float:
     return z + first / n + second / n**2 + third / n**3
 
 
+def _columns(rows: Iterable[tuple[float | None, ...]]) -> list[Estimate | None]:
+    """Of each signal; None: it was not there all the time."""
+    columns = zip(*rows, strict=True)
+    return [
+        None if None in column else estimate([value for value in column if value is not None]) for column in columns
+    ]
+
+
+def _counters(pairs: Sequence[WindowPair], *, vouching: bool) -> list[Estimate | None]:
+    """Of the GPU counters those that vouch all the time, or the others; None in the places of those that are not asked
+    for or not known.
+    """
+    weak = frozenset().union(*(each.weak for each in pairs))
+    found = _columns(each.speed for each in pairs)
+    return [each if (place not in weak) is vouching else None for place, each in enumerate(found)]
+
+
 def speeds(pairs: Sequence[WindowPair]) -> list[Estimate]:
-    """What each signal that was there all the time says; empty: some GPU had none, and no other speaks for it."""
-    columns = zip(*(each.speed for each in pairs), strict=True)
-    known = [[value for value in column if value is not None] for column in columns]
-    found = [estimate(values) if len(values) == len(pairs) else None for values in known]
+    """What each counter of progress says, or else each GPU counter; empty: one speaks of an owner or a GPU of which no
+    other does, and was not there all the time.
+    """
+    if pairs[0].progress:
+        told = _columns(each.progress for each in pairs)
+        return [] if None in told else [each for each in told if each is not None]
+    found = _counters(pairs, vouching=True)
     if any(dram is None and pipe is None for dram, pipe in zip(found[::2], found[1::2], strict=True)):
         return []
     return [each for each in found if each is not None]
@@ -92,14 +118,46 @@ def energy(pairs: Sequence[WindowPair]) -> Estimate | None:
     return estimate(values) if len(values) == len(pairs) else None
 
 
+def hedged(pairs: Sequence[WindowPair], slowdown: float) -> bool | None:
+    """Whether the signals that are too weak to vouch let a cap pass, each by its own error. None: not known yet."""
+    if pairs[0].progress:
+        return True
+    found = [each for each in _counters(pairs, vouching=False) if each is not None]
+    if any(each.upper < 1 - slowdown for each in found):
+        return False
+    sure = all(each.ratio >= 1 - slowdown and each.lower >= 1 - slowdown - HEDGE for each in found)
+    return True if sure else None
+
+
+def contradicted(pairs: Sequence[WindowPair], slowdown: float) -> bool:
+    """Whether a cap is not to be kept, whatever its slowest signal says: GPU counters tell two stories; or progress is
+    the signal, and of some GPU every counter tells of more than `slowdown`, by more than counters are known to err.
+    """
+    if not pairs[0].progress:
+        return disagree(pairs)
+    told = slowest(pairs)
+    if told is None or told.ratio < 1 - slowdown:
+        return False  # progress itself is against it
+    found = _columns(each.speed for each in pairs)
+    return any(
+        max((each.upper for each in gpu if each is not None), default=1.0) < 1 - slowdown - VETO
+        for gpu in zip(found[::2], found[1::2], strict=True)
+    )
+
+
 def disagree(pairs: Sequence[WindowPair]) -> bool:
-    """Whether the two signals of a GPU differ by more than DISAGREE and more than their error."""
+    """Whether the two signals of a GPU differ by more than DISAGREE and more than their error. One that is too weak to
+    vouch does not count where it promises more.
+    """
+    weak = frozenset().union(*(each.weak for each in pairs))
     for member in range(0, len(pairs[0].speed), 2):
         both = [(each.speed[member], each.speed[member + 1]) for each in pairs]
         gaps = [dram - pipe for dram, pipe in both if dram is not None and pipe is not None]
         if len(gaps) < len(pairs):
             continue
         gap = estimate(gaps)
-        if abs(gap.mean) - gap.quantile * gap.error > DISAGREE:
+        if gap.mean - gap.quantile * gap.error > DISAGREE and member not in weak:
+            return True
+        if -gap.mean - gap.quantile * gap.error > DISAGREE and member + 1 not in weak:
             return True
     return False

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-from gpuwatch.tuning.energy.estimate import energy, slowest, spread
+from gpuwatch.tuning.energy.estimate import contradicted, energy, hedged, slowest, spread
 from gpuwatch.tuning.energy.model import WEAK, GangWindow, Ladder, Probe, Terms, TrialState, WindowPair
 from gpuwatch.tuning.energy.search import resolution
 
@@ -40,8 +40,14 @@ QUIET = 0.04
 SAME = 0.002
 """A difference of speed that is too small to mean other work, however little the pairs happen to vary."""
 
+MUCH = 0.02
+"""Work that a cap costs so much more is other work: no second look is needed."""
+
 BURST, CALM = 0.9, 6
 """A serving GPU this busy has its cap lifted at once, and gets it back after so many windows that are not."""
+
+SHOWN_IDLE, GONE = 0.012, 0.4
+"""Of the time a GPU waits at a held cap: what can be told from none, and the share of it that is as good as none."""
 
 ODD = 3
 """Windows in a row that have to be far from the level: one or two are a stall of the data loader."""
@@ -55,8 +61,13 @@ def level(watched: Sequence[GangWindow]) -> tuple[Usual, ...]:
     return tuple((fmean(column), min(CHANGE, max(QUIET, 5 * spread(column)))) for column in columns)
 
 
-def is_odd(usual: Sequence[Usual], windows: GangWindow) -> bool:
-    """Whether a window looks like other work."""
+def is_odd(usual: Sequence[Usual], windows: GangWindow, idle: float, terms: Terms) -> bool:
+    """Whether a window looks like other work. `idle`: the share of time for which the GPUs wait at the held cap; where
+    it is gone, a loader has become faster, and the cap may cost what it did not before.
+    """
+    waits = min((1 - window.engine for window in windows if window.engine is not None), default=1.0)
+    if terms.latency == "batch" and idle >= SHOWN_IDLE and waits < GONE * idle:
+        return True
     return any(abs(now - mean) > allowed for now, (mean, allowed) in zip(_look(windows), usual, strict=True))
 
 
@@ -74,7 +85,9 @@ def is_burst(windows: GangWindow, terms: Terms) -> bool:
 def keeps(block: Sequence[WindowPair], evidence: Sequence[WindowPair], terms: Terms) -> bool:
     """Whether a verification is passed. `evidence`: all pairs that speak for the cap, `block`: the newest of them."""
     newest, everything = slowest(block), slowest(evidence)
-    if newest is None or everything is None:
+    if newest is None or everything is None or hedged(evidence, terms.slowdown) is False:
+        return False
+    if block[0].progress and contradicted(evidence, terms.slowdown):
         return False
     return newest.upper >= 1 - terms.slowdown and everything.ratio >= 1 - terms.slowdown
 
@@ -87,6 +100,12 @@ def is_same_work(block: Sequence[WindowPair], evidence: Sequence[WindowPair]) ->
     return abs(now.mean - then.mean) < max(SAME, 3 * math.hypot(now.error, then.error))
 
 
+def is_much_slower(block: Sequence[WindowPair], evidence: Sequence[WindowPair]) -> bool:
+    """Whether a block tells of work that the cap costs more by MUCH than that of `evidence`."""
+    now, then = slowest(block), slowest(evidence)
+    return now is not None and then is not None and now.mean < then.mean - MUCH
+
+
 def saving_estimate(state: TrialState) -> SavingEstimate | None:
     """What is known of the cap that is held. None: none is, or too little is."""
     pairs = next((probe.pairs for probe in state.probes if probe.cap == state.held), ())
@@ -94,6 +113,13 @@ def saving_estimate(state: TrialState) -> SavingEstimate | None:
     if speed is None or work is None:
         return None
     return SavingEstimate(slowdown=1 - speed.ratio, at_most=1 - speed.lower, saved=1 - work.ratio)
+
+
+def idle_at(probes: Sequence[Probe], held: float | None) -> float:
+    """The share of time for which the GPUs wait at the held cap; 0: they do not, or it is not known."""
+    pairs = next((probe.pairs for probe in probes if probe.cap == held), ())
+    known = [each.idle[1] for each in pairs if each.idle is not None]
+    return fmean(known) if known else 0.0
 
 
 def has_room(probes: Sequence[Probe], terms: Terms) -> bool:
@@ -110,8 +136,6 @@ def raised(cap: float, ladder: Ladder, terms: Terms) -> float | None:
 
 def _look(windows: GangWindow) -> list[float]:
     """Logarithms of what a phase is known by."""
-    return [
-        math.log(max(value, 1e-3))
-        for window in windows
-        for value in (window.dram or 0.0, window.pipe or 0.0, window.watts)
-    ]
+    counted = (rate.per_second for rate in windows[0].progress if rate is not None)
+    used = (value for window in windows for value in (window.dram or 0.0, window.pipe or 0.0, window.watts))
+    return [math.log(max(value, 1e-3)) for value in (*used, *counted)]

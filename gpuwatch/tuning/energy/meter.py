@@ -5,15 +5,16 @@ may be missing, the same may come twice, clocks and counters may be set back. Wh
 one that says so; a window is never stretched over a time without samples.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
+from gpuwatch.model.consent import ProgressCounter
 from gpuwatch.model.snapshot import Gpu, Record
 from gpuwatch.tuning.energy.hold import BURST
-from gpuwatch.tuning.energy.model import WEAK, GangWindow, TrialWindow
+from gpuwatch.tuning.energy.model import WEAK, WINDOW_SECONDS, GangWindow, Rate, TrialWindow
+from gpuwatch.tuning.energy.signals import rates
 
-WINDOW_SECONDS = 5.0
 JITTER_SECONDS = 0.2
 """Five samples of a second may span a little less, and should not wait for a sixth."""
 
@@ -89,12 +90,19 @@ def is_counted(gpu: Gpu) -> bool:
 
 
 def take(
-    meter: Meter, gpus: tuple[Gpu, ...], cap: float | None, switched: float | None, serving: bool
+    meter: Meter,
+    gpus: tuple[Gpu, ...],
+    cap: float | None,
+    switched: float | None,
+    serving: bool,
+    counters: Sequence[ProgressCounter | None] = (),
+    seconds: float = WINDOW_SECONDS,
 ) -> tuple[Meter, tuple[GangWindow, ...]]:
     """Take in one View's samples of a gang; the windows that are complete, mostly none.
 
     `cap`: what is in force, hertz or watts, None: nothing; `switched`: unix seconds of its newest change; `serving`:
-    a sample as busy as a burst is told at once, as a window of its own.
+    a sample as busy as a burst is told at once, as a window of its own. `counters`: of work, one for each owner.
+    `seconds`: of a whole window.
     """
     samples = {gpu.identity.uuid: gpu for gpu in gpus}
     if not samples.keys() <= set(meter.uuids):
@@ -108,7 +116,7 @@ def take(
     meter = replace(meter, marks=marks, cap=cap, settled=meter.settled and calm and cap == meter.cap)
     if not meter.uuids or len(news) < len(meter.uuids):
         return meter, ()
-    return _told(meter, serving=serving)
+    return _told(meter, counters, seconds, serving=serving)
 
 
 def _is_news(mark: MeterMark | None, gpu: Gpu) -> bool:
@@ -145,7 +153,9 @@ def _sample(mark: MeterMark, gpu: Gpu) -> Sums:
     return Sums(seconds=seconds, joules=joules, signals=signals)
 
 
-def _told(meter: Meter, *, serving: bool) -> tuple[Meter, tuple[GangWindow, ...]]:
+def _told(
+    meter: Meter, counters: Sequence[ProgressCounter | None], seconds: float, *, serving: bool
+) -> tuple[Meter, tuple[GangWindow, ...]]:
     """All GPUs have been sampled anew: close the window, or let it go on."""
     members = [meter.marks[uuid] for uuid in meter.uuids]
     newest = [mark.open for mark in members]
@@ -154,8 +164,10 @@ def _told(meter: Meter, *, serving: bool) -> tuple[Meter, tuple[GangWindow, ...]
         done = [mark.done for mark in members]
         before = (_gang(meter.cap, done, settled=False, serving=True),) if members[0].done.seconds else ()
         return _begun(meter), (*before, _gang(meter.cap, newest, settled=meter.settled, serving=True))
-    if not meter.settled or min(sums.seconds for sums in whole) >= WINDOW_SECONDS - JITTER_SECONDS:
-        return _begun(meter), (_gang(meter.cap, whole, settled=meter.settled, serving=serving),)
+    if not meter.settled or min(sums.seconds for sums in whole) >= seconds - JITTER_SECONDS:
+        end = min(mark.at for mark in members)
+        progress = rates(counters, end - min(sums.seconds for sums in whole), end)
+        return _begun(meter), (_gang(meter.cap, whole, progress, settled=meter.settled, serving=serving),)
     marks = zip(meter.uuids, members, whole, strict=True)
     return replace(meter, marks={uuid: replace(mark, done=sums, open=Sums()) for uuid, mark, sums in marks}), ()
 
@@ -166,8 +178,16 @@ def _begun(meter: Meter) -> Meter:
     return replace(meter, marks=marks, settled=True)
 
 
-def _gang(cap: float | None, members: list[Sums], *, settled: bool, serving: bool) -> GangWindow:
-    return tuple(_window(cap, sums, settled=settled, serving=serving) for sums in members)
+def _gang(
+    cap: float | None,
+    members: list[Sums],
+    progress: tuple[Rate | None, ...] = (),
+    *,
+    settled: bool,
+    serving: bool,
+) -> GangWindow:
+    windows = (_window(cap, sums, settled=settled, serving=serving) for sums in members)
+    return tuple(replace(window, progress=progress) for window in windows) if progress else tuple(windows)
 
 
 def _window(cap: float | None, sums: Sums, *, settled: bool, serving: bool) -> TrialWindow:

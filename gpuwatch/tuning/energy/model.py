@@ -8,20 +8,35 @@ scaled by the clock.
 import math
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from gpuwatch.model.setting import Knob
 from gpuwatch.model.snapshot import Record
+from gpuwatch.tuning.model.setting import Knob
 
 WEAK = 0.05
-"""An activity below this says nothing about a GPU's speed."""
+"""An activity below this does not vouch for a GPU's speed; it can only veto."""
+
+
+STEADY = 0.05
+"""Full windows that vary more than this (standard deviation over mean) tell nothing."""
+
+Signal = Literal["counters", "progress"]
+"""By what windows are compared: DRAM and pipe activity, or the application's own count of its work."""
+
+
+class Rate(NamedTuple):
+    """Of an owner's counter in the seconds of a window. `counts`: in steps of its unit; inf: it has none."""
+
+    per_second: float
+    counts: float
 
 
 class TrialWindow(Record, frozen=True, kw_only=True):
     """A few seconds of one GPU. Activities are ratios 0..1 (GPM or DCGM), None: not known.
 
     `cap`: hertz or watts in force, None: none. `clock`: the mean SM clock in hertz. `joules`: what the energy counter
-    rose by. `settled` False: the setting changed shortly before, so that the window tells of two.
+    rose by. `settled` False: the setting changed shortly before, so that the window tells of two. `progress`: the work
+    counted by each owner of the gang, the same for all its GPUs; empty: no owner names a counter.
     """
 
     cap: float | None
@@ -32,6 +47,7 @@ class TrialWindow(Record, frozen=True, kw_only=True):
     joules: float
     clock: float | None = None
     settled: bool = True
+    progress: tuple[Rate | None, ...] = ()
 
     @property
     def watts(self) -> float:
@@ -50,6 +66,11 @@ class TrialWindow(Record, frozen=True, kw_only=True):
         """Whether its speed can be told at all."""
         return self.dram is not None or self.pipe is not None
 
+
+WINDOW_SECONDS = 5.0
+
+LENGTHS = (4.0, 5.0, 6.0, 7.0)
+"""Seconds of the windows that are compared with each other: drawn, so that no period of the work beats with them."""
 
 GangWindow = tuple[TrialWindow, ...]
 """The same seconds of all GPUs that are moved together, always in the same order; mostly it is one."""
@@ -82,21 +103,29 @@ class Ladder(Record, frozen=True, kw_only=True):
 
 
 class Terms(Record, frozen=True, kw_only=True):
-    """What was promised. `slowdown`: the share of its speed that the work may lose."""
+    """What was promised. `slowdown`: the share of its speed that the work may lose. `each`: several owners share GPUs,
+    and it is promised to each of them, which GPU counters cannot tell.
+    """
 
     slowdown: float = 0.05
     latency: Literal["batch", "serving"] = "batch"
+    each: bool = False
 
 
 class WindowPair(Record, frozen=True, kw_only=True):
     """One reduced window against its full neighbours, in natural logarithms, so that errors add.
 
-    `speed`: DRAM and pipe of the first GPU, of the second, and so on; None: not known or weak. `energy`: joules for a
-    unit of work; None: the work is not known.
+    `speed`: DRAM and pipe of the first GPU, of the second, and so on; None: not known. `weak`: which of them are too
+    weak to vouch, by their place. `energy`: joules for a unit of work; None: the work is not known. `progress`: of
+    each owner, where that is the signal. `idle`: of the graphics engine, the share of time without work at full speed
+    and at the cap, of the GPU that has least left at the cap; None: not known.
     """
 
     speed: tuple[float | None, ...]
     energy: float | None
+    progress: tuple[float | None, ...] = ()
+    weak: frozenset[int] = frozenset()
+    idle: tuple[float, float] | None = None
 
 
 def clocks(supported: Iterable[float], *, top: float, min_fraction: float = 0.5) -> Ladder:
@@ -117,17 +146,30 @@ def limits(*, top: float, lowest: float, step: float = 5.0, min_fraction: float 
 def pair(before: GangWindow, reduced: GangWindow, after: GangWindow, ladder: Ladder) -> WindowPair:
     """What three windows in a row say."""
     speed: list[float | None] = []
+    weak: set[int] = set()
     work = []
-    for a, b, c in zip(before, reduced, after, strict=True):
-        dram = _ratio(a.dram, b.dram, c.dram)
-        pipe = _ratio(a.pipe, b.pipe, c.pipe)
-        scale = _ratio(*(_clock(window, ladder) for window in (a, b, c)))
+    for gpu in zip(before, reduced, after, strict=True):
+        scale = _ratio(*(_clock(window, ladder) for window in gpu))
+        signals = [[window.dram for window in gpu], [None if scale is None else window.pipe for window in gpu]]
+        dram, pipe = (_ratio(*signal) for signal in signals)
         pipe = None if pipe is None or scale is None else pipe + scale
+        vouching = [all(value is not None and value >= WEAK for value in signal[::2]) for signal in signals]
+        weak |= {len(speed) + place for place, vouches in enumerate(vouching) if not vouches}
         speed += [dram, pipe]
-        work.append(pipe if dram is None else dram)
-    known = [each for each in work if each is not None]
+        work.append(dram if vouching[0] else pipe if vouching[1] else None)
+    columns = zip(before[0].progress, reduced[0].progress, after[0].progress, strict=True)
+    rates = [[None if rate is None else rate.per_second for rate in column] for column in columns]
+    progress = tuple(_ratio(*column) for column in rates)
+    known = [each for each in progress or work if each is not None]
     watts = _log(_watts(reduced)) - (_log(_watts(before)) + _log(_watts(after))) / 2
-    return WindowPair(speed=tuple(speed), energy=watts - sum(known) / len(known) if known else None)
+    spent = watts - sum(known) / len(known) if known else None
+    idle = [
+        (1 - (a.engine + c.engine) / 2, 1 - b.engine)
+        for a, b, c in zip(before, reduced, after, strict=True)
+        if a.engine is not None and b.engine is not None and c.engine is not None
+    ]
+    least = min(idle, key=lambda each: each[1], default=None)
+    return WindowPair(speed=tuple(speed), energy=spent, progress=progress, weak=frozenset(weak), idle=least)
 
 
 def _clock(window: TrialWindow, ladder: Ladder) -> float | None:
@@ -137,7 +179,7 @@ def _clock(window: TrialWindow, ladder: Ladder) -> float | None:
 
 
 def _ratio(before: float | None, reduced: float | None, after: float | None) -> float | None:
-    if before is None or reduced is None or after is None or min(before, after) < WEAK:
+    if before is None or reduced is None or after is None or min(before, after) <= 0:
         return None
     return _log(reduced) - (_log(before) + _log(after)) / 2
 
@@ -166,6 +208,7 @@ class Refusal(StrEnum):
     WEAK_SIGNAL = "weak_signal"
     UNSTEADY = "unsteady"
     DISAGREE = "signals_disagree"
+    NO_PROGRESS = "no_progress"  # GPU counters tell of the sum of its owners only
     NO_STEP = "no_step"  # the knob has no lower setting that may be tried
     NOT_OBEYED = "cap_not_obeyed"
     UNREADABLE = "unreadable"
@@ -192,7 +235,8 @@ class TrialState(Record, frozen=True, kw_only=True):
     what they say, `odd`: windows in a row that look otherwise, `holds`: how many ran their time since the search.
     `failures`: verifications in a row that failed. `rest`: seconds to wait when refused, doubled each time. `ignored`:
     windows in a row that were measured at another cap than asked for or could not be read. `lifted`: windows for which
-    a burst keeps the cap away.
+    a burst keeps the cap away. `signal`: by what windows are compared since OBSERVE; `unfit`: why a counter of progress
+    that is named is not it, empty: it is, or none is named.
     """
 
     phase: TrialPhase = TrialPhase.OBSERVE
@@ -214,6 +258,8 @@ class TrialState(Record, frozen=True, kw_only=True):
     rest: float = 0.0
     ignored: int = 0
     lifted: int = 0
+    signal: Signal = "counters"
+    unfit: str = ""
 
 
 class Decision(Record, frozen=True, kw_only=True):

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-from gpuwatch.tuning.energy.estimate import disagree, energy, slowest
+from gpuwatch.tuning.energy.estimate import contradicted, energy, hedged, slowest
 from gpuwatch.tuning.energy.model import GangWindow, Ladder, Probe, Terms, WindowPair
 
 PROBES = 6
@@ -53,6 +53,15 @@ GAIN = 0.002
 """A lower cap has to save this share more than the best so far."""
 
 
+COUNTED = 0.95
+"""Of the bound, where GPU counters are the signal."""
+
+WAITING = 0.02
+"""A GPU that is idle for this share of its time waits for something: its loader, most often."""
+
+RESERVE, KEPT_IDLE = 0.03, 0.6
+"""Of that idle time so much is left, as a share of all time or of it: where it ends, the loader has become faster."""
+
 BOOST = 0.02
 """A GPU that is so close to its highest clock is taken to be there: boost moves by a step or two."""
 
@@ -76,14 +85,38 @@ def judge(pairs: Sequence[WindowPair], terms: Terms, best: float) -> bool | None
         return False
     if len(pairs) not in LOOKS:
         return None
-    gains = work.mean <= best - GAIN
+    gains, bound = work.mean <= best - GAIN, math.log(1 - allowed(pairs, terms))
     trusted = speed.mean - speed.quantile * speed.error * (CARE if len(pairs) < EARLY else 1.0)
-    if trusted >= math.log(1 - terms.slowdown) and work.upper < 1 and gains:
-        return not disagree(pairs)
+    if trusted >= bound and work.upper < 1 and gains:
+        return _admitted(pairs, terms)
     if len(pairs) == LOOKS[0]:
-        return False if speed.mean + speed.error < math.log(1 - terms.slowdown) else None
-    unlikely = speed.ratio < 1 - terms.slowdown or not gains
+        return False if speed.mean + speed.error < bound else None
+    unlikely = speed.mean < bound or not gains
     return False if unlikely or len(pairs) == LOOKS[-1] else None
+
+
+def allowed(pairs: Sequence[WindowPair], terms: Terms) -> float:
+    """The slowdown at which a search aims: GPU counters are not the speed, and get less of the bound."""
+    return terms.slowdown if pairs and pairs[0].progress else COUNTED * terms.slowdown
+
+
+def _admitted(pairs: Sequence[WindowPair], terms: Terms) -> bool | None:
+    """Whether the signals that do not vouch let a cap pass that is fast enough by those that do. None: not known."""
+    if hides_loader(pairs, terms) or contradicted(pairs, terms.slowdown):
+        return False
+    passes = hedged(pairs, terms.slowdown)
+    return False if passes is None and len(pairs) == LOOKS[-1] else passes
+
+
+def hides_loader(pairs: Sequence[WindowPair], terms: Terms) -> bool:
+    """Whether a cap takes up the time in which a GPU waits for its loader: with a faster one it would be too slow, and
+    nothing would show it.
+    """
+    known = [each.idle for each in pairs if each.idle is not None]
+    if not known or terms.latency == "serving":
+        return False
+    full, left = (fmean(column) for column in zip(*known, strict=True))
+    return full >= WAITING and left < min(RESERVE, KEPT_IDLE * full)
 
 
 def is_hopeless(pairs: Sequence[WindowPair], terms: Terms) -> bool:
@@ -95,9 +128,10 @@ def is_hopeless(pairs: Sequence[WindowPair], terms: Terms) -> bool:
     return len(pairs) > 2 and three.mean + 4 * max(three.error, 0.003) < bound
 
 
-def finished(probe: Probe, *, good: bool) -> Probe:
+def finished(probe: Probe, terms: Terms, *, good: bool) -> Probe:
     """A probe with its verdict."""
-    return Probe(cap=probe.cap, pairs=probe.pairs, good=good, disagreed=len(probe.pairs) > 1 and disagree(probe.pairs))
+    disagreed = len(probe.pairs) > 1 and contradicted(probe.pairs, terms.slowdown)
+    return Probe(cap=probe.cap, pairs=probe.pairs, good=good, disagreed=disagreed)
 
 
 def best(probes: Sequence[Probe]) -> Probe | None:
@@ -136,7 +170,7 @@ def following(probes: Sequence[Probe], ladder: Ladder, terms: Terms) -> float | 
     found = best(probes)
     good = Point(1.0, 1.0) if found is None else _point(found, ladder)
     beyond = [probe for probe in probes if not probe.good and ladder.top / probe.cap > good.x]
-    time, bound = aim(probes, terms), 1 / (1 - terms.slowdown)
+    time, bound = aim(probes, terms), 1 / (1 - allowed(probes[-1].pairs if probes else (), terms))
     x = _between(good, beyond, ladder, time) if beyond else _beyond(good, probes, ladder, time)
     apart, cap = resolution(ladder, terms), ladder.top / good.x
     highest, lowest = cap - apart, max([probe.cap + apart for probe in beyond], default=ladder.floor)
@@ -164,7 +198,8 @@ def aim(probes: Sequence[Probe], terms: Terms) -> float:
         found.error * math.sqrt(len(probe.pairs)) for probe in probes if (found := slowest(probe.pairs)) is not None
     ]
     margin = MARGIN * (fmean(noise) if noise else 0.0) / math.sqrt(PLANNED)
-    return 1 / (1 - max(terms.slowdown - margin, terms.slowdown / 4))
+    slowdown = allowed(probes[-1].pairs if probes else (), terms)
+    return 1 / (1 - max(slowdown - margin, terms.slowdown / 4))
 
 
 def _between(good: Point, beyond: Sequence[Probe], ladder: Ladder, time: float) -> float:

@@ -1,12 +1,11 @@
 """The energy tuner's way from one window to the next: observe, search, hold, verify. Pure; the caller sets the cap."""
 
-import math
+import zlib
 from collections.abc import Callable, Mapping
 from statistics import fmean
 
 from msgspec.structs import replace
 
-from gpuwatch.tuning.energy.estimate import slowest, spread
 from gpuwatch.tuning.energy.hold import (
     BLOCK,
     CALM,
@@ -15,8 +14,10 @@ from gpuwatch.tuning.energy.hold import (
     LEVEL,
     ODD,
     has_room,
+    idle_at,
     is_burst,
     is_idle,
+    is_much_slower,
     is_odd,
     is_same_work,
     keeps,
@@ -24,16 +25,17 @@ from gpuwatch.tuning.energy.hold import (
     raised,
 )
 from gpuwatch.tuning.energy.model import (
-    WEAK,
+    LENGTHS,
+    WINDOW_SECONDS,
     Decision,
     GangWindow,
     Ladder,
     Probe,
     Refusal,
+    Signal,
     Terms,
     TrialPhase,
     TrialState,
-    WindowPair,
     pair,
 )
 from gpuwatch.tuning.energy.search import (
@@ -43,59 +45,19 @@ from gpuwatch.tuning.energy.search import (
     finished,
     first,
     following,
+    hides_loader,
     is_hopeless,
     judge,
     reached,
     saved,
 )
+from gpuwatch.tuning.energy.signals import refused_because, unfit
 
-
-def released(state: TrialState) -> TrialState:
-    """What becomes of a gang whose cap has to go at once: a gate closed. Work of another owner gets a new TrialState.
-
-    It may be called as long as the gate is closed: the rest begins when it opens, and gets no longer.
-    """
-    return TrialState(phase=TrialPhase.REFUSED, refusal=Refusal.RELEASED, rest=max(REST_SECONDS, _rest(state)))
-
-
-def resumed(state: TrialState, ladder: Ladder, terms: Terms, members: int = 1) -> TrialState:
-    """What a tuner makes of a state written down before it restarted, or before its ladder or its terms changed.
-
-    A held cap is verified before it is believed, if it may be set now, and what `members` GPUs told of it keeps the
-    promise of now. Otherwise all begins again.
-    """
-    probes = tuple(
-        probe
-        for probe in state.probes
-        if probe.cap in ladder.caps and (len(probe.pairs) > 1 and all(_can_be(pair, members) for pair in probe.pairs))
-    )
-    held = next((probe for probe in probes if probe.good and probe.cap == state.held), None)
-    if held is None or not _keeps(held, terms):
-        return TrialState(rest=_rest(state))
-    left, failures = min(max(state.left, 0), PROBES), min(max(state.failures, 0), 2)
-    kept = TrialState(held=held.cap, probes=probes, left=left, holds=state.holds, failures=failures, rest=_rest(state))
-    return verification(kept)
-
-
-def _keeps(probe: Probe, terms: Terms) -> bool:
-    speed = slowest(probe.pairs)
-    return speed is not None and speed.ratio >= 1 - terms.slowdown
-
-
-def _can_be(pair: WindowPair, members: int) -> bool:
-    numbers = [each for each in (*pair.speed, pair.energy) if each is not None]
-    return len(pair.speed) == 2 * members and all(map(math.isfinite, numbers))
-
-
-def _rest(state: TrialState) -> float:
-    return state.rest if 0 <= state.rest <= LONGEST_REST else 0.0
-
+MOST_FAILURES = 2
+"""Verifications in a row that may fail."""
 
 OBSERVED = 12
 """Settled full windows before anything is tried: a minute of windows of 5 s."""
-
-STEADY = 0.05
-"""Full windows that vary more than this (standard deviation over mean) tell nothing."""
 
 REST_SECONDS, LONGEST_REST = 600.0, 4 * 3600.0
 
@@ -111,25 +73,16 @@ def _observe(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Term
     full = (*state.full, windows)
     if len(full) < OBSERVED:
         return replace(state, full=full)
-    reason = unfit(full) if ladder.caps else Refusal.NO_STEP
+    uncounted = refused_because(full, terms)
+    signal: Signal = "progress" if full[0][0].progress and not uncounted else "counters"
+    reason = None if ladder.caps else Refusal.NO_STEP
+    if signal == "counters":
+        reason = reason or (Refusal.NO_PROGRESS if terms.each else unfit(full))
     if reason is not None:
         return refused(state, reason)
     watts = max(fmean(window.watts for window in member) for member in zip(*full, strict=True))
-    begun = TrialState(phase=TrialPhase.SEARCH, left=PROBES, rest=state.rest)
+    begun = TrialState(phase=TrialPhase.SEARCH, left=PROBES, rest=state.rest, signal=signal, unfit=uncounted)
     return _probe(begun, first(reached(ladder, full), terms, watts))
-
-
-def unfit(full: tuple[GangWindow, ...]) -> Refusal | None:
-    """Why full windows are no ground to search on. None: they are."""
-    for member in zip(*full, strict=True):
-        drams = [window.dram or 0.0 for window in member]
-        pipes = [window.pipe or 0.0 for window in member]
-        strong = [values for values in (drams, pipes) if fmean(values) >= WEAK]
-        if not strong:
-            return Refusal.WEAK_SIGNAL
-        if any(spread(values) > STEADY * fmean(values) for values in strong):
-            return Refusal.UNSTEADY
-    return None
 
 
 def _probe(state: TrialState, cap: float) -> TrialState:
@@ -159,7 +112,7 @@ def _search(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms
         return state
     easy = good and len(probe.pairs) <= LOOKS[1]
     left = max(state.left, 1) if easy else state.left
-    probes = (*state.probes, finished(probe, good=good))
+    probes = (*state.probes, finished(probe, terms, good=good))
     return _next(replace(state, probes=probes, left=left, before=windows), ladder, terms)
 
 
@@ -182,13 +135,16 @@ def _next(state: TrialState, ladder: Ladder, terms: Terms) -> TrialState:
             watched=watched,
             level=level(watched),
             holds=state.holds,
+            failures=state.failures,
+            signal=state.signal,
+            unfit=state.unfit,
         )
     return verification(replace(state, held=found.cap))
 
 
 def _hold(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms) -> TrialState:
     """The cap stays, and the work is watched."""
-    if state.level and is_odd(state.level, windows):
+    if state.level and is_odd(state.level, windows, idle_at(state.probes, state.held), terms):
         odd = state.odd + 1
     else:
         odd, state = 0, _leveled(state, windows)
@@ -226,13 +182,15 @@ def _verify(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms
     if not complete or state.probe is None:
         return state
     cap, block = state.probe.cap, state.probe.pairs
-    if len(block) > 1 and is_hopeless(block, terms):
-        bad = finished(state.probe, good=False)
-        return _next(TrialState(probes=(bad,), left=PROBES, rest=state.rest, before=windows), ladder, terms)
-    if len(block) < BLOCK:
+    is_over = len(block) > 1 and is_hopeless(block, terms)
+    if not is_over and len(block) < BLOCK:
         return state
     known = next((each.pairs for each in state.probes if each.cap == cap), ())
-    if known and not is_same_work(block, known):
+    is_same = not known or is_same_work(block, known)
+    is_over = is_over or hides_loader(block, terms)
+    if is_over or (not is_same and is_much_slower(block, known) and not keeps(block, block, terms)):
+        return _anew(state, finished(state.probe, terms, good=False), windows, ladder, terms)
+    if not is_same:
         known, state = (), replace(state, probes=(), left=PROBES)
     probe = Probe(cap=cap, pairs=(*known, *block)[-KEPT:], good=True)
     state = replace(state, probes=(*(each for each in state.probes if each.cap != cap), probe), before=windows)
@@ -241,12 +199,21 @@ def _verify(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms
     return _failed(replace(state, failures=state.failures + 1), cap, ladder, terms)
 
 
+def _anew(state: TrialState, bad: Probe, windows: GangWindow, ladder: Ladder, terms: Terms) -> TrialState:
+    """It is other work, and the cap is too low for it: what was known counts no more. Three in a row are enough."""
+    failures = state.failures + 1
+    if failures > MOST_FAILURES:
+        return refused(state, Refusal.FAILED)
+    begun = TrialState(probes=(bad,), left=PROBES, rest=state.rest, signal=state.signal, unfit=state.unfit)
+    return _next(replace(begun, before=windows, failures=failures), ladder, terms)
+
+
 def _failed(state: TrialState, cap: float, ladder: Ladder, terms: Terms) -> TrialState:
     """Once: look again. Twice: one step up, the lower cap is bad. Then: enough."""
     if state.failures == 1:
         return verification(state)
     above = raised(cap, ladder, terms)
-    if state.failures > 2 or above is None:
+    if state.failures > MOST_FAILURES or above is None:
         return refused(state, Refusal.FAILED)
     probes = tuple(each if each.cap != cap else replace(each, good=False) for each in state.probes)
     return verification(replace(state, probes=probes, held=above))
@@ -269,6 +236,14 @@ def wanted(state: TrialState) -> float | None:
     if state.phase in (TrialPhase.SEARCH, TrialPhase.VERIFY) and state.probe is not None:
         return state.probe.cap if state.before is not None and state.reduced is None else None
     return state.held if state.phase is TrialPhase.HOLD and not state.lifted else None
+
+
+def window_seconds(state: TrialState, seed: str) -> float:
+    """How long the next window should be: where windows are compared, drawn from LENGTHS. `seed`: the gang's."""
+    if state.phase not in (TrialPhase.SEARCH, TrialPhase.VERIFY) or state.probe is None:
+        return WINDOW_SECONDS
+    drawn = f"{seed} {state.probe.cap} {len(state.probe.pairs)} {state.before is None} {state.reduced is None}"
+    return LENGTHS[zlib.crc32(drawn.encode()) % len(LENGTHS)]
 
 
 def step(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms) -> tuple[TrialState, Decision]:
@@ -294,6 +269,8 @@ def _step(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms) 
     if not _is_readable(state, windows, terms):
         lifted = CALM if terms.latency == "serving" else state.lifted
         return _ignoring(replace(state, before=None, reduced=None, lifted=lifted), Refusal.UNREADABLE)
+    if state.signal == "counters" and state.phase is not TrialPhase.OBSERVE:
+        windows = tuple(replace(window, progress=()) for window in windows)
     return _used(replace(state, ignored=0), windows, ladder, terms)
 
 
@@ -301,12 +278,22 @@ def _is_readable(state: TrialState, windows: GangWindow, terms: Terms) -> bool:
     """Whether the windows can tell what they are asked: at work the speed, and where somebody waits, a burst."""
     if terms.latency == "serving" and any(window.engine is None for window in windows):
         return False
+    if state.signal == "progress" and not _is_counted(windows):
+        return False
     return all(window.is_sound and (window.has_signal or state.phase is TrialPhase.OBSERVE) for window in windows)
+
+
+def _is_counted(windows: GangWindow) -> bool:
+    return bool(windows[0].progress) and None not in windows[0].progress
 
 
 def _ignoring(state: TrialState, reason: Refusal) -> TrialState:
     ignored = state.ignored + 1
-    return refused(state, reason) if ignored >= IGNORED else replace(state, ignored=ignored)
+    if ignored < IGNORED:
+        return replace(state, ignored=ignored)
+    if reason is Refusal.UNREADABLE and state.signal == "progress":
+        return TrialState(rest=state.rest)  # its page may be gone: at full speed it is seen what else tells its speed
+    return refused(state, reason)
 
 
 def _used(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms) -> TrialState:

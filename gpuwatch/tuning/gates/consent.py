@@ -8,14 +8,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from gpuwatch.config import TuningConfig
-from gpuwatch.model.consent import AUTOTUNE, CLASS, GANG, MAX_SLOWDOWN, POWER_AGENTS, Consents, PodConsent
+from gpuwatch.config import Mode, TuningConfig
+from gpuwatch.model.consent import AUTOTUNE, CLASS, GANG, MAX_SLOWDOWN, POWER_AGENTS, PROGRESS, Consents, PodConsent
 from gpuwatch.model.snapshot import Record
 from gpuwatch.tuning.energy.model import Terms
 from gpuwatch.tuning.gates.owners import Owner, consent_of
 from gpuwatch.tuning.model.status import Obstacle, ObstacleReason
 
-Mode = Literal["off", "observe", "enforce"]
 MODES: tuple[Mode, ...] = ("off", "observe", "enforce")
 """Least permissive first."""
 
@@ -64,9 +63,11 @@ class ConsentValue(NamedTuple):
 
 
 def tuning_request(
-    config: TuningConfig, consents: Consents | None, owners: Sequence[Owner], now: float
+    config: TuningConfig, consents: Consents | None, owners: Sequence[Owner], now: float, *, shared: bool = False
 ) -> TuningRequest:
-    """What these owners agree to; without owners, what the operator would do. `now`: unix seconds."""
+    """What these owners agree to; without owners, what the operator would do. `now`: unix seconds; `shared`: several of
+    them are on one GPU.
+    """
     says = [_said(config, consents, owner, now) for owner in owners] or [_outside(config)]
     node = consent_decision([("the Node", consents.node)] if consents else [])
     obstacles = [obstacle for say in says for obstacle in say.obstacles]
@@ -75,7 +76,7 @@ def tuning_request(
         obstacles.append(Obstacle(reason=reason, message=node.message))
     return TuningRequest(
         mode=min([config.mode, *(say.mode for say in says), *([node.mode] if node else [])], key=MODES.index),
-        terms=_strictest(says),
+        terms=_strictest(says, each=shared and config.shared == "refuse"),
         obstacle=min(obstacles, key=lambda obstacle: tuple(ObstacleReason).index(obstacle.reason), default=None),
         priority=max(say.priority for say in says),
     )
@@ -91,6 +92,12 @@ def opted_in(config: TuningConfig, consents: Consents | None, owner: Owner, now:
     """Whether a pod lets itself be tuned, whatever the tuner's own mode is."""
     pod = _known(consents, owner, now)
     return pod is not None and consents is not None and _permit(config, consents, pod).mode == "enforce"
+
+
+def names_progress(consents: Consents | None, owner: Owner) -> bool:
+    """Whether a pod or its namespace says where its work is counted."""
+    pod = consent_of(owner, consents)
+    return pod is not None and consents is not None and any(PROGRESS in texts for _, texts in _places(consents, pod))
 
 
 def power_agent(consents: Consents | None, owner: Owner) -> str:
@@ -202,13 +209,13 @@ def _elsewhere(pod: PodConsent) -> str:
     )
 
 
-def _strictest(says: Sequence[ConsentValue]) -> Terms | None:
-    """What keeps the promise to all of them."""
+def _strictest(says: Sequence[ConsentValue], *, each: bool) -> Terms | None:
+    """What keeps the promise to all of them, or to each."""
     slowdowns = [say.slowdown for say in says if say.slowdown is not None]
     classes = {say.latency for say in says}
     if len(slowdowns) < len(says) or None in classes:
         return None
-    return Terms(slowdown=min(slowdowns), latency="serving" if "serving" in classes else "batch")
+    return Terms(slowdown=min(slowdowns), latency="serving" if "serving" in classes else "batch", each=each)
 
 
 def _obstacle(reason: ObstacleReason, message: str) -> Iterator[Obstacle]:

@@ -3,10 +3,10 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from gpuwatch.model.setting import Knob
 from gpuwatch.model.snapshot import Record
 from gpuwatch.tuning.gates.conflict import YIELD_SECONDS
 from gpuwatch.tuning.model.order import ApplyResult, OrderOutcome
+from gpuwatch.tuning.model.setting import Knob
 from gpuwatch.tuning.model.status import Obstacle, ObstacleReason
 
 NOT_SET_SECONDS = 600.0

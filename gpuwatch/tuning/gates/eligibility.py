@@ -8,17 +8,17 @@ from typing import NamedTuple
 
 from gpuwatch.config import TuningConfig
 from gpuwatch.health.xid.classify import classify
-from gpuwatch.model.consent import Consents
+from gpuwatch.model.consent import PROGRESS, Consents
 from gpuwatch.model.finding import Finding, Health, Severity, XidClass
 from gpuwatch.model.pci import pci_key
-from gpuwatch.model.setting import Setting
 from gpuwatch.model.snapshot import Gpu, GpuState, GpuStatus, Identity, Record
 from gpuwatch.model.view import View
 from gpuwatch.model.xid import XidCount, XidEvent
 from gpuwatch.tuning.gates.conflict import SETTING, WHO, YIELD_SECONDS
-from gpuwatch.tuning.gates.consent import opted_in, power_agent
+from gpuwatch.tuning.gates.consent import names_progress, opted_in, power_agent
 from gpuwatch.tuning.gates.owners import NOBODY, Owner, owners
 from gpuwatch.tuning.model.order import is_same
+from gpuwatch.tuning.model.setting import Setting
 from gpuwatch.tuning.model.status import GpuTuning, Obstacle, ObstacleReason, TuningState
 
 REST_SECONDS = 600.0
@@ -163,7 +163,7 @@ def _vgpu(gpu: Gpu) -> str:
 
 
 def _display(gpu: Gpu) -> str:
-    draws = gpu.display_active or any(process.type == "graphics" for process in gpu.processes or ())
+    draws = gpu.display_active or any("graphics" in process.type for process in gpu.processes or ())
     return "it draws a screen" if draws else ""
 
 
@@ -180,9 +180,12 @@ def _shared(case: GateInputs) -> str:
     if len(case.owners) < 2 or case.gpu is None:
         return ""
     config, at = case.config, case.view.snapshot.at
-    if config is not None and all(opted_in(config, case.consents, owner, at) for owner in case.owners):
+    message = f"shared by {', '.join(owner.name for owner in case.owners)}, and not all of them"
+    if config is None or not all(opted_in(config, case.consents, owner, at) for owner in case.owners):
+        return f"{message} have opted in"
+    if config.shared == "sum" or all(names_progress(case.consents, owner) for owner in case.owners):
         return ""
-    return f"shared by {', '.join(owner.name for owner in case.owners)}, and not all of them have opted in"
+    return f"{message} count their work ({PROGRESS}), so that a bound could only be on their sum (tuning.shared: sum)"
 
 
 def _conflict(case: GateInputs) -> str:

@@ -36,11 +36,14 @@ class Owner(Record, frozen=True, kw_only=True):
 
 
 class Gang(Record, frozen=True, kw_only=True):
-    """GPUs that are moved together. `owners` empty: nobody is seen on the GPU. `pids`: all processes on them."""
+    """GPUs that are moved together. `owners` empty: nobody is seen on the GPU. `pids`: all processes on them. `shared`:
+    one of them has several owners.
+    """
 
     uuids: tuple[str, ...]
     owners: tuple[Owner, ...] = ()
     pids: frozenset[int] = frozenset()
+    shared: bool = False
 
     @property
     def key(self) -> str:
@@ -67,6 +70,7 @@ def gangs(view: View, consents: Consents | None) -> tuple[Gang, ...]:
             pids=frozenset(
                 process.pid for uuid in uuids if (gpu := samples.get(uuid)) for process in gpu.processes or ()
             ),
+            shared=any(len(on[uuid]) > 1 for uuid in uuids),
         )
         for uuids in _joined(bonds)
     )

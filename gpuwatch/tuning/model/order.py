@@ -6,8 +6,8 @@ The second half answers the same for restoring: whether a recorded setting is st
 from enum import StrEnum
 from typing import NamedTuple
 
-from gpuwatch.model.setting import Knob, Setting
 from gpuwatch.model.snapshot import Record
+from gpuwatch.tuning.model.setting import Knob, Setting
 
 
 class SettingOrder(Record, frozen=True, kw_only=True):
@@ -68,8 +68,11 @@ def original_limit(board: GpuCapabilities, before: Setting | None) -> float:
     Raises:
         OrderRefused: the GPU does not tell its limit, or what it tells is somebody else's.
     """
-    if board.limit is None or board.limit_min is None:
+    if board.limit is None or board.limit_min is None or board.limit_default is None:
         raise OrderRefused(OrderOutcome.REFUSED, "its power limit cannot be set")
+    if board.limit > board.limit_default + TOLERANCE_WATTS:
+        above = f"{board.limit:g} W is above its default of {board.limit_default:g} W, which no restore exceeds"
+        raise OrderRefused(OrderOutcome.REFUSED, above)
     if before is None or before.original is None:
         return board.limit
     if is_foreign(before, board.limit):
@@ -102,9 +105,12 @@ def lowest_clock(cap: float, board: GpuCapabilities) -> float:
 TOLERANCE_WATTS = 1.0
 """Drivers round power limits."""
 
+TOLERANCE_HERTZ = 30e6
+"""Two steps of a clock."""
+
 
 class PowerLimits(NamedTuple):
-    """A power limit as the driver has it, watts: what is configured, and what may be at most."""
+    """A power limit as the driver has it, watts: what is configured, and the most that may be restored."""
 
     configured: float
     most: float
@@ -120,11 +126,12 @@ def outlived(setting: Setting, boot_id: str | None, driver: str | None) -> str:
 
 
 def power_target(setting: Setting, now: PowerLimits) -> float | None:
-    """Watts to set; None: nothing of ours is in force, be it that we never got to it or that somebody else set it."""
+    """Watts to set, never less than now; None: nothing of ours is in force, or no more may be restored."""
     ours = any(is_same(now.configured, applied) for applied in setting.applied)
     if setting.original is None or not ours or is_same(now.configured, setting.original):
         return None
-    return min(setting.original, now.most)
+    target = min(setting.original, now.most)
+    return target if target > now.configured else None
 
 
 def is_foreign(setting: Setting, watts: float) -> bool:

@@ -2,14 +2,14 @@
 
 from enum import StrEnum
 
-from gpuwatch.model.setting import Actuation, Knob
 from gpuwatch.model.snapshot import Record
+from gpuwatch.tuning.model.setting import Actuation, Knob
 
 
 class TuningState(StrEnum):
     """Where a GPU is in the tuner's eyes."""
 
-    IDLE = "idle"  # nothing stands against it, but nobody uses it
+    IDLE = "idle"  # nothing stands against it, but no workload uses it
     ELIGIBLE = "eligible"  # it would be tuned; the mode is not enforce
     OBSERVING = "observing"  # at full speed: is there a signal, and is it steady?
     SEARCHING = "searching"
@@ -44,7 +44,7 @@ class ObstacleReason(StrEnum):
     NO_CONSENT = "no_consent"  # what the pod wants is not known
     OPTED_OUT = "opted_out"
     NOT_OPTED_IN = "not_opted_in"
-    NO_CLASS = "no_class"  # nobody has said whether somebody waits for the work
+    NO_CLASS = "no_class"  # its owner has not declared it `serving` or `batch`
     GANG = "gang"  # other GPUs of the same work are refused, or elsewhere
     NO_COUNTERS = "no_counters"
     NO_KNOB = "no_knob"
@@ -54,6 +54,7 @@ class ObstacleReason(StrEnum):
     WEAK_SIGNAL = "weak_signal"
     UNSTEADY = "unsteady"
     DISAGREE = "signals_disagree"
+    NO_PROGRESS = "no_progress"  # several owners, and GPU counters tell of their sum only
     NO_STEP = "no_step"
     NOT_OBEYED = "cap_not_obeyed"
     UNREADABLE = "unreadable"
@@ -74,7 +75,8 @@ class GpuTuning(Record, frozen=True, kw_only=True):
 
     `clock_cap` hertz and `power_limit` watts are what gpuwatch has in force now; None: nothing. `slowdown`,
     `slowdown_upper` (95 %) and `saved` are shares: of its speed lost, of the energy for a unit of work saved; None: not
-    measured. `bound`: the slowdown promised. `joules_saved`: since the tuner started, of caps that were held.
+    measured. `bound`: the slowdown promised. `signal`: by what speeds are compared, `counters` of the GPU or the
+    application's own `progress`; None: they are not. `joules_saved`: since the tuner started, of caps that were held.
     """
 
     index: int
@@ -89,6 +91,7 @@ class GpuTuning(Record, frozen=True, kw_only=True):
     slowdown: float | None = None
     slowdown_upper: float | None = None
     saved: float | None = None
+    signal: str | None = None
     joules_saved: float = 0.0
     since: float | None = None  # unix seconds: in this state
     note: str = ""  # what is being done, or would be, for people

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from msgspec.structs import replace
 
 from gpuwatch.model.pci import pci_key
-from gpuwatch.model.setting import Actuation, Setting
 from gpuwatch.model.snapshot import Gpu, Record, Snapshot
 from gpuwatch.tuning.gates.conflict import YIELD_SECONDS
 from gpuwatch.tuning.model.order import ApplyResult, GpuCapabilities, OrderOutcome
+from gpuwatch.tuning.model.setting import Actuation, Setting
 
 UNIT_WATTS = 0.001
 """Drivers take milliwatts."""

@@ -5,7 +5,7 @@ from functools import partial
 
 from gpuwatch.metrics.metric import Metric, Parts, Sample, label_text, node
 from gpuwatch.model.event import Result
-from gpuwatch.model.setting import KNOBS, Trigger
+from gpuwatch.tuning.model.setting import KNOBS, Trigger
 from gpuwatch.tuning.model.status import BudgetState, GpuTuning, TunerState
 
 Row = Metric[TunerState]

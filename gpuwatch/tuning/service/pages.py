@@ -8,6 +8,7 @@ from gpuwatch.http.message import CONTENT_TYPES, negotiate_format
 from gpuwatch.http.server import Handler, HttpStats, Request, Response, text
 from gpuwatch.metrics.exposition import Encoder
 from gpuwatch.metrics.process import SelfMetrics
+from gpuwatch.metrics.selection import chosen
 from gpuwatch.tuning.model.status import BudgetState, GpuTuning, ObstacleReason, TunerState
 from gpuwatch.tuning.service.metrics import TUNER_METRICS
 
@@ -25,7 +26,10 @@ def routes(state: Callable[[], TunerState], http: Callable[[], HttpStats]) -> Ma
     def metrics(request: Request) -> Response:
         now = state()
         form = negotiate_format(request.headers.get("accept"))
-        families = [*own.families(0), *(row.family(now) for row in TUNER_METRICS)]
+        try:
+            families = chosen([*own.families(0), *(row.family(now) for row in TUNER_METRICS)], request.query)
+        except ValueError as error:
+            return text(400, str(error))
         body = encoder.encode(families, openmetrics=form == "openmetrics")
         return Response(content_type=CONTENT_TYPES[form], body=body)
 

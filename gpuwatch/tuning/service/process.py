@@ -63,6 +63,7 @@ class TunerService(RoleService):
         """Follow the agent and step."""
         while not self.stopping.is_set():
             self._views.look(LONGEST_LOOK)
+            self._tuner.config_error = self.config_error
             try:
                 self._tuner.step()
             except Exception:  # a bug in one cycle must not end the tuner

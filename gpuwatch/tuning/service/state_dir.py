@@ -10,14 +10,16 @@ import msgspec
 from msgspec.structs import replace
 
 from gpuwatch.config import Config
-from gpuwatch.consents.file import ConsentsFile
+from gpuwatch.consents.file import ConsentsFile, progress_file
+from gpuwatch.model.consent import Progress
+from gpuwatch.model.decoding import prepared
 from gpuwatch.model.errors import GpuwatchError, UsageError
-from gpuwatch.model.setting import Knob
-from gpuwatch.model.snapshot import Record
+from gpuwatch.model.snapshot import UNREADABLE, Record
 from gpuwatch.storage.versioned_file import UnreadableFile, VersionedFile
 from gpuwatch.tuning.actuation.heartbeat import GUARD_NAME, HeartbeatFile
-from gpuwatch.tuning.actuation.record import SettingsRecord
+from gpuwatch.tuning.actuation.record import FOLDER, FOLDER_MODE, SettingsRecord
 from gpuwatch.tuning.energy.model import TrialState
+from gpuwatch.tuning.model.setting import Knob
 from gpuwatch.tuning.model.status import TunerState
 
 STOP_NAME = "tuner.stop"
@@ -40,9 +42,9 @@ class TunerStopFile:
     """The file in `directory`."""
 
     def __init__(self, directory: Path) -> None:
-        self.path = directory / STOP_NAME
+        self.path = directory / FOLDER / STOP_NAME
         step = "run it as the tuner's user, which is root, or name --state-dir"
-        self._file = VersionedFile(self.path, StopRequest, next_step=step)
+        self._file = VersionedFile(self.path, StopRequest, folder_mode=FOLDER_MODE, next_step=step)
 
     def put(self, stop: StopRequest) -> None:
         """StopRequest the tuner. Raises GpuwatchError: it cannot be written."""
@@ -81,8 +83,8 @@ class TunerStatus:
     """The file in `directory`. It is written each second, and of no use after a reboot: it is not flushed."""
 
     def __init__(self, directory: Path) -> None:
-        self.path = directory / STATUS_NAME
-        self._file = VersionedFile(self.path, _StatusFile, durable=False)
+        self.path = directory / FOLDER / STATUS_NAME
+        self._file = VersionedFile(self.path, _StatusFile, durable=False, folder_mode=FOLDER_MODE)
 
     def write(self, state: TunerState) -> None:
         """Replace it. Raises GpuwatchError: it cannot be written."""
@@ -112,8 +114,8 @@ class TunerMemory:
     """The file in `directory`."""
 
     def __init__(self, directory: Path) -> None:
-        self.path = directory / MEMORY_NAME
-        self._file = VersionedFile(self.path, dict[str, msgspec.Raw])
+        self.path = directory / FOLDER / MEMORY_NAME
+        self._file = VersionedFile(self.path, dict[str, msgspec.Raw], folder_mode=FOLDER_MODE)
 
     def read(self) -> dict[str, bytes]:
         """JSON by owner; nothing where there is no file, or none that this gpuwatch understands."""
@@ -160,8 +162,8 @@ def _read(file: TunerMemory) -> list[tuple[str, TrialState]]:
     found = []
     for owner, body in file.read().items():
         try:
-            found.append((owner, msgspec.json.decode(body, type=TrialState)))
-        except msgspec.MsgspecError as error:
+            found.append((owner, msgspec.json.decode(body, type=prepared(TrialState))))
+        except UNREADABLE as error:
             log.warning("what is remembered of %s is of no use: %s", owner, error)
     return found
 
@@ -173,6 +175,7 @@ class TunerFolder(NamedTuple):
     heartbeat: HeartbeatFile
     guard: HeartbeatFile
     consents: ConsentsFile
+    progress: VersionedFile[Progress]
     stop: TunerStopFile
     status: TunerStatus
     memory: TunerMemory
@@ -185,6 +188,7 @@ class TunerFolder(NamedTuple):
             heartbeat=HeartbeatFile(place),
             guard=HeartbeatFile(place, GUARD_NAME),
             consents=ConsentsFile(place),
+            progress=progress_file(place),
             stop=TunerStopFile(place),
             status=TunerStatus(place),
             memory=TunerMemory(place),

@@ -12,11 +12,10 @@ from collections.abc import Collection, Iterable, Mapping
 from gpuwatch.agent.client import ViewSource
 from gpuwatch.config import Config, TuningConfig
 from gpuwatch.model.clock import Clock
-from gpuwatch.model.consent import Consents
+from gpuwatch.model.consent import Consents, Progress
 from gpuwatch.model.errors import GpuwatchError, UsageError
 from gpuwatch.model.event import Result
 from gpuwatch.model.finding import XidClass
-from gpuwatch.model.setting import Actuation, Knob, Trigger
 from gpuwatch.model.view import STALE_INTERVALS
 from gpuwatch.storage.audit import Audit, AuditEntry
 from gpuwatch.tuning.actuation.interface import Actuator
@@ -24,6 +23,7 @@ from gpuwatch.tuning.cycle.cycle import cycle
 from gpuwatch.tuning.cycle.obstacles import stopped
 from gpuwatch.tuning.cycle.state import CycleInputs, CycleMemory, CycleResult, OrderReport
 from gpuwatch.tuning.model.order import ApplyResult, OrderOutcome
+from gpuwatch.tuning.model.setting import Actuation, Knob, Trigger
 from gpuwatch.tuning.model.status import ObstacleReason, TunerState
 from gpuwatch.tuning.service.gpu_capabilities import CapabilityCache
 from gpuwatch.tuning.service.state_dir import HeartbeatMonitor, SavedSearches, TunerFolder
@@ -71,6 +71,8 @@ class Tuner:
         self._actions: Counter[tuple[Knob, str]] = Counter()
         self._told: dict[str, object] = {}
         self._trouble: str | None = None
+        self.config_error: str | None = None
+        """Why the newest configuration is not in force."""
         self._acting, self._ended = threading.Lock(), False
         self._begun = self._enforced = False
         self.reconfigure(config, classes)
@@ -171,6 +173,7 @@ class Tuner:
             results=self._results,
             saved=self._past.saved,
             classes=self._classes,
+            progress=self._progress(troubles),
         )
 
     def _act(self, actuator: Actuator, found: CycleResult) -> None:
@@ -210,6 +213,14 @@ class Tuner:
             troubles.append(str(error))
             return None
 
+    def _progress(self, troubles: list[str | None]) -> Progress | None:
+        """Without it GPU counters rule."""
+        try:
+            return self._folder.progress.read()
+        except GpuwatchError as error:
+            troubles.append(str(error))
+            return None
+
     def _recorded(self, troubles: list[str | None]) -> Actuation | None:
         try:
             found = self._folder.record.read()
@@ -235,6 +246,7 @@ class Tuner:
             view_at=inputs.view.snapshot.at if inputs.view is not None else None,
             actuation=inputs.actuation,
             actions=dict(self._actions),
+            config_error=self.config_error,
             trouble="; ".join(filter(None, troubles)) or None,
         )
         try:

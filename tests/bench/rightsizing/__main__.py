@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from gpuwatch.model.recommendation import FindingKind
+from gpuwatch.rightsizing.model.recommendation import FindingKind
 from tests.bench.measure import table
 from tests.bench.rightsizing import score
 from tests.bench.rightsizing.evaluate import MOMENTS, RIVALS, Idle, Played, Size, play

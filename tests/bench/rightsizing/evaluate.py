@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from gpuwatch.config import RightsizingConfig
-from gpuwatch.model.recommendation import FindingKind, Recommendation, RecommendedAction
 from gpuwatch.rightsizing.findings.judge import recommend
 from gpuwatch.rightsizing.model import mig_profiles
+from gpuwatch.rightsizing.model.recommendation import FindingKind, Recommendation, RecommendedAction
 from gpuwatch.rightsizing.model.usage import FleetFacts
 from gpuwatch.rightsizing.usage.ledger import UsageLedger
 from tests.bench.rightsizing.fleet_sight import Sight, device_total, windows

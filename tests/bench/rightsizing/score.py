@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from gpuwatch.model.recommendation import FindingKind, RecommendedAction
+from gpuwatch.rightsizing.model.recommendation import FindingKind, RecommendedAction
 from tests.bench.rightsizing.evaluate import DAYS, Idle, Played, Size
 
 LATER = 24.0

@@ -6,10 +6,13 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from gpuwatch.tuning.energy.model import Ladder, Terms, TrialPhase, TrialState, TrialWindow
-from gpuwatch.tuning.energy.tuner import step
+from gpuwatch.tuning.energy.tuner import step, window_seconds
 from tests.bench.tuner.curves import Curve
 
 TICK, SETTLE = 5.0, 1.0
+
+LIMITED_HERTZ = 1500e6
+"""The clock without a limit, of boards of which only limits were measured."""
 
 
 class Noise(NamedTuple):
@@ -33,24 +36,30 @@ class Gpu:
     """One GPU at work. `curve` may be exchanged at any time: another phase."""
 
     def __init__(self, curve: Curve, noise: Noise, seed: str) -> None:
-        self.curve, self.noise, self.chance = curve, noise, random.Random(seed)
+        self.curve, self.noise, self.seed, self.chance = curve, noise, seed, random.Random(seed)
         self.dram, self.pipe = self.chance.uniform(0.1, 0.8), self.chance.uniform(0.1, 0.6)
         self.skews = [self.chance.gauss(0, noise.skew) for _ in range(2)]
         self.wave = self.chance.gauss(0, noise.sigma)
         self.cap: float | None = None
 
-    def tick(self, cap: float | None) -> list[TrialWindow]:
-        """Work for TICK seconds at a cap; two windows where it is a new one."""
+    def truth(self, cap: float | None) -> tuple[float, float]:
+        """Speed and energy for a unit of work, relative to no cap."""
+        return self.curve.at(cap)
+
+    def tick(self, cap: float | None, seconds: float = TICK) -> list[TrialWindow]:
+        """Work for so long at a cap; two windows where it is a new one."""
         noise, chance = self.noise, self.chance
         self.wave = noise.rho * self.wave + math.sqrt(1 - noise.rho**2) * chance.gauss(0, noise.sigma)
         switched, self.cap = cap != self.cap, cap
         windows = [self._window(SETTLE, settled=False)] if switched else []
-        return [*windows, self._window(TICK - SETTLE if switched else TICK, settled=True)]
+        return [*windows, self._window(seconds - SETTLE if switched else seconds, settled=True)]
 
     def _window(self, seconds: float, *, settled: bool) -> TrialWindow:
         curve, own = self.curve, self.noise.counter * self.noise.sigma
         speed, energy = curve.at(self.cap)
-        clock = None if curve.knob == "power_limit" else self.cap or curve.top
+        reach = self.cap or curve.top
+        clock = LIMITED_HERTZ * (reach / curve.top) ** 0.4 if curve.knob == "power_limit" else reach
+        top = LIMITED_HERTZ if curve.knob == "power_limit" else curve.top
         depth = (1 - (self.cap or curve.top) / curve.top) / 0.3
         rate = speed * math.exp(self.wave)
         dram, pipe = (rate * math.exp(self.chance.gauss(0, own) + skew * depth) for skew in self.skews)
@@ -59,7 +68,7 @@ class Gpu:
             cap=self.cap,
             seconds=seconds,
             dram=self.dram * dram,
-            pipe=None if clock is None else self.pipe * pipe * curve.top / clock,
+            pipe=self.pipe * pipe * top / clock,
             engine=0.98,
             joules=watts * seconds,
             clock=clock,
@@ -103,8 +112,8 @@ def play(
     while now < (seconds or 7200.0):
         if change is not None:
             change(now, over)
-        for window in gpu.tick(cap):
-            speed, joules = gpu.curve.at(window.cap)
+        for window in gpu.tick(cap, window_seconds(state, gpu.seed)):
+            speed, joules = gpu.truth(window.cap)
             now += window.seconds
             work += speed * window.seconds
             energy += speed * joules * window.seconds

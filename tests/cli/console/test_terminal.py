@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.cli.console.table import GAP, SHORTEST, Column, table
-from gpuwatch.cli.console.terminal import ASCII, UNICODE, wants_color
+from gpuwatch.cli.console.table import GAP, LONGEST, SHORTEST, Column, table
+from gpuwatch.cli.console.terminal import ASCII, UNICODE, Terminal, wants_color
 from gpuwatch.cli.console.words import Words
 
 WORDS = Words(UNICODE, now=1_000_000.0)
@@ -125,3 +125,16 @@ def test_a_wide_table_has_every_cell_whole(rows):
 def test_columns_go_in_the_order_of_their_rank(width, left):
     rows = [("1", "12345", "n" * 30, "cccccc")]
     assert table(COLUMNS, rows, WORDS, width=width)[0].plain.split() == left.split()
+
+
+def test_a_name_of_a_megabyte_takes_no_more_than_a_bounded_cell():
+    columns = (Column("NAME", lambda row, _: row, shorten="middle"), Column("NEXT", lambda row, _: "x"))
+    lines = table(columns, ["a" * (1 << 20), "b"], WORDS, width=10**9, wide=True)
+    assert [len(line.plain) for line in lines[1:]] == [LONGEST + len(GAP) + 1] * 2
+
+
+def test_a_name_beyond_the_encoding_of_the_terminal_shows_as_escapes(monkeypatch):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr("sys.stdout", stream)
+    Terminal("never").print("東京")
+    assert stream.buffer.getvalue() == b"\\u6771\\u4eac\n"

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from tests.cli.commands import ask, run
@@ -33,13 +34,26 @@ def test_what_the_tuner_has_set_is_said_of_the_gpu_it_is_set_on(tmp_path: Path, 
 
 
 def test_a_record_that_cannot_be_read_is_said_and_the_gpu_is_told(tmp_path: Path):
-    (tmp_path / "actuation.json").write_text("{")
+    (tmp_path / "tuner").mkdir()
+    (tmp_path / "tuner/actuation.json").write_text("{")
     found = ask(views.healthy(), "describe", "gpu", "0", "--state-dir", str(tmp_path))
     assert found.exit_code == 0
     assert "the settings made by gpuwatch are not known" in found.stderr
 
 
+def test_a_reading_that_the_driver_does_not_give_shows_why(tmp_path: Path):
+    view = views.healthy()
+    why = {"clock_events.seconds.hw_thermal_slowdown": "its number is not known", "ecc.tpc_repair_pending": "too old"}
+    gpus = tuple(replace(gpu, unsupported=tuple(why), why_absent=why) for gpu in view.snapshot.gpus)
+    view = replace(view, snapshot=replace(view.snapshot, gpus=gpus))
+    lines = ask(view, "describe", "gpu", "0", "--state-dir", str(tmp_path)).stdout.splitlines()
+    found = {line[2:32].strip(): line[32:] for line in lines if line.startswith("  ")}
+    assert found["TPC repair pending"] == "too old"
+    assert found["hw_thermal_slowdown"].endswith("its number is not known")
+
+
 def test_a_recording_is_not_held_against_what_is_set_now(tmp_path: Path):
-    (tmp_path / "actuation.json").write_text("{")
+    (tmp_path / "tuner").mkdir()
+    (tmp_path / "tuner/actuation.json").write_text("{")
     found = run("--source", f"capture:{CAPTURE}", "describe", "gpu", "0", "--state-dir", str(tmp_path))
     assert (found.exit_code, found.stderr) == (0, "")

@@ -3,10 +3,12 @@
 import json
 from datetime import datetime
 
+import msgspec
 import pytest
-import yaml
 
 from gpuwatch.cli.look.get import RESOURCES
+from gpuwatch.health.causes import with_causes
+from tests import fast_yaml
 from tests.cli.commands import ask, run
 from tests.cli.recommend import advice
 from tests.model import views
@@ -81,7 +83,7 @@ def test_a_document_has_no_member_that_the_schema_does_not_name(command):
 
 
 def test_yaml_is_the_same_document():
-    as_yaml = yaml.safe_load(ask(views.failing(), "get", "gpus", "-o", "yaml").stdout)
+    as_yaml = fast_yaml.load(ask(views.failing(), "get", "gpus", "-o", "yaml").stdout)
     assert as_yaml == document("get", "gpus")
 
 
@@ -122,3 +124,42 @@ def test_a_pod_that_holds_a_lost_gpu_is_still_listed():
 def test_an_xid_nobody_documented_is_listed_with_nulls():
     last = document("get", "xids")["items"][-1]
     assert (last["xid"], last["gpu"], last["pci_bus_id"], last["mnemonic"]) == (9999, None, "0000:99:00", None)
+
+
+def test_status_names_the_checks_that_are_ignored():
+    def ignoring():
+        view = views.healthy()
+        return msgspec.structs.replace(
+            view, judgement=msgspec.structs.replace(view.judgement, ignored=("mig_pending",))
+        )
+
+    assert document("status", view=ignoring)["ignored"] == ["mig_pending"]
+    assert "ignored by checks.ignore: mig_pending" in ask(ignoring(), "status").stdout
+    assert "ignored" not in ask(views.healthy(), "status").stdout
+
+
+def folded():
+    """A lost GPU with two XIDs that follow from its loss."""
+    view = views.failing()
+    lost = next(each for each in view.judgement.findings if each.check == "gpu_lost")
+    xids = [msgspec.structs.replace(lost, check="xid_fatal", xid=xid, message=f"XID {xid}") for xid in (79, 154)]
+    findings = with_causes([*view.judgement.findings, *xids])
+    return msgspec.structs.replace(view, judgement=msgspec.structs.replace(view.judgement, findings=findings))
+
+
+@pytest.mark.parametrize("command", [("status",), ("describe", "gpu", "2")])
+def test_what_follows_from_a_fault_is_one_line_below_it(command):
+    screen = " ".join(ask(folded(), *command).stdout.split())
+    assert screen.count("xid_fatal") == 1
+    assert "2 more follow from it: xid_fatal 79, 154 (the driver has lost it)" in screen
+
+
+def test_top_shows_how_many_follow_from_a_fault():
+    assert "gpu_lost (+2 that follow)" in ask(folded(), "top", "--once").stdout
+
+
+def test_a_document_keeps_all_findings_with_their_cause():
+    found = document("get", "findings", view=folded)["items"]
+    (lost,) = (each for each in found if each["check"] == "gpu_lost")
+    assert lost["caused_by"] is None
+    assert [each["caused_by"] for each in found if each["check"] == "xid_fatal"] == [lost["key"]] * 2

@@ -78,7 +78,7 @@ def test_history_is_part_of_the_description():
 
 
 def test_without_an_agent_and_without_a_driver_what_was_kept_is_shown(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(client, "_sockets", tuple)  # an agent may listen on this machine's
+    monkeypatch.setattr(client, "agent_sockets", lambda settings: ())  # an agent may listen on this machine's
     store = Store.open(tmp_path)
     store.add(XidEvent(at=1.8e9, xid=79, source="kernel", pci="0000:1d:00", boot_id="b", sequence=1))
     store.close()

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from gpuwatch.cli.console.terminal import UNICODE
 from gpuwatch.cli.look.gather import gpu_items
-from gpuwatch.cli.look.top import screen
-from gpuwatch.cli.look.top_state import HISTORY, SORTS, TopState, UtilizationHistory, arranged, named, press
-from gpuwatch.host.load import HostUse
+from gpuwatch.cli.look.top import KEYS_HELP, HostLook, screen
+from gpuwatch.cli.look.top_state import HISTORY, KEYS, SORTS, TopState, UtilizationHistory, arranged, named, press
+from gpuwatch.host.load import HostUse, ProcessUse
 from tests.cli.commands import ask, serving
 from tests.cli.processes import started
 from tests.model import views
@@ -114,8 +114,8 @@ def test_once_prints_and_ends_sorted():
     assert [line.split()[0] for line in lines[3:]] == ["0", "1", "2"]
 
 
-def read_until(fd: int, wanted: bytes) -> None:
-    """Read a terminal, whose other end is open, until `wanted` has come."""
+def read_until(fd: int, wanted: bytes) -> bytes:
+    """What comes from a terminal, whose other end is open, until `wanted` has come."""
     data = b""
 
     def has_come() -> bool:
@@ -125,6 +125,7 @@ def read_until(fd: int, wanted: bytes) -> None:
         return wanted in data
 
     until(has_come, f"{wanted!r} on the terminal", step=0)
+    return data
 
 
 def test_a_terminal_shows_it_takes_keys_and_gets_its_mode_back():
@@ -151,9 +152,80 @@ def test_a_terminal_shows_it_takes_keys_and_gets_its_mode_back():
 
 def test_the_host_stands_beside_the_gpus_when_it_is_known():
     busy = HostUse(cpu=0.34, processors=64, memory_used=120 << 30, memory_total=512 << 30, load=3.14)
-    lines = screen(views.healthy(), TopState(), UtilizationHistory(), UNICODE, width=80, height=14, host=busy)
+    look = HostLook(busy, {})
+    lines = screen(views.healthy(), TopState(), UtilizationHistory(), UNICODE, width=80, height=14, host=look)
     assert lines[1].plain == "HOST CPU 34% of 64   memory 120/512 GiB   load 3.1"
     assert not any(
         line.plain.startswith("HOST")
         for line in screen(views.healthy(), TopState(), UtilizationHistory(), UNICODE, width=80)
     )
+
+
+IDLE_HOST = HostUse(cpu=0.0, processors=8, memory_used=1 << 30, memory_total=8 << 30, load=0.0)
+TRAIN = ProcessUse(cpu=3.5, memory=12 << 30, seconds=7200.0, command="python train.py --lr 0.1")
+CHAT = ProcessUse(cpu=0.2, memory=1 << 30, seconds=86_400.0, command="vllm serve")
+LOOK = HostLook(IDLE_HOST, {4001: TRAIN, 4002: CHAT})
+
+
+def processes(state: TopState, host=LOOK, width: int = 160) -> list[str]:
+    lines = screen(views.healthy(), state, UtilizationHistory(), UNICODE, width=width, height=14, host=host)
+    return [line.plain for line in lines]
+
+
+def test_processes_stand_with_what_they_take_of_the_host():
+    lines = processes(TopState(screen="processes"))
+    assert lines[3].split()[-5:] == ["HOST", "MEM", "TIME", "WORKLOAD", "COMMAND"]
+    row = lines[4]
+    assert all(each in row for each in ("4001", "350%", "12 GiB", "2h", "llama-3-pretrain", "python train.py --lr 0.1"))
+
+
+def test_of_another_machine_only_what_its_agent_says_is_shown():
+    lines = processes(TopState(screen="processes"), host=None)
+    assert "HOST MEM" not in lines[2]
+    assert "pt_main_thread" in lines[3]
+
+
+def test_processes_are_sorted_and_filtered_by_their_own():
+    by_time = processes(TopState(screen="processes", process_sort="time"))
+    assert [line.split()[1] for line in by_time[4:6]] == ["4002", "4001"]
+    for text in ("vllm serve", "4002", "chat", "root"):
+        assert any("4002" in line for line in processes(TopState(screen="processes", filter=text))[4:-1])
+    assert not any("4002" in line for line in processes(TopState(screen="processes", filter="train.py"))[4:-1])
+
+
+def test_keys_turn_to_the_processes_and_sort_these():
+    assert pressed("p").screen == pressed("tab").screen == "processes"
+    assert pressed("p", "p") == TopState()
+    assert (pressed("p", "s").process_sort, pressed("p", "s").sort) == ("util", "gpu")
+    assert pressed("?").screen == "help"
+    assert pressed("?", "x") == TopState()
+    assert pressed("?", "q").done
+
+
+def test_the_help_lists_every_key():
+    listed = {key.strip() for keys, _ in KEYS_HELP for key in keys.split(",")}
+    assert {key.lower() for key in listed} == set(KEYS) - {"?"}
+
+
+def test_a_process_takes_no_terminal():
+    """Its command line is its own text."""
+    evil = HostLook(IDLE_HOST, {4001: ProcessUse(cpu=0.0, memory=1, seconds=1.0, command="\x1b[2Jx\nforged row")})
+    lines = processes(TopState(screen="processes"), host=evil)
+    assert not any("\x1b" in line or "\n" in line for line in lines)
+
+
+def test_why_clocks_are_held_is_shown_where_they_are():
+    held = screen(views.degraded(), TopState(), UtilizationHistory(), UNICODE, width=160)
+    assert "HELD BY" in held[2].plain
+    assert "hw thermal slowdown" in "\n".join(line.plain for line in held)
+
+
+def test_a_wide_terminal_shows_more_of_the_past():
+    history = UtilizationHistory()
+    for _ in range(100):
+        history.add(views.healthy())
+    narrow, wide = (
+        screen(views.healthy(), TopState(), history, UNICODE, width=width, height=20)[3].plain.count("█")
+        for width in (100, 200)
+    )
+    assert (narrow, wide) == (HISTORY, 100)

@@ -15,11 +15,12 @@ from gpuwatch.kube.objects import TAINT
 from gpuwatch.model.finding import Finding, Remedy, Severity
 from gpuwatch.model.snapshot import Host
 from gpuwatch.remediation.model import OPT_OUT
+from gpuwatch.remediation.service.status import FRESH_SECONDS, STATUS_NAME, RemediatorStatusFile, RunningRemediator
 from gpuwatch.sim.kubeapi import AccessRule, SimulatedApiServer, SimulatedCluster
 from tests.cli.commands import run, serving
 from tests.cli.processes import started
 from tests.model import views
-from tests.waiting import BOUND_SECONDS
+from tests.waiting import BOUND_SECONDS, until
 
 NODE = "gpu-node-07"  # as the Views call it
 BOOT = f"boot-of-{NODE}"
@@ -34,11 +35,18 @@ class Place:
         self.cluster, self._server, self._folder = server.cluster, server, folder
 
     def node(self, *args, user="admin", config=None, agent="none"):
-        before = ["--config", self._config(config)] if config else []
+        before = ["--config", self.config(config)] if config else []
         kubeconfig = str(self._server.kubeconfig(user))
         return run(*before, "node", *args, "--node", NODE, "--kubeconfig", kubeconfig, "--agent", str(agent))
 
-    def _config(self, remediation):
+    @property
+    def kubeconfig(self):
+        return str(self._server.kubeconfig("admin"))
+
+    def item(self, *args, **options):
+        return json.loads(self.node(*args, "-o", "json", **options).stdout)["items"][0]
+
+    def config(self, remediation):
         path = self._folder / "gpuwatch.yaml"
         path.write_text(yaml.safe_dump({"remediation": remediation, "state_dir": str(self._folder / "state")}))
         return str(path)
@@ -291,7 +299,7 @@ def test_plan_shows_the_change_and_writes_nothing(place, mode):
     assert result.exit_code == 0
     assert f"+  - key: {TAINT}" in result.stdout
     assert "    value: gpu_lost" in result.stdout
-    assert f"mode {mode}" in result.stdout
+    assert "no remediator runs here" in result.stdout
     assert ("with mode enforce: " in result.stdout) is (mode == "observe")
     removed = [line for line in result.stdout.splitlines() if line.startswith("-") and not line.startswith("---")]
     assert "team" not in "".join(removed)
@@ -299,6 +307,32 @@ def test_plan_shows_the_change_and_writes_nothing(place, mode):
     assert place.verbs() <= READS
     taint = next(item for item in items if item["step"] == "taint")
     assert [entry["key"] for entry in taint["body"]["spec"]["taints"]] == ["team", TAINT]
+
+
+def test_the_mode_is_that_of_the_remediator_that_runs(place, tmp_path):
+    """A DaemonSet sets it by a variable that no other command reads; what a file says, no process need use."""
+    configured = {"mode": "observe"}
+    with serving(sick()) as agent:
+        assert place.item("status", config=configured)["mode"] is None
+        options = ("--kubeconfig", place.kubeconfig, "--agent", str(agent), "--listen", "127.0.0.1:0")
+        variables = {"GPUWATCH_REMEDIATOR_MODE": "enforce", "NODE_NAME": NODE}
+        with started("--config", place.config(configured), "remediator", *options, variables=variables):
+            until(lambda: place.item("status", config=configured)["mode"] == "enforce", "its mode is read")
+            for command in ("status", "plan"):
+                result = place.node(command, config=configured, agent=agent)
+                assert "mode enforce" in result.stdout.splitlines()[0]
+                assert "with mode enforce: " not in result.stdout
+        assert "no remediator runs here" in place.node("status", config=configured).stdout.splitlines()[0]
+
+
+def test_a_remediator_that_hangs_or_was_killed_is_none_that_runs(tmp_path):
+    file = RemediatorStatusFile(str(tmp_path))
+    file.write(RunningRemediator(node=NODE, mode="enforce", at=1000.0))
+    assert file.read(1000.0 + FRESH_SECONDS) is not None
+    assert file.read(1001.0 + FRESH_SECONDS) is None
+    assert file.read(999.0 - FRESH_SECONDS) is None, "written by a clock that was set back since"
+    (tmp_path / STATUS_NAME).write_text("{")
+    assert file.read(1000.0) is None
 
 
 def test_the_planned_patch_is_one_that_the_server_takes(place):
@@ -333,6 +367,14 @@ def test_a_released_fault_leads_to_no_other_quarantine_until_it_happens_again(pl
     again = replace(LOST, last=views.AT + 60)
     view = sick()
     with serving(replace(view, judgement=replace(view.judgement, findings=(again,)))) as agent:
+        assert f"+  - key: {TAINT}" in place.node("plan", agent=agent).stdout
+
+
+def test_whoever_forgets_a_fault_that_lasts_is_told_that_the_node_is_taken_again(place):
+    with serving(sick()) as agent:
+        place.node("quarantine", "--yes", agent=agent)
+        told = place.node("release", "--forget", "--yes", agent=agent).stderr
+        assert f"{LOST.key} is still there: a remediator in enforce takes the node again at once" in told
         assert f"+  - key: {TAINT}" in place.node("plan", agent=agent).stdout
 
 

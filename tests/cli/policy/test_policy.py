@@ -9,8 +9,10 @@ import pytest
 
 from gpuwatch.cli.main import cli
 from gpuwatch.health.checks import CHECKS
+from gpuwatch.remediation.planning.scope import on_this_node
 from tests.cli.commands import runner
 from tests.remediation.planning.remediating import START, finding, view
+from tests.seeds import a_third
 
 
 def run(*words: str) -> tuple[int, str, str]:
@@ -46,7 +48,8 @@ def test_a_response_that_a_check_does_not_allow_is_refused(command: tuple[str, .
 
 
 @pytest.mark.parametrize(
-    ("scenario", "taints"), [("healthy", 0), ("app-xid", 0), ("fallen-off-bus", 1), ("driver-reload", 0)]
+    ("scenario", "taints"),
+    a_third([("healthy", 0), ("app-xid", 0), ("driver-reload", 0), ("fallen-off-bus", 1), ("forged-xid", 0)], 2),
 )
 def test_a_scenario_leads_to_what_it_should(scenario: str, taints: int) -> None:
     done = items("policy", "test", f"sim:{scenario}", "--duration", "10m")
@@ -89,7 +92,23 @@ def test_what_is_no_view_is_named_by_its_line(line: str, tmp_path: Path) -> None
 def test_the_policy_of_the_guide_is_one(tmp_path: Path) -> None:
     guide = (Path(__file__).parents[3] / "docs" / "remediation.md").read_text()
     path = tmp_path / "gpuwatch.yaml"
-    path.write_text(guide.partition("```yaml\n")[2].partition("```")[0])
+    path.write_text(guide.partition("\n## A policy\n")[2].partition("```yaml\n")[2].partition("```")[0])
     code, out, error = run("policy", "check", str(path))
     assert code == 0, error
     assert "XID 109" in out
+
+
+def test_check_tells_the_scope_and_what_it_comes_to_on_this_node(tmp_path: Path) -> None:
+    path = tmp_path / "gpuwatch.yaml"
+    path.write_text("remediation: {scope: {gpu_lost: node}}")
+    scopes = {item["subject"]: item["scope"] for item in items("policy", "check", str(path))}
+    assert [scopes[name] for name in ("gpu_lost", "xid_fatal", "driver_wedged", "nvlink_down")] == [
+        "node", "gpu", "node", "node"
+    ]  # fmt: skip
+    assert "no agent answers" in run("policy", "check", str(path))[1]
+    assert "device plugin" in on_this_node(view(withheld=("GPU-1",)))
+    assert "GPU 1 is out now" in on_this_node(view(withheld=("GPU-1",)))
+    assert "does not report" in on_this_node(view())
+    path.write_text("remediation: {scope: {driver_wedged: gpu}}")
+    code, _, error = run("policy", "check", str(path))
+    assert (code, "remediation.scope.driver_wedged" in error) == (2, True)

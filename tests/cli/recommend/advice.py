@@ -2,7 +2,8 @@
 
 from msgspec.structs import replace
 
-from gpuwatch.model.recommendation import (
+from gpuwatch.model.work import DayPeak, Distribution
+from gpuwatch.rightsizing.model.recommendation import (
     Apply,
     Evidence,
     FindingKind,
@@ -17,7 +18,6 @@ from gpuwatch.model.recommendation import (
     RecommendedChange,
     Savings,
 )
-from gpuwatch.model.work import DayPeak, Distribution
 from tests.model import views
 
 GIB = 1 << 30

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import yaml
 from msgspec.structs import replace
 
 from gpuwatch.agent import client
@@ -23,12 +22,13 @@ from gpuwatch.cli.recommend.output_files import COLUMNS, files
 from gpuwatch.cli.recommend.recommend import FINDINGS, LEVELS
 from gpuwatch.cli.recommend.screen import TITLES
 from gpuwatch.config import RightsizingConfig
-from gpuwatch.model.recommendation import FindingKind, Level, RecommendedAction, Savings
 from gpuwatch.model.work import WorkloadKey
+from gpuwatch.rightsizing.model.recommendation import FindingKind, Level, RecommendedAction, Savings
 from gpuwatch.rightsizing.model.usage import UsageWindow
 from gpuwatch.rightsizing.service import checkpoint as usage_checkpoint
 from gpuwatch.rightsizing.service.thread import LEARNING, OFF
 from gpuwatch.rightsizing.usage.ledger import UsageLedger
+from tests import fast_yaml
 from tests.cli.commands import advised, ask, run, serving
 from tests.cli.processes import interrupted, started
 from tests.cli.recommend import advice
@@ -154,7 +154,7 @@ def test_an_id_that_is_not_there_is_wrong_usage():
 
 def test_json_and_yaml_are_the_same_and_have_times_of_people():
     found = json.loads(declared_class("-o", "json"))
-    as_yaml = yaml.safe_load(declared_class("-o", "yaml"))
+    as_yaml = fast_yaml.load(declared_class("-o", "yaml"))
     assert as_yaml | {"source": ""} == found | {"source": ""}, "each asks another socket"
     assert (found["kind"], found["learning"], found["source"][:5]) == ("RecommendationList", 7, "agent")
     assert found["items"][0]["expires"] > found["items"][0]["at"] == found["at"]
@@ -189,7 +189,7 @@ def test_the_commands_are_a_script_that_a_shell_can_read(tmp_path):
     commands = [shlex.split(line)[0] for line in text.splitlines() if line.startswith("kubectl")]
     assert len(commands) == 2
     block = text.partition("<<'END-OF-FILE'\n")[2].partition("END-OF-FILE")[0]
-    assert yaml.safe_load(block)["version"] == "v1"
+    assert fast_yaml.load(block)["version"] == "v1"
 
 
 def test_no_name_leaves_its_comment():
@@ -276,7 +276,7 @@ def test_a_prometheus_that_is_none_is_wrong_usage(wrong: tuple[str, ...]):
 
 
 def test_without_an_agent_its_checkpoint_is_judged_and_its_age_told(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(client, "_sockets", tuple)  # an agent may listen on this machine's
+    monkeypatch.setattr(client, "agent_sockets", lambda settings: ())  # an agent may listen on this machine's
     at = time.time() - 7200
     ledger = UsageLedger(RightsizingConfig())
     for minute in range(60):
@@ -309,7 +309,7 @@ def test_a_folder_gets_report_data_and_manifests(tmp_path: Path):
     assert (folder / "report.html").read_text().startswith("<!DOCTYPE html>")
     assert len(json.loads((folder / "recommendations.json").read_text())["items"]) == 7
     assert (folder / "recommendations.csv").read_bytes().count(b"\r\n") == 8
-    manifests = {path.name: yaml.safe_load(path.read_text()) for path in (folder / "manifests").iterdir()}
+    manifests = {path.name: fast_yaml.load(path.read_text()) for path in (folder / "manifests").iterdir()}
     assert manifests["mig-fit-1f3a9c.pod_patch.yaml"] == advice.PATCH
     assert len(manifests) == 2
 

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpuwatch.cli.recommend.report.charts import Bar, Markup, bars, cut, joined, memory, tag
-from gpuwatch.model.recommendation import FindingKind, Recommendations, RecommendedAction
+from gpuwatch.rightsizing.model.recommendation import FindingKind, Recommendations, RecommendedAction
 from tests.cli.browser import Page, browser
 from tests.cli.commands import advised
 from tests.cli.recommend import advice

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import msgspec
 
 from gpuwatch.consents.file import ConsentsFile
-from gpuwatch.model.recommendation import Recommendations
 from gpuwatch.model.view import Events, View
+from gpuwatch.rightsizing.model.recommendation import Recommendations
 from gpuwatch.tuning.model.status import TunerState
 from gpuwatch.tuning.service.state_dir import TunerStatus
 from tests.cli.commands import advised, ask, run

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.model.setting import Trigger
 from gpuwatch.tuning.actuation.heartbeat import HeartbeatFile
 from gpuwatch.tuning.actuation.record import SettingsRecord
+from gpuwatch.tuning.model.setting import Trigger
 from gpuwatch.tuning.service.state_dir import TunerStopFile
 from tests.cli.commands import run
 from tests.model import views
@@ -53,6 +53,7 @@ def test_resume_where_nothing_was_stopped_says_so(tmp_path: Path):
 @pytest.mark.parametrize("body", [b"", b"\xff", b"[1]", b'{"why": 7}'])
 def test_whatever_the_file_says_it_stops(tmp_path: Path, body: bytes):
     stop = TunerStopFile(tmp_path)
+    stop.path.parent.mkdir(exist_ok=True)
     stop.path.write_bytes(body)
     found = stop.read()
     assert found is not None
@@ -103,7 +104,7 @@ def test_a_tuner_that_does_not_give_back_is_told_of(tmp_path: Path):
 def test_restoring_nothing_needs_no_driver(tmp_path: Path):
     found = run("--nvml-library", "/nowhere.so", "tune", "restore", "--state-dir", str(tmp_path))
     assert (found.exit_code, found.stdout) == (0, "")
-    assert f"Nothing is set: {tmp_path / 'actuation.json'} is not there" in found.stderr
+    assert f"Nothing is set: {tmp_path / 'tuner/actuation.json'} is not there" in found.stderr
 
 
 def test_restoring_touches_the_driver_of_this_machine_or_none(tmp_path: Path):

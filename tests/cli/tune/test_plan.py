@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from gpuwatch.consents.file import ConsentsFile
-from gpuwatch.model.setting import Setting
 from gpuwatch.sim.world import World
 from gpuwatch.tuning.actuation.record import SettingsRecord
+from gpuwatch.tuning.model.setting import Setting
 from gpuwatch.tuning.model.status import ObstacleReason
 from gpuwatch.tuning.service.state_dir import StopRequest, TunerStatus, TunerStopFile
 from tests.cli.commands import ask, run

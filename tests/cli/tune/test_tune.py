@@ -97,6 +97,13 @@ def test_trouble_is_told_first_and_ends_in_3(tmp_path: Path):
         assert any(message in line for line in marked), message
 
 
+def test_a_configuration_that_the_tuner_refused_is_shown_and_ends_in_3(tmp_path: Path):
+    refused = replace(tuner_states.enforcing(), config_error="gpuwatch.yaml, line 3: tuning.mode: unknown value")
+    found = ask(views.healthy(), "tune", "status", *says(tmp_path, refused))
+    assert found.exit_code == 3
+    assert "! configuration: gpuwatch.yaml, line 3: tuning.mode" in found.stdout
+
+
 def test_a_silent_guard_matters_only_where_something_may_be_set(tmp_path: Path):
     quiet = replace(tuner_states.enforcing(), guard=False)
     status(views.healthy(), *says(tmp_path, quiet), code=3)
@@ -118,7 +125,9 @@ def test_only_the_gpus_that_were_asked_for(tmp_path: Path):
 
 
 def test_a_record_that_cannot_be_understood_is_3_and_the_gpus_are_told(tmp_path: Path):
-    SettingsRecord(tmp_path).path.write_text("{")
+    record = SettingsRecord(tmp_path)
+    record.path.parent.mkdir()
+    record.path.write_text("{")
     found = ask(views.healthy(), "tune", "status", "--state-dir", str(tmp_path))
     assert found.exit_code == 3
     assert "what gpuwatch has set is not known" in found.stderr
@@ -140,3 +149,15 @@ def test_what_a_tuner_or_guard_cannot_do_is_said_at_once(message, code, says):
     found = run(*message)
     assert (found.exit_code, found.stdout) == (code, "")
     assert says in found.stderr.splitlines()[-1]
+
+
+def test_one_reason_of_many_gpus_is_a_sentence_once(tmp_path: Path):
+    """Whoever uses them: the names stand beside it."""
+    place = ("--state-dir", str(tmp_path))
+    screen = ask(views.healthy(), "tune", "status", *place, "-o", "wide").stdout
+    reasons = [line for line in screen.splitlines() if "is not known" in line]
+    assert len(reasons) == 1
+    assert f"as GPU {reasons[0].split()[0]}" in screen
+    answered = [item for item in items(views.healthy(), *place).values() if item["reason"] == "no_consent"]
+    assert len(answered) > 1
+    assert all("is not known" in item["obstacles"][0]["message"] for item in answered), "a program gets each"

@@ -109,7 +109,7 @@ def test_a_line_that_decides_overrules_its_number(line, first, told):
 @pytest.mark.parametrize(
     ("code", "settings", "told"),
     [
-        ("79", {}, ("xid_fatal", "taint: taint gpuwatch.io/gpu-fault", "(default)", "mode      observe")),
+        ("79", {}, ("xid_fatal", "taint: taint gpuwatch.io/gpu-fault", "(default)", "mode       observe")),
         ("79", {"checks": {"xid_fatal": "drain"}}, ("drain: taint", "(remediation.checks.xid_fatal)")),
         ("79", {"xids": {79: "observe"}}, ("observe: it is shown", "(remediation.xids.79)")),
         ("31", {"mode": "enforce"}, ("xid_application", "observe: it is shown")),
@@ -154,3 +154,18 @@ def test_the_list_can_be_narrowed():
     assert codes("--category", "application") == {info.code for info in all_xids() if info.category == "application"}
     assert codes("--taint") == {info.code for info in all_xids() if info.taint}
     assert not codes("--taint", "--category", "application")
+
+
+def test_a_number_of_many_digits_is_no_xid():
+    result = run("xid", "explain", "1" * 5000)
+    assert result.exit_code == 2
+    assert "is no XID" in result.stderr
+
+
+def test_explain_reads_a_pasted_line_from_stdin():
+    pasted = "what we saw:\n[...] 10.0.0.5: kern: warning: NVRM: Xid (PCI:0000:0f:00): 79, pid=1, gone"
+
+    result = run("xid", "explain", "-", stdin=pasted)
+    assert result.exit_code == 0
+    assert "XID 79" in result.stdout
+    assert run("xid", "explain", "-", stdin="nothing").exit_code == 2

@@ -3,6 +3,8 @@
 import contextlib
 import errno
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.collect.kernel_log.follower import BOOT_ID, DEVICE, KernelLog
-from gpuwatch.collect.kernel_log.ring import KmsgRecords, SyslogRing, read_newest
+from gpuwatch.collect.kernel_log.follower import BOOT_ID, KernelLog
+from gpuwatch.collect.kernel_log.ring import DEVICE, KmsgRecords, SyslogRing, read_newest
 from gpuwatch.model.xid import KernelEvent
 from tests.waiting import BOUND_SECONDS, until
 
@@ -309,6 +311,22 @@ def test_the_real_device_gives_back_what_was_written() -> None:
     assert old.at == pytest.approx(event.at, abs=2.0)
     with contextlib.closing(KernelLog.open()) as strict:
         assert not [e for e in strict.read(0.05) if marker in (e.line.message or "")]
+
+
+@pytest.mark.root
+def test_the_device_that_a_service_manager_opened_is_read_on() -> None:
+    """As standard input; a process that opened the device anew would read all of it once more."""
+    script = "from gpuwatch.collect.kernel_log.ring import *; print(len(KmsgRecords(DEVICE).read()))"
+    try:
+        device = os.open(DEVICE, os.O_RDONLY)
+    except OSError as error:
+        pytest.skip(f"{DEVICE} does not open: {error.strerror}")
+    with open(device, "rb", buffering=0) as stdin:
+        os.lseek(device, 0, os.SEEK_SET)
+        whole = subprocess.run([sys.executable, "-c", script], stdin=stdin, capture_output=True, text=True, check=True)
+        os.lseek(device, 0, os.SEEK_END)
+        rest = subprocess.run([sys.executable, "-c", script], stdin=stdin, capture_output=True, text=True, check=True)
+    assert int(whole.stdout) > int(rest.stdout)
 
 
 @pytest.mark.root

@@ -11,8 +11,9 @@ import pytest
 from gpuwatch.collect.nvml.fields import Tier
 from gpuwatch.collect.nvml.links import ERRORS
 from gpuwatch.model.snapshot import Gpu, Identity
-from tests.fakes.libnvml import FakeDriver, FakeMig, FakeVgpu
+from tests.fakes.libnvml import PROFILES, FakeDriver, FakeMig, FakeVgpu
 from tests.fakes.nvml_child import run
+from tests.seeds import a_third
 
 READ = """
 from gpuwatch.collect.nvml.gpu import GpuReader, register
@@ -43,7 +44,7 @@ def test_what_is_under_way_is_named_and_over_afterwards(driver: FakeDriver) -> N
 
 
 @pytest.mark.parametrize("model", ["H100", "A100", "T4"])
-@pytest.mark.parametrize("profile", ["535", "550", "580", "590"])
+@pytest.mark.parametrize("profile", a_third(PROFILES))
 def test_every_model_under_every_driver(tmp_path: Path, model: str, profile: str) -> None:
     with FakeDriver(tmp_path / "driver", gpus=1, model=model, profile=profile) as driver:
         driver.set(0, temperature=44, power_mw=60_000)
@@ -150,6 +151,7 @@ def test_instances(driver: FakeDriver) -> None:
     ]
     assert first.mig[0].memory.used == 1 << 30
     assert {mig.uuid[:4] for mig in first.mig} == {"MIG-"}
+    assert [mig.start for mig in first.mig] == [mig.start for mig in second.mig] == [0, 4]
     assert first.mig[1].activity.sm is None
     assert [mig.activity.sm for mig in second.mig] == [0.0, 0.5]
     assert second.utilization.gpu is None
@@ -226,3 +228,51 @@ def test_the_threads_of_a_reader_find_the_type_of_a_sample_studied():
     """Two that study it at once crash msgspec."""
     done = subprocess.run([sys.executable, "-c", STUDIED], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+# ---- what only some GPUs have
+
+
+def test_a_gpu_of_a_rack_says_where_it_is(driver: FakeDriver) -> None:
+    driver.set(0, platform_slot=13, platform_tray=5, platform_host=1, module_id=4)
+    (there,) = msgspec.convert(run(driver, READ + "tell(identity)"), list[Identity])
+    place = (there.chassis_serial, there.slot, there.tray, there.host, there.module)
+    assert place == ("1820325190001", 13, 5, 1, 4)
+    assert (there.inforom_oem, there.inforom_ecc, there.inforom_power) == ("2.1", "7.16", None)
+    assert there.gsp_enabled is True
+
+
+def test_a_gpu_of_no_rack_has_its_module_alone(driver: FakeDriver) -> None:
+    driver.set(0, module_id=3)
+    (there,) = msgspec.convert(run(driver, READ + "tell(identity)"), list[Identity])
+    assert (there.chassis_serial, there.slot, there.tray, there.host, there.module) == (None, None, None, None, 3)
+
+
+def test_chip_to_chip_links_and_encoder_sessions(driver: FakeDriver) -> None:
+    driver.set(0, c2c_links=10, c2c_mbps=44_712, encoder_sessions=2, encoder_fps=60, encoder_latency_us=1500)
+    (gpu,) = samples(driver)
+    assert (gpu.c2c.links, gpu.c2c.bytes_per_second) == (10, 44.712e9)
+    assert (gpu.encoder.sessions, gpu.encoder.frames_per_second, gpu.encoder.latency_seconds) == (2, 60, 0.0015)
+    driver.set(0, encoder_sessions=0, encoder_fps=0, encoder_latency_us=0)
+    (idle,) = samples(driver)
+    assert (idle.encoder.sessions, idle.encoder.latency_seconds) == (0, None)
+
+
+def test_a_bit_error_rate_that_counted_nothing_is_absent(driver: FakeDriver) -> None:
+    driver.set(0, nvlink_effective_ber=0x30C, nvlink_symbol_ber=0xFFF)
+    (gpu,) = samples(driver)
+    assert gpu.nvlinks[0].effective_ber == pytest.approx(3e-12)
+    assert gpu.nvlinks[0].symbol_ber is None
+    assert gpu.nvlinks[0].remote_type == "switch"
+
+
+def test_pcie_throughput_is_measured_only_where_bytes_are_not_counted(tmp_path: Path, driver: FakeDriver) -> None:
+    (counting,) = samples(driver)
+    assert counting.pcie.transmit_bytes is not None
+    assert counting.pcie.transmit_rate is None
+    assert driver.calls("nvmlDeviceGetPcieThroughput") == 0
+    with FakeDriver(tmp_path / "old", gpus=1, model="T4", profile="535") as old:
+        old.set(0, pcie_tx_kbps=100, pcie_rx_kbps=50)
+        (measuring,) = samples(old)
+    assert measuring.pcie.transmit_bytes is None
+    assert (measuring.pcie.transmit_rate, measuring.pcie.receive_rate) == (102_400, 51_200)

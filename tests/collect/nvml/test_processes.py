@@ -62,7 +62,7 @@ def test_kinds_memory_and_utilization(driver: FakeDriver) -> None:
 
 def test_a_process_that_computes_and_draws_is_one(driver: FakeDriver) -> None:
     driver.set_processes(0, [FakeProcess(pid=5, kind=COMPUTE | GRAPHICS, memory=GIB)])
-    assert [(process.pid, process.type) for process in only(driver)] == [(5, "compute")]
+    assert [(process.pid, process.type) for process in only(driver)] == [(5, "compute+graphics")]
 
 
 def test_a_driver_without_the_newest_list_has_an_older_one(driver: FakeDriver) -> None:

@@ -20,6 +20,7 @@ from gpuwatch.collect.reader.messages import (
     ProtocolError,
     ReaderFailed,
     ReaderHeartbeat,
+    ReadUnderWay,
     encode,
 )
 from gpuwatch.model.snapshot import Driver, Gpu, Identity, Power
@@ -35,7 +36,10 @@ MESSAGES: tuple[Any, ...] = (
     GpuTrouble(uuid="GPU-3", lost=False, reason="Unknown Error"),
     DriverEventMessage(event=DriverEvent(kind="xid", at=1e9, data=79, uuid="GPU-3")),
     ReaderHeartbeat(),
-    ReaderHeartbeat(stuck={"GPU-3": ("fields", 2.5), "index 4": ("registration", 9.0)}, starting="nvmlInit"),
+    ReaderHeartbeat(
+        reads={"GPU-3": ReadUnderWay("fields", 2.5, 2.0, 0.1), "index 4": ReadUnderWay("registration", 9.0, 9.0)},
+        starting="nvmlInit",
+    ),
     ReaderFailed(reason="no GPU in NVML", kind="failed", retry=False),
 )
 

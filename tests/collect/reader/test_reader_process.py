@@ -128,6 +128,14 @@ def test_events_come_at_once_and_bring_a_full_sample(driver: FakeDriver, reader:
     assert full.gpu.row_remap.pending is True
 
 
+def test_a_gpu_that_is_closed_is_not_opened_and_the_others_are_read(driver: FakeDriver, begin: Begin) -> None:
+    reader = begin(closed=(0,))
+    refused = reader.next(GpuRefused)
+    assert (refused.index, refused.lost, refused.reason) == (0, False, "closed while it is being reset")
+    assert reader.next(GpuFound).identity.uuid == driver.get(1, "uuid")
+    assert {reader.next(GpuSample).gpu.identity.index for _ in range(3)} == {1}
+
+
 def test_refresh_reads_rarely_read_values(driver: FakeDriver, begin: Begin) -> None:
     reader = begin(interval=30.0)
     for _ in range(2):
@@ -142,16 +150,18 @@ def test_refresh_reads_rarely_read_values(driver: FakeDriver, begin: Begin) -> N
 def test_a_hung_read_is_told_by_its_part_and_the_other_gpu_goes_on(driver: FakeDriver, reader: Reader) -> None:
     reader.next(GpuSample, lambda sample: sample.gpu.identity.index == 0)
     driver.hang("nvmlDeviceGetSamples", gpu=0)
-    beat = reader.next(ReaderHeartbeat, lambda beat: bool(beat.stuck))
-    assert {key: part for key, (part, _) in beat.stuck.items()} == {driver.get(0, "uuid"): "sample buffers"}
-    assert all(seconds >= 0.2 for _, seconds in beat.stuck.values())
+    uuid = driver.get(0, "uuid")
+    beat = reader.next(ReaderHeartbeat, lambda beat: uuid in beat.reads and beat.reads[uuid].call_seconds >= 0.5)
+    read = beat.reads[uuid]
+    assert read.part == "sample buffers"
+    assert read.seconds >= read.call_seconds >= 0.5 > read.slowest_call
     reader.next(GpuSample, lambda sample: sample.gpu.identity.index == 1)
 
 
 def test_a_hung_registration_is_told_by_its_index(driver: FakeDriver, begin: Begin) -> None:
     driver.hang("nvmlDeviceGetUUID", gpu=1)
     reader = begin()
-    assert reader.next(ReaderHeartbeat, lambda beat: bool(beat.stuck)).stuck["index 1"][0] == "registration"
+    assert reader.next(ReaderHeartbeat, lambda beat: bool(beat.reads)).reads["index 1"].part == "registration"
     driver.clear()
     reader.next(GpuFound, lambda found: found.identity.index == 1)
 
@@ -245,7 +255,7 @@ def test_it_stays_inside_a_call_and_ends_when_that_returns(driver: FakeDriver, b
     reader = begin()
     reader.next(GpuSample, lambda sample: sample.gpu.identity.index == 0)
     driver.hang("nvmlDeviceGetPowerUsage", gpu=0)
-    reader.next(ReaderHeartbeat, lambda beat: bool(beat.stuck))
+    reader.next(ReaderHeartbeat, lambda beat: any(read.seconds > 0.5 for read in beat.reads.values()))
     reader.close()
     with pytest.raises(subprocess.TimeoutExpired):
         reader.ended(1.0)

@@ -153,7 +153,7 @@ def _wait_for_pid(supervisor: Supervisor) -> int:
 
 def test_a_reader_inside_the_driver_is_left_alone_and_the_end_does_not_wait(supervise: Supervise) -> None:
     supervisor, audience = supervise(
-        "say(ReaderHeartbeat(stuck={'GPU-1': ('fields', 9.0)}))\n"
+        "say(ReaderHeartbeat(reads={'GPU-1': ('fields', 9.0, 9.0)}))\n"
         "signal.signal(signal.SIGPIPE, signal.SIG_IGN)\ntime.sleep(60)"
     )
     audience.wait(lambda messages: any(isinstance(m, ReaderHeartbeat) for m in messages))
@@ -217,6 +217,20 @@ def test_refresh_reaches_the_reader(supervise: Supervise) -> None:
     audience.wait(lambda messages: any(isinstance(m, DriverOpened) for m in messages))
     supervisor.refresh()
     audience.wait(lambda messages: any(isinstance(m, ReaderHeartbeat) and m.starting == "refreshed" for m in messages))
+
+
+def test_closing_a_gpu_takes_a_reader_that_does_not_open_it(supervise: Supervise) -> None:
+    program = "say(ReaderHeartbeat(starting=str(json.loads(sys.argv[-1])['closed']))); until_closed()"
+    supervisor, audience = supervise("import json\n" + program)
+
+    def told(closed: str) -> Callable[[list[AnyMessage]], bool]:
+        return lambda messages: any(isinstance(m, ReaderHeartbeat) and m.starting == closed for m in messages)
+
+    audience.wait(told("[]"))
+    supervisor.close(())
+    supervisor.close((1,))
+    audience.wait(told("[1]"))
+    assert supervisor.restarts == 1, "the same GPUs again are no reason for a new reader"
 
 
 def test_refresh_without_a_reader_is_nothing() -> None:

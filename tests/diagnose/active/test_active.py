@@ -8,7 +8,7 @@ from gpuwatch.diagnose.active.run import run_active, unavailable
 from tests.diagnose.active.putting_to_work import ALL, by_test, devices
 from tests.diagnose.hosts import seen
 from tests.fakes.libcuda import FakeCuda
-from tests.seeds import seeded
+from tests.seeds import a_third, seeded
 
 CUT = {"gpus": 2, "mig": {"0": ["3g.40gb", "3g.40gb"]}}
 
@@ -84,7 +84,7 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("function", a_third(FUNCTIONS))
 def test_an_error_names_its_call_and_the_rest_is_given_back(cuda, run, function):
     code, test = FUNCTIONS[function]
     cuda.error(function, code)

@@ -38,8 +38,8 @@ def test_one_vbios_needs_no_list_and_an_empty_file_expects_nothing(tmp_path):
         ("gpus: many", ("wrong value at gpus", "int")),
         ("pcie_width: 64", ("wrong value at pcie_width", "use 1 to 32")),
         ("- 8", ("is no baseline", "not a mapping")),
-        ("gpus: 8\ngpus: 4", ("is not YAML", "twice")),
-        ("{", ("is not YAML",)),
+        ("gpus: 8\ngpus: 4", ("line 2", "twice")),
+        ("{", ("line 2",)),
     ],
 )
 def test_a_wrong_file_is_named_with_the_place(tmp_path, body, words):

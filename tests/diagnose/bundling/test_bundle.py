@@ -25,15 +25,18 @@ from gpuwatch.model.errors import GpuwatchError, PermissionMissing, UsageError
 from tests.diagnose.bundling.bundles import again, bundle, contents, copied_here, unpacked
 from tests.diagnose.hosts import Host
 from tests.kept import kept
-from tests.seeds import seeded
+from tests.seeds import a_third, seeded
 
 
 def _broken(area):
     return importlib.import_module(f"tests.diagnose.checks.broken_{area}").BROKEN
 
 
-SOME_BROKEN = seeded(row for area in ("machine", "fabric", "containers") for row in _broken(area)[::12])
+SOME_BROKEN = seeded(row for area in ("machine", "fabric", "containers") for row in _broken(area)[::24])
 """Of those whose files are broken; all of them take minutes."""
+
+TOLD_BY_LINKS = ("bus", "nodes", "driver_roots", "services", "cdi")
+"""A bundle holds none: devices below /sys/bus and /dev/char, libraries, units that are wanted, /var/run."""
 
 NODES = {"h100": {}, "mig": {"mig": {"0": ["3g.40gb", "3g.40gb"]}}, "t4": {"model": "t4", "gpus": 2}}
 
@@ -62,7 +65,7 @@ def case(tmp_path_factory):
     return host, written, place / "case.tgz", unpacked(place / "case.tgz", place / "out")
 
 
-@pytest.mark.parametrize("name", NODES)
+@pytest.mark.parametrize("name", a_third(NODES))
 def test_a_bundle_is_judged_as_its_host(tmp_path, name):
     host = Host(tmp_path / "host", **NODES[name])
     bundle(host, tmp_path / "case.tgz")
@@ -79,10 +82,11 @@ def test_a_bundle_of_a_broken_host_is_judged_as_the_host(tmp_path, row):
     assert results(copied_here(host, tmp_path / "copy").diagnose()) == results(host.diagnose())
 
 
+@pytest.mark.slow  # quick: a bundle is judged as its host
 def test_most_of_it_is_read_from_the_copied_files(case):
     _, _, _, top = case
     known = recorded(top / "gpuwatch")
-    assert [name for name in HOST_SECTIONS if getattr(known.host, name) is not None] == ["limits"]
+    assert {name for name in HOST_SECTIONS if getattr(known.host, name) is not None} == {"limits", *TOLD_BY_LINKS}
     assert known.unread == {}
 
 
@@ -103,18 +107,14 @@ def test_plain_tar_lists_it_and_all_is_in_one_folder(case):
 
 
 def test_nothing_in_it_leads_or_lies_outside(case):
-    _, _, archive, top = case
+    archive = case[2]
     with tarfile.open(archive) as tar:
         members = tar.getmembers()
     names = [member.name for member in members]
     assert len(set(names)) == len(names)
-    assert {member.type for member in members} <= {tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE}
-    for member in members:
-        assert ".." not in member.name.split("/")
-        if member.issym():
-            end = os.path.normpath(os.path.join(os.path.dirname(member.name), member.linkname))
-            assert not member.linkname.startswith("/")
-            assert end == top.name or end.startswith(f"{top.name}/"), member.name
+    assert {member.type for member in members} <= {tarfile.REGTYPE, tarfile.DIRTYPE}
+    assert max(member.size for member in members) <= 4 << 20
+    assert not any(".." in member.name.split("/") for member in members)
 
 
 def test_links_of_the_host_that_lead_outside_stay_inside(tmp_path):
@@ -125,7 +125,7 @@ def test_links_of_the_host_that_lead_outside_stay_inside(tmp_path):
     host.link("etc/cdi/loop.yaml", "loop.yaml")
     bundle(host, tmp_path / "case.tgz")
     top = unpacked(tmp_path / "case.tgz", tmp_path / "out")
-    assert os.readlink(top / "etc/cdi/up.yaml") == "../../outside.yaml"
+    assert not (top / "etc/cdi/up.yaml").exists()
     assert [path for path in top.rglob("*") if path.is_file() and "outside" in path.read_text(errors="replace")] == []
 
 
@@ -142,6 +142,7 @@ def test_it_is_for_its_owner_and_replaces_an_older_one_as_a_whole(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["case.tgz", "host", "precious"]
 
 
+@pytest.mark.slow  # two bundles; what is told before one is made is below
 def test_a_bundle_that_cannot_be_written_leaves_nothing(tmp_path):
     host = Host(tmp_path / "host")
     (tmp_path / "taken").mkdir()
@@ -165,23 +166,30 @@ def test_a_place_where_none_can_be_made_is_told_at_once(tmp_path):
             check_target(tmp_path / "case.tgz")
 
 
-def test_it_is_bounded_and_says_what_was_left_out(tmp_path):
+@pytest.mark.slow  # quick: the bound of the whole, below
+def test_of_a_long_log_it_has_the_end(tmp_path):
     host = Host(tmp_path / "host")
-    host.write(
-        "var/log/fabricmanager.log", "x" * 79 + "\n" + (f"[INFO] {'a line of the log ' * 40}\n" * 4_000) + "the end\n"
-    )
-    written = bundle(host, tmp_path / "whole.tgz")
-    top = unpacked(tmp_path / "whole.tgz", tmp_path / "out")
-    log = (top / "var/log/fabricmanager.log").read_text()
+    host.write("var/log/fabricmanager.log", _log(2_900))
+    written = bundle(host, tmp_path / "whole.tgz", seconds=120.0)
+    log = (unpacked(tmp_path / "whole.tgz", tmp_path / "out") / "var/log/fabricmanager.log").read_text()
     assert len(log) == 2 << 20
     assert log.endswith("the end\n")
     assert "only the last" in written.missing["var/log/fabricmanager.log"]
-    small = bundle(host, tmp_path / "small.tgz", limit=1 << 20)
-    top = unpacked(tmp_path / "small.tgz", tmp_path / "out2")
-    assert sum(path.stat().st_size for path in top.rglob("*") if path.is_file()) < 1 << 20
+
+
+def test_it_is_bounded_and_says_what_was_left_out(tmp_path):
+    host = Host(tmp_path / "host")
+    host.write("var/log/fabricmanager.log", _log(700))
+    small = bundle(host, tmp_path / "small.tgz", limit=512 << 10, seconds=120.0)
+    top = unpacked(tmp_path / "small.tgz", tmp_path / "out")
+    assert sum(path.stat().st_size for path in top.rglob("*") if path.is_file()) < 512 << 10
     assert "longer than" in small.missing["var/log/fabricmanager.log"]
     assert "var/log/fabricmanager.log: left out" in (top / "README.txt").read_text()
     assert (top / "proc/modules").exists()
+
+
+def _log(lines):
+    return "x" * 79 + "\n" + f"[INFO] {'a line of the log ' * 40}\n" * lines + "the end\n"
 
 
 def test_a_file_that_never_answers_costs_its_own_area_only(tmp_path):
@@ -238,6 +246,7 @@ def test_no_file_of_this_machine_is_taken_for_another(tmp_path):
     assert "No file of the node could be copied." in (top / "README.txt").read_text()
 
 
+@pytest.mark.slow  # quick: a bundle of a broken host
 def test_device_files_are_judged_by_the_numbers_they_had(tmp_path):
     host = Host(tmp_path / "host")
     made = contents(host)
@@ -283,6 +292,7 @@ def test_the_versions_and_the_document_are_json(case):
     assert json.loads((top / "diagnosis.json").read_text())["kind"] == "Diagnosis"
 
 
+@pytest.mark.slow  # quick: a bundle is written and can be diagnosed again, tests/cli/diagnose
 def test_taking_apart_by_hand_gives_what_tar_gives(case, tmp_path):
     host, _, _, top = case
     members, late = copied(Places.tree(host.root), 20.0)

@@ -223,3 +223,16 @@ def test_what_is_told_in_its_place_is_still_of_use(planted):
         b"DP_DISABLE_HEALTHCHECKS", b"unix:///run/containerd/containerd.sock", b"/dev/nvidia0", b"password=[redacted]",
     ):  # fmt: skip
         assert words in planted.archive, words
+
+
+def test_a_file_whose_name_is_a_secret_is_left_out(tmp_path):
+    names = ("ghp_planted31planted31planted31planted31", "token=planted-32-in-a-name", "AKIAIOSFODNN7PLANTED")
+    host = Host(tmp_path / "host")
+    for name in names:
+        host.write(f"run/nvidia/validations/{name}", "IS_HOST_DRIVER=true\n")
+        host.write(f"etc/cdi/{name}/nvidia.yaml", "cdiVersion: 0.6.0\n")
+    written = write_bundle(tmp_path / "case.tgz", contents(host))
+    packed = gzip.decompress((tmp_path / "case.tgz").read_bytes())
+    assert [name for name in names if name.encode() in packed] == []
+    said = {why for path, why in written.missing.items() if path.startswith("run/nvidia/validations/")}
+    assert said == {"left out: its name looks like a secret"}

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from gpuwatch.diagnose.bundling import filters
 from gpuwatch.diagnose.bundling.redaction import MARK, Redactor, is_secret_name
+from tests.seeds import a_third
 
 REDACTOR = Redactor()
 
@@ -86,7 +87,9 @@ def test_documents_keep_their_shape(value):
     assert type(REDACTOR.document(value)) is type(value)
 
 
-@pytest.mark.parametrize("word", ["token", "eyJ-", "-", "=", "a.", "https://", "X-Token-", "$6$", "-----BEGIN A-----"])
+@pytest.mark.parametrize(
+    "word", a_third(["token", "eyJ-", "-", "=", "a.", "https://", "X-Token-", "$6$", "-----BEGIN A-----"])
+)
 def test_a_log_made_to_cost_time_does_not(word):
     text = word * (200_000 // len(word))
     assert len(REDACTOR.text(text)) <= len(text) + len(MARK)

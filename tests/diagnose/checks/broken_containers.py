@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from gpuwatch.diagnose.model import CheckStatus
+from gpuwatch.diagnose.model import CheckStatus, NodePod
 from gpuwatch.model.snapshot import SourceStatus
 from gpuwatch.model.workload import Attribution, DeviceUse, Holder, ProcessOwner, Workload
 from tests.diagnose.checks.broken import Broken
@@ -20,6 +20,7 @@ SPEC = "run/cdi/nvidia.yaml"
 PLUGINS = "var/lib/kubelet/device-plugins"
 CHECKPOINT = f"{PLUGINS}/kubelet_internal_checkpoint"
 WARN = CheckStatus.WARN
+PLUGIN_POD = NodePod(namespace="gpu-operator", name="nvidia-device-plugin-daemonset-x7k2p", uid="1", ready=True)
 
 
 def each(*changes: Change) -> Change:
@@ -245,6 +246,8 @@ DEVICES = (
     Broken("K03", node(capacity={"nvidia.com/gpu": 4}), "capacity 4, by NVML 8", "device plugin",
            node={"model": "l40s", "gpus": 2, "replicas": 4}),
     Broken("K04", each(node(allocatable={"nvidia.com/gpu": 7}), unregistered(3)), "calls GPU 3 unhealthy", "XID"),
+    Broken("K04", each(node(allocatable={"nvidia.com/gpu": 7}), cluster(pods=(PLUGIN_POD,))), "7 of 8",
+           "kubectl -n gpu-operator delete pod nvidia-device-plugin-daemonset-x7k2p"),
     Broken("K04", node(allocatable={"nvidia.com/gpu": 0}), "0 of 8 allocatable", "restart the plugin"),
     Broken("K04", unregistered(5), "7 of 8 allocatable; the device plugin calls GPU 5 unhealthy", "dmesg",
            well=lambda host: setattr(host, "cluster", None)),

@@ -82,6 +82,8 @@ def channel(host: Host) -> None:
 
 GB200 = every_gpu(identity={"name": "NVIDIA GB200"})
 NVSWITCH_FATAL = {"do": "sxid", "sxid": 20034, "switch": 2, "severity": "Fatal", "link": 30}
+RESET_ASKED = {"do": "recovery_action", "gpu": 3, "action": 1}
+"""The driver's own state, which confirms it; the line of the kernel log alone is a warning."""
 
 FABRIC: tuple[Broken, ...] = (
     Broken("F01", gone(MANAGER), "nv-fabricmanager does not run", "systemctl restart nvidia-fabricmanager"),
@@ -218,7 +220,8 @@ FABRIC: tuple[Broken, ...] = (
     ),
     Broken("F08", gone("sys/class/infiniband_mad"), "ib_umad is not loaded", "modprobe ib_umad", node=B200),
     Broken("F08", gone(SUBNET), "subnet manager (nvlsm) does not", "systemctl restart nvidia-fabricmanager", node=B200),
-    Broken("F09", view(NVSWITCH_FATAL), "SXid 20034 of NVSwitch 2", "dmesg -T | grep -i sxid"),
+    Broken("F09", view(NVSWITCH_FATAL), "SXid 20034 of NVSwitch 2", "dmesg -T | grep -i sxid", result=CheckStatus.WARN),
+    Broken("F09", view(NVSWITCH_FATAL, RESET_ASKED), "SXid 20034 of NVSwitch 2", "nvidia-smi --gpu-reset"),
 )
 
 BROKEN: tuple[Broken, ...] = (*FABRIC, *SHARING, *EXPORTERS)

@@ -12,17 +12,18 @@ from gpuwatch.diagnose.model import CheckStatus, ClusterFacts, NodePod
 from gpuwatch.health.judge import Judge
 from gpuwatch.kube.objects import NodeObject
 from gpuwatch.model.finding import Judgement
-from gpuwatch.model.setting import Actuation, Setting
 from gpuwatch.model.snapshot import Activity, GpuState, Vgpu
 from gpuwatch.model.view import View
 from gpuwatch.model.xid import XidCount
 from gpuwatch.tuning.actuation.heartbeat import NAME as HEARTBEAT
 from gpuwatch.tuning.actuation.heartbeat import Heartbeat
+from gpuwatch.tuning.actuation.record import FOLDER
 from gpuwatch.tuning.actuation.record import NAME as RECORD
+from gpuwatch.tuning.model.setting import Actuation, Setting
 from tests.diagnose.checks.broken import Broken
 from tests.diagnose.hosts import Host, seen
 
-STATE = "var/lib/gpuwatch"
+STATE = f"var/lib/gpuwatch/{FOLDER}"
 TRAINING = {"name": "ml/train-0", "gpus": [0, 1, 2, 3], "load": "training"}
 FULL = {"CapEff": "000001ffffffffff", "Uid": "0\t0\t0\t0"}
 
@@ -164,7 +165,7 @@ def recorded(knob: str = "locked_clocks", applied: float = 1005e6, **changes: An
             boot_id=now.host.boot_id or "",
             driver=now.driver.version or "",
         )
-        body = {"schema": 1, "content": Actuation(settings=(replace(setting, **changes),))}
+        body = {"schema": 1, "content": {"actuation": Actuation(settings=(replace(setting, **changes),))}}
         host.write(f"{STATE}/{RECORD}", msgspec.json.encode(body).decode())
         beat = {"schema": 1, "content": Heartbeat(mode="enforce", pid=4711, at=now.at)}
         host.write(f"{STATE}/{HEARTBEAT}", msgspec.json.encode(beat).decode())
@@ -228,6 +229,7 @@ SICK = happens(
     {"do": "ecc_mode", "gpu": 2, "on": False},
     {"do": "power_limit", "gpu": 3, "watts": 300},
     {"do": "xid", "gpu": 4, "xid": 95},
+    {"do": "ecc", "gpu": 4, "kind": "uncorrected", "count": 1},
     {"do": "remap", "gpu": 5},
     {"do": "power_brake", "gpu": 6},
     {"do": "inforom", "gpu": 7},
@@ -318,8 +320,13 @@ MEMORY = (
     ),
 )
 
+LINE_ONLY = {"do": "xid", "gpu": 4, "xid": 95, "event": False}
+ASKS_RESET = {"do": "recovery_action", "gpu": 4, "action": 1}
+
 XIDS = (
     Broken("G05", SICK, "GPU 4: XID 95", "nvidia-smi --gpu-reset -i 4"),
+    Broken("G05", happens(LINE_ONLY, ASKS_RESET), "GPU 4: XID 95", "nvidia-smi --gpu-reset -i 4"),
+    Broken("G05", happens(LINE_ONLY), "reported by the kernel log only", "xid explain 95", result=WARN),
     Broken("G05", SICKER, "GPU 4: XID 94", "xid explain 94", result=WARN),
     Broken(
         "G05",

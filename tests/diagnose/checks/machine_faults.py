@@ -49,10 +49,12 @@ def remove(*paths: str) -> Change:
 
 
 def logged(*texts: str) -> Change:
-    """The kernel says something after the driver was loaded."""
+    """The kernel says something after the driver was loaded; the lines of one text are one record, with one time."""
 
     def change(host: Host) -> None:
-        lines = "".join(f"<4>[{100 + number:5}.000000] {text}\n" for number, text in enumerate(texts))
+        lines = "".join(
+            f"<4>[{100 + number:5}.000000] {line}\n" for number, text in enumerate(texts) for line in text.splitlines()
+        )
         host.write(LOG, (host.root / LOG).read_text() + lines)
 
     return change
@@ -101,7 +103,7 @@ def rebound(driver: str | None, *addresses: str) -> Change:
                 if driver is not None:
                     folder = host.root / "sys/bus/pci/drivers" / driver
                     folder.mkdir(parents=True, exist_ok=True)
-                    (link / "driver").symlink_to(folder)
+                    (link / "driver").symlink_to(f"/{folder.relative_to(host.root)}")
 
     return change
 
@@ -223,5 +225,5 @@ def port(name: str, content: bytes) -> Change:
 
 REJECTION = "nvidia: Loading of unsigned module is rejected"
 OF_GPU3 = f"NVRM: The NVIDIA GPU {GPU3} (PCI ID: 10de:2330)"
-TOO_OLD = logged(OF_GPU3, "NVRM: installed in this system is not supported by the", "NVRM: NVIDIA 580.105.08 driver.")
-NEEDS_OPEN = logged(OF_GPU3, "NVRM: installed in this system requires use of the NVIDIA open kernel modules.")
+TOO_OLD = logged(f"{OF_GPU3}\nNVRM: installed in this system is not supported by the\nNVRM: NVIDIA 580.105.08 driver.")
+NEEDS_OPEN = logged(f"{OF_GPU3}\nNVRM: installed in this system requires use of the NVIDIA open kernel modules.")

@@ -199,7 +199,7 @@ def bound_to(driver: str, *indexes: int) -> Callable[[Host], None]:
             if not indexes or gpu.index in indexes:
                 link = host.root / f"sys/bus/pci/devices/{gpu.address}/driver"
                 link.unlink(missing_ok=True)
-                link.symlink_to((drivers / driver).absolute())
+                link.symlink_to(f"/sys/bus/pci/drivers/{driver}")
 
     return breaks
 
@@ -241,8 +241,8 @@ def record(host: Host) -> None:
         "driver": host.node.driver,
         "at": 1_789_999_000.0,
     }
-    document = {"schema": 1, "content": {"settings": [setting]}}
-    host.write("var/lib/gpuwatch/actuation.json", msgspec.json.encode(document).decode())
+    document = {"schema": 1, "content": {"actuation": {"settings": [setting]}}}
+    host.write("var/lib/gpuwatch/tuner/actuation.json", msgspec.json.encode(document).decode())
 
 
 def tainted(host: Host) -> None:

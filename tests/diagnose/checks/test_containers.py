@@ -311,6 +311,20 @@ def test_ids_of_other_plugins_are_not_stale(tmp_path: Path) -> None:
     assert results(host)["K05"].result is CheckStatus.PASS
 
 
+def test_a_claimed_instance_that_may_be_one_of_several_is_not_stale(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    attributed(held("a"), unknown=("gpu-3-mig-19-0-1",))(host)
+    assert results(host)["K05"].result is CheckStatus.FAIL
+    assert host.view is not None
+    cut = [
+        msgspec.structs.replace(gpu, mig=tuple(MigInstance(index=at, uuid=f"MIG-{at}", gi=at, ci=0) for at in range(2)))
+        for gpu in host.view.snapshot.gpus
+    ]
+    snapshot = msgspec.structs.replace(host.view.snapshot, gpus=tuple(cut))
+    host.view = msgspec.structs.replace(host.view, snapshot=snapshot)
+    assert results(host)["K05"].result is CheckStatus.SKIP
+
+
 def test_the_server_of_mps_may_be_on_any_gpu(tmp_path: Path) -> None:
     host = Host(tmp_path)
     server = Workload(namespace="gpu-operator", pod="nvidia-device-plugin-mps-control-daemon-x")

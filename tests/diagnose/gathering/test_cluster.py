@@ -13,6 +13,7 @@ from gpuwatch.kube.transport import NoCluster
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.snapshot import Host
 from gpuwatch.sim.kubeapi import AccessRule
+from tests import fast_yaml
 from tests.kube.kube_server import NODE, served
 
 HERE = Host(boot_id=f"boot-of-{NODE}", machine_id=f"machine-of-{NODE}")
@@ -110,9 +111,8 @@ def test_what_there_was_no_time_for_is_said(api):
 
 
 def _of_kubelet(kubeconfig):
-    import yaml
 
-    document = yaml.safe_load(Path(kubeconfig).read_text())
+    document = fast_yaml.load(Path(kubeconfig).read_text())
     for each in (*document["users"], *(context["context"] for context in document["contexts"])):
         each["name" if "name" in each else "user"] = f"system:node:{NODE}"
     return json.dumps(document)

@@ -20,6 +20,7 @@ from gpuwatch.config import Config
 from gpuwatch.diagnose.gathering.gather import SECONDS, DiagnosisTarget, gather
 from gpuwatch.diagnose.places import Places
 from tests.cli.processes import Ended, interrupted, started
+from tests.cpu_clock import slowness
 from tests.diagnose.hosts import Host
 from tests.fakes.libnvml import FakeDriver
 from tests.kept import kept
@@ -54,17 +55,18 @@ def test_a_quick_diagnosis_of_eight_gpus_computes_for_less_than_three_seconds():
     after = os.times()
     assert ended.returncode == 0, ended.stdout + ended.stderr
     computed = after.children_user - before.children_user + after.children_system - before.children_system
-    assert computed < QUICK_SECONDS
+    assert computed < QUICK_SECONDS * slowness()
 
 
 @pytest.mark.slow  # in make test: test_a_quick_diagnosis_of_eight_gpus_computes_for_less_than_three_seconds
 def test_a_quick_diagnosis_of_eight_gpus_takes_less_than_three_seconds():
     """The best of some: other tests run at the same time."""
-    took: list[float] = []
-    while len(took) < TRIES and min(took, default=QUICK_SECONDS) >= QUICK_SECONDS:
+    shares: list[float] = []
+    while len(shares) < TRIES and min(shares, default=1.0) >= 1.0:
+        limit = QUICK_SECONDS * slowness()
         ended = Ended(*SIM, "diagnose", "--level", "quick")
-        took.append(ended.seconds if ended.returncode == 0 else math.inf)
-    assert min(took) < QUICK_SECONDS
+        shares.append(ended.seconds / limit if ended.returncode == 0 else math.inf)
+    assert min(shares) < 1.0
 
 
 @pytest.mark.parametrize("level", ["quick", "full"])

@@ -172,7 +172,7 @@ def every_bound(driver: str) -> Change:
         for link in (host.root / BUS).iterdir():
             if (link / "numa_node").exists():
                 (link / "driver").unlink(missing_ok=True)
-                (link / "driver").symlink_to(folder)
+                (link / "driver").symlink_to(f"/{folder.relative_to(host.root)}")
 
     return change
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.diagnose.host.host_root import exists, listing, place, text
+from gpuwatch.diagnose.host.host_root import exists, listing, text
+from gpuwatch.host.tree import place
 
 
 @pytest.fixture

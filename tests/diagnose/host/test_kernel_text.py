@@ -40,15 +40,15 @@ def test_a_pipe_is_left_to_its_reader(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "prefix",
     [
-        "Jan 16 14:04:39 gpu-7 kernel: [44643.002866] ",
-        "2026-01-16T14:04:39.123456+00:00 gpu-7 kernel: ",
-        "<4>[44643.002866] ",
-        "[44643.002866] ",
+        "Jan 16 14:04:39 gpu-7 kernel: [4464{}.002866] ",
+        "2026-01-16T14:04:39.12345{}+00:00 gpu-7 kernel: ",
+        "<4>[4464{}.002866] ",
+        "[4464{}.002866] ",
     ],
 )
 def test_a_copy_counts_from_its_last_boot(tmp_path: Path, prefix: str) -> None:
     lines = ("Linux version 6.8", "NVRM: from before", "Linux version 6.8", "ACPI: nothing", XID)
-    (tmp_path / "kern.log").write_text("".join(f"{prefix}{line}\n" for line in lines))
+    (tmp_path / "kern.log").write_text("".join(f"{prefix.format(at)}{line}\n" for at, line in enumerate(lines)))
     assert texts(tmp_path / "kern.log") == [XID]
 
 

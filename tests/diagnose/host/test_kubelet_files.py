@@ -40,6 +40,13 @@ def test_a_machine_without_kubelet(root: Path) -> None:
     assert read(root) == read(root, ask=True) == KubeletFiles()
 
 
+def test_a_dra_driver_that_is_upgraded_without_a_gap_has_the_uid_of_its_pod_in_its_sockets_name(root: Path) -> None:
+    put(root, f"{KUBELET}/config.yaml")
+    put(root, f"{KUBELET}/plugins_registry/gpu.nvidia.com-0bbe4f10-201f-4cde-ba98-20992cb8c644-reg.sock")
+    put(root, f"{KUBELET}/plugins_registry/other.gpu.nvidia.com-reg.sock")
+    assert read(root).dra == ("gpu.nvidia.com",)
+
+
 def test_a_recorded_node(root: Path) -> None:
     for name in ("kubelet.sock", "nvidia-gpu.sock", "nvidia-mig-1g.10gb.sock", "rdma.sock"):
         put(root, f"{PLUGINS}/{name}")

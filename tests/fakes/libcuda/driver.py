@@ -80,6 +80,10 @@ class FakeCuda:
         """What was not given back."""
         return self._entries("leak")
 
+    def load_seconds(self) -> float:
+        """How long kernels of the hardware campaign have run so far."""
+        return sum(map(float, self._entries("load")))
+
     def ends(self) -> int:
         """Processes that ended in an orderly way."""
         return len(self._entries("end"))

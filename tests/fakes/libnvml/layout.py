@@ -20,6 +20,7 @@ GPU_VALUES = (
     # identity
     *("present", "lost", "minor_number", "board_id", "module_id", "brand", "architecture", "cc_major", "cc_minor"),
     *("pci_domain", "pci_bus", "pci_device", "pci_device_id", "pci_subsystem_id", "numa_node", "cores", "bus_width"),
+    *("platform_slot", "platform_tray", "platform_host"),  # of a GPU in a rack
     # modes: 0 or 1 (nvmlEnableState_t) unless NVML says otherwise
     *("persistence_mode", "compute_mode", "display_mode", "display_active", "accounting_mode", "gsp_mode"),
     *("ecc_mode", "ecc_pending", "mig_mode", "mig_pending", "virtualization_mode", "addressing_mode"),
@@ -33,6 +34,7 @@ GPU_VALUES = (
     *("memory_max_tlimit", "gpu_max_tlimit", "fans", "fan_percent"),
     # load and memory
     *("util_gpu", "util_memory", "util_encoder", "util_decoder", "util_jpeg", "util_ofa", "pstate"),
+    *("encoder_sessions", "encoder_fps", "encoder_latency_us"),
     *("memory_total", "memory_used", "memory_reserved", "bar1_total", "bar1_used"),
     # clocks
     *("clock_events", "clock_events_supported", "clock_min_mhz", "locked_min_mhz", "locked_max_mhz"),
@@ -41,12 +43,14 @@ GPU_VALUES = (
     *("pcie_gen", "pcie_gen_max", "pcie_width", "pcie_width_max", "pcie_tx_kbps", "pcie_rx_kbps", "pcie_replays"),
     # reliability
     *("remapped_correctable", "remapped_uncorrectable", "remap_pending", "remap_failure"),
-    *("retired_sbe", "retired_dbe", "retired_pending", "recovery_action"),
+    *("retired_sbe", "retired_dbe", "retired_pending", "recovery_action", "reset_status", "drain_and_reset_status"),
+    "smoothing_profile",  # what every power smoothing field answers
     *("sram_parity_volatile", "sram_secded_volatile", "sram_corrected_volatile", "sram_parity", "sram_secded"),
     *("sram_corrected", "sram_bucket_l2", "sram_bucket_sm", "sram_bucket_pcie", "sram_bucket_mcu"),
     *("sram_bucket_other", "sram_threshold_exceeded", "channel_repair_pending", "tpc_repair_pending"),
     "unrepairable_memory",
     # NVLink, fabric, capabilities
+    *("c2c_links", "c2c_mbps", "nvlink_effective_ber", "nvlink_symbol_ber"),
     *("nvlinks", "nvlink_version", "nvlink_speed_mbps", "fabric_state", "fabric_status", "fabric_clique"),
     *("fabric_health_mask", "fabric_health_summary", "gpm", "supported_events"),
 )

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from gpuwatch.model.errors import GpuwatchError
 from tests.fakes.libnvml import layout
 
-PROFILES = ("535", "550", "580", "590", "all")
+PROFILES = ("535", "550", "570", "575", "580", "590", "all")
 LIBRARY = "libnvidia-ml.so.1"
 _HERE = Path(__file__).parent
 _SOURCES = sorted((_HERE / "src").glob("*.[ch]"))

@@ -20,7 +20,8 @@ COMMON: Values = {
     "clock_events": 0x1, "clock_events_supported": 0x1FF, "pcie_width": 16, "pcie_width_max": 16,
     "pcie_tx_kbps": 352, "pcie_rx_kbps": 329, "pcie_replays": 0,
     "remapped_correctable": 0, "remapped_uncorrectable": 0, "remap_pending": 0, "remap_failure": 0,
-    "recovery_action": 0, "sram_parity_volatile": 0, "sram_secded_volatile": 0, "sram_corrected_volatile": 0,
+    "recovery_action": 0, "reset_status": 0, "drain_and_reset_status": 0, "smoothing_profile": 2,
+    "sram_parity_volatile": 0, "sram_secded_volatile": 0, "sram_corrected_volatile": 0,
     "sram_parity": 0, "sram_secded": 0, "sram_corrected": 0, "sram_bucket_l2": 0, "sram_bucket_sm": 0,
     "sram_bucket_pcie": 0, "sram_bucket_mcu": 0, "sram_bucket_other": 0, "sram_threshold_exceeded": 0,
     "channel_repair_pending": 0, "tpc_repair_pending": 0, "unrepairable_memory": 0, "gpm": 0,
@@ -76,14 +77,16 @@ MODELS: Mapping[str, Values] = {"H100": H100, "A100": A100, "T4": T4}
 
 # What older drivers do not know, whatever the GPU.
 DRIVER_LACKS: Mapping[str, Values] = {
-    "535": {"recovery_action": None, "supported_events": CLASSIC_EVENTS},
-    "550": {"recovery_action": None, "supported_events": CLASSIC_EVENTS},
+    "535": {"supported_events": CLASSIC_EVENTS},
+    "550": {"supported_events": CLASSIC_EVENTS},
 }
 
 # nvmlDriver, CUDA (as NVML codes it) of each profile.
 VERSIONS: Mapping[str, tuple[str, int]] = {
     "535": ("535.216.03", 12020),
     "550": ("550.163.01", 12040),
+    "570": ("570.195.03", 12080),
+    "575": ("575.57.08", 12090),
     "580": ("580.95.05", 13000),
     "590": ("590.48.01", 13010),
     "all": ("615.36.01", 13050),

@@ -12,7 +12,7 @@ NO_INSTANCE = 0xFFFFFFFF  # gi and ci outside MIG
 COMPUTE, GRAPHICS, MPS = 1, 2, 4
 HOST_VGPU = 3  # nvmlGpuVirtualizationMode_t
 _PROFILE = re.compile(r"(?:(\d)c\.)?(\d)g\.(\d+)gb(?:\+\w+)?")
-_PROFILE_IDS = {1: 0, 2: 1, 3: 2, 4: 3, 7: 4}  # slices -> NVML_GPU_INSTANCE_PROFILE_*_SLICE
+_PROFILE_IDS = {1: 19, 2: 14, 3: 9, 4: 5, 7: 0}  # slices -> the id of `nvidia-smi mig -lgip` on A100 and H100
 
 
 class FakeProcess(msgspec.Struct, frozen=True, kw_only=True):

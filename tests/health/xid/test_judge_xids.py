@@ -17,7 +17,7 @@ from gpuwatch.model.finding import Finding, Health, Remedy, Response, Severity
 from gpuwatch.model.snapshot import Driver, GpuState, Host, RowRemap
 from gpuwatch.model.xid import BusLossEvent, NvLinkError, SxidEvent, XidEvent
 from gpuwatch.model.xid_catalogue import all_xids
-from tests.health.judging import Bench, pci, pod
+from tests.health.judging import INTERVAL, Bench, pci, pod
 from tests.seeds import examples
 
 FATAL = (46, 48, 54, 62, 64, 74, 79, 95, 109, 110, 119, 120, 136, 140, 143, 151, 155, 156, 158, 167, 169, 173, 175)
@@ -28,6 +28,15 @@ UNKNOWN_XID = 999
 def sxid(bench: Bench, severity: str, **parts: Any) -> SxidEvent:
     known: dict[str, Any] = {"sxid": 20034, "switch": 1, "link": 48, "message": "LTSSM Fault Up"}
     return SxidEvent(at=bench.now + 1.0, severity=severity, **{**known, **parts})
+
+
+def fail_switch(bench: Bench) -> None:
+    """A fatal SXid, and a GPU behind the switch that confirms it for a moment."""
+    bench.make(0, recovery_action=1)
+    bench.look(sxid(bench, "fatal"))
+    bench.make(0)
+    bench.look()
+    assert bench.checks() == {"sxid_fatal"}
 
 
 def recovered(bench: Bench, gpu: int = 0, **parts: Any) -> XidEvent:
@@ -205,7 +214,7 @@ def test_a_gpu_nobody_knows_is_the_nodes_until_it_is_known() -> None:
     bench = Bench(0)
     bench.look(bench.xid(79, gpu=1, uuid=None))
     finding = bench.finding("xid_fatal")
-    assert (finding.gpu, finding.key, finding.evidence["pci"]) == (None, "xid_fatal/node/79", pci(1))
+    assert (finding.gpu, finding.key, finding.evidence["pci"]) == (None, f"xid_fatal/{pci(1)}/79", pci(1))
     assert bench.last.gpus == {"GPU-0": Health.HEALTHY}
     assert bench.last.node is Health.FAILED
     bench.indices = (0, 1)
@@ -633,10 +642,10 @@ def test_xids_about_the_inforom(xid: int) -> None:
     assert "inforom" not in bench.checks()
 
 
-def test_a_line_of_bus_loss_is_believed_until_the_gpu_answers() -> None:
-    bench = Bench()
+def test_a_line_of_bus_loss_stands_for_a_gpu_that_hangs_until_it_answers() -> None:
+    bench = Bench(ignore=("gpu_unresponsive",), unresponsive_after=INTERVAL)
     bench.look()
-    bench.states[0] = GpuState.UNKNOWN
+    bench.states[0] = GpuState.UNRESPONSIVE
     bench.look(BusLossEvent(at=bench.now, pci=pci(), message="GPU has fallen off the bus."))
     assert bench.finding("gpu_lost").message == "GPU has fallen off the bus."
     bench.look(times=20)
@@ -647,7 +656,8 @@ def test_a_line_of_bus_loss_is_believed_until_the_gpu_answers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("severity", "check"), [("fatal", "sxid_fatal"), ("non-fatal", "sxid_warning"), ("correctable", "sxid_warning")]
+    ("severity", "check"),
+    [("fatal", "sxid_unconfirmed"), ("non-fatal", "sxid_warning"), ("correctable", "sxid_warning")],
 )
 def test_sxids_are_the_nodes(severity: str, check: str) -> None:
     bench = Bench()
@@ -660,7 +670,7 @@ def test_sxids_are_the_nodes(severity: str, check: str) -> None:
 def test_a_fatal_sxid_lasts_until_all_gpus_were_reset() -> None:
     bench = Bench()
     bench.look()
-    bench.look(sxid(bench, "fatal"))
+    fail_switch(bench)
     bench.pass_time(2 * 3600)
     assert bench.checks() == {"sxid_fatal"}
     bench.energy[0] = 0.0
@@ -673,7 +683,7 @@ def test_a_fatal_sxid_lasts_until_all_gpus_were_reset() -> None:
 
 def test_a_fatal_sxid_ends_with_a_boot() -> None:
     bench = Bench()
-    bench.look(sxid(bench, "fatal"))
+    fail_switch(bench)
     bench.restart(host=Host(boot_id="boot-2"))
     bench.look()
     assert bench.checks() == set()
@@ -773,7 +783,7 @@ def test_jumping_clocks_duplicates_and_disorder_call_for_nothing(story: list[Any
         events = [*told[::-1], *told] if repeat else told[-len(noise) :] if noise else []
         bench.look(*events, seconds=jump)
         found = bench.checks()
-        assert found <= {"xid_application", "xid_unknown", "xid_warning"}
+        assert found <= {"xid_application", "xid_unknown", "xid_warning", "xid_unconfirmed"}
         assert all(health is not Health.FAILED for health in bench.last.gpus.values())
 
 

@@ -72,6 +72,7 @@ class Views:
         self.gone = False
         self._at = clock.monotonic()
         self.findings: tuple[Finding, ...] = ()
+        self.withheld: tuple[str, ...] | None = None
         self.view: View | None = self.look()
 
     @property
@@ -81,7 +82,7 @@ class Views:
     def look(self) -> View:
         """Publish a View of now with the findings there are."""
         self._at = self._clock.monotonic()
-        self.view = view(self._clock.time(), self.findings, self.boot_id)
+        self.view = view(self._clock.time(), self.findings, self.boot_id, withheld=self.withheld)
         return self.view
 
 
@@ -89,7 +90,13 @@ def uuid(index: int) -> str:
     return f"GPU-{index}"
 
 
-def view(at: float, findings: tuple[Finding, ...] = (), boot_id: str = f"boot-of-{NODE}", gpus: int = 4) -> View:
+def view(
+    at: float,
+    findings: tuple[Finding, ...] = (),
+    boot_id: str = f"boot-of-{NODE}",
+    gpus: int = 4,
+    withheld: tuple[str, ...] | None = None,
+) -> View:
     identities = [
         Identity(index=index, uuid=uuid(index), pci_bus_id=f"00000000:{index + 1:02X}:00.0") for index in range(gpus)
     ]
@@ -119,7 +126,8 @@ def view(at: float, findings: tuple[Finding, ...] = (), boot_id: str = f"boot-of
                     ),
                 )
                 for each in identities
-            )
+            ),
+            withheld=withheld,
         ),
         judgement=Judgement(
             gpus={each.uuid: Health.FAILED if each.uuid in sick else Health.HEALTHY for each in identities},
@@ -202,6 +210,17 @@ class Bench:
                 self.views.look()
         self.remediator.step()
 
+    def withholds(self, *gpus: int, allocatable: int | None = None) -> None:
+        """The device plugin takes GPUs out; `allocatable`: what the Node's status says meanwhile."""
+        node = self.node
+        left = {
+            **node["status"]["allocatable"],
+            "nvidia.com/gpu": str(4 - len(gpus) if allocatable is None else allocatable),
+        }
+        self.cluster.put("nodes", {**node, "status": {**node["status"], "allocatable": left}}, user="the kubelet")
+        self.views.withheld = tuple(map(uuid, gpus))
+        self.views.look()
+
     def finds(self, *findings: Finding) -> None:
         self.views.findings = findings
         self.views.look()
@@ -243,6 +262,11 @@ class Bench:
         """A person's hand."""
         node = self.node
         self.cluster.put("nodes", {**node, "spec": {**node["spec"], **spec}}, user="a person")
+
+    def is_confined(self) -> bool:
+        """Whether only GPUs are taken out, and everything is there that belongs to it."""
+        marks = {OWNER, FAULTS} <= self.annotations.keys() and '"scope":"gpu"' in self.annotations[OWNER]
+        return marks and not (self.ours or self.node["spec"].get("unschedulable")) and self.holders == [NODE]
 
     def is_clean(self) -> bool:
         """Whether nothing of ours is left but the condition and labels for schedulers."""

@@ -7,12 +7,12 @@ from msgspec.structs import replace
 
 from gpuwatch.config import RemediationConfig
 from gpuwatch.health.checks import CHECKS
-from gpuwatch.kube.objects import LeaseObject, NodeObject
+from gpuwatch.kube.objects import DraState, GpuDevice, LeaseObject, NodeObject
 from gpuwatch.model.finding import Finding, Health, Judgement, Response, Severity
 from gpuwatch.model.snapshot import Gpu, GpuState, GpuStatus, Host, Identity, Snapshot
 from gpuwatch.model.view import AgentStatus, View
 from gpuwatch.model.workload import Attribution, DeviceUse, Holder, Workload
-from gpuwatch.remediation.model import Plan, RemediatorMemory, Step
+from gpuwatch.remediation.model import Evict, Plan, RemediatorMemory, Step
 from gpuwatch.remediation.planning.plan import EvictionHistory, Observation, PlanInputs, is_clean, plan, remember
 from gpuwatch.remediation.planning.policy import Policy
 from gpuwatch.remediation.planning.slots import Slots
@@ -38,6 +38,7 @@ def view(
     lost: Iterable[str] = (),
     holders: dict[str, tuple[Workload, ...]] | None = None,
     expected: int | None = None,
+    withheld: tuple[str, ...] | None = None,
 ) -> View:
     """A View of GPUs that are well but for `findings`. `unknown`: there, but their health cannot be told."""
     there = [Identity(index=i, uuid=uuid, pci_bus_id=f"0000:{i + 1:02x}:00.0") for i, uuid in enumerate(gpus)]
@@ -61,7 +62,7 @@ def view(
             expected_gpus=expected,
         ),
         agent=AgentStatus(version="test", started=START),
-        attribution=Attribution(devices=uses),
+        attribution=Attribution(devices=uses, withheld=withheld),
         judgement=Judgement(node=Health.HEALTHY, gpus=health, findings=findings),
     )
 
@@ -87,6 +88,7 @@ class Story:
         self.nodes: int | None = 10
         self.readable = True
         self.done: list[Step] = []
+        self.devices: tuple[GpuDevice, ...] = ()
 
     @property
     def node(self) -> NodeObject:
@@ -101,6 +103,12 @@ class Story:
         leases: tuple[LeaseObject, ...] | None = tuple(self.cluster.leases.values()) if self.readable else None
         return Slots(leases=leases, nodes=self.nodes)
 
+    @property
+    def dra(self) -> DraState | None:
+        """None where no cluster state is made up."""
+        rules = tuple(self.cluster.rules.values())
+        return DraState(version="v1", devices=self.devices, rules=rules) if self.devices else None
+
     def plan(self, **other: Any) -> Plan:
         inputs: dict[str, Any] = {
             "observation": self.observation,
@@ -109,6 +117,7 @@ class Story:
             "memory": self.memory,
             "slots": self.slots,
             "pods": tuple(self.cluster.pods.values()),
+            "devices": self.dra,
             "now": self.now,
             "jitter": 0.5,
             "evictions": self.evictions,
@@ -117,13 +126,15 @@ class Story:
 
     def cycle(self, crash: int | None = None) -> Plan:
         """One look and what follows from it; False memory of it when it crashed."""
-        made, node, done = self.plan(), self.node, []
+        made, node, done, pods = self.plan(), self.node, [], tuple(self.cluster.pods.values())
         for step in made.steps[:crash]:
             try:
                 self.cluster.do(step, self.now)
             except StepRefused:
                 break
             done.append(step)
+            if isinstance(step, Evict):
+                self.evictions = self.evictions.with_baseline(pods).with_attempt(step.pod, self.now)
         self.done += done
         if crash is None or crash >= len(made.steps):
             self.memory = remember(self.memory, node, replace(made, steps=tuple(done)), self.now)

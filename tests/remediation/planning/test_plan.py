@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from gpuwatch.config import BudgetConfig, DrainConfig, HandoverConfig, MaintenanceWindow
-from gpuwatch.kube.objects import TAINT, PodObject, Taint
-from gpuwatch.model.finding import Remedy
+from gpuwatch.kube.objects import TAINT, PodGroup, PodObject, Taint
+from gpuwatch.model.finding import Remedy, Severity
 from gpuwatch.model.snapshot import Host
 from gpuwatch.model.workload import Workload
 from gpuwatch.remediation.model import (
@@ -61,6 +61,16 @@ def test_a_fault_taints_and_its_end_gives_everything_back() -> None:
     assert (after.taints, after.labels, after.annotations) == (before.taints, before.labels, before.annotations)
     assert [lease.holder for lease in story.cluster.leases.values()] == [None]
     assert [event.reason for event in story.cluster.events.values()] == ["GPUQuarantined", "GPURecovered"]
+
+
+def test_the_condition_and_its_event_count_what_follows_from_a_fault() -> None:
+    story, lost = Story(), finding("gpu_lost")
+    story.see(lost, *(finding("xid_fatal", xid=xid, caused_by=lost.key) for xid in (79, 154)))
+    story.settle()
+    (event,) = story.cluster.events.values()
+    assert story.node.condition is not None
+    for text in (story.node.condition.message, event.message):
+        assert text == "gpu_lost on GPU 0: gpu_lost was seen (and 2 that follow)"
 
 
 @pytest.mark.parametrize("steps", range(7))
@@ -385,6 +395,56 @@ def test_only_pods_of_the_sick_gpu_are_asked_to_leave_and_the_node_is_handed_ove
     assert story.cluster.files == set()
 
 
+def gang(**settings: Any) -> Story:
+    """Pod a has the sick GPU, b the other one; both are of the Job train, as is one that has ended. Others are not."""
+    story = draining(**settings)
+    train = PodGroup(namespace="ml", kind="Job", name="train", uid="job-1")
+    others = {"c": replace(train, uid="job-2"), "d": replace(train, namespace="research"), "e": None}
+    for name, group in {"a": train, "b": train, "ended": train, "idle": train, **others}.items():
+        story.cluster.pods[f"uid-{name}"] = PodObject(
+            namespace="ml",
+            name=name,
+            uid=f"uid-{name}",
+            gpus=0 if name == "idle" else 1,
+            group=group,
+            phase="Succeeded" if name == "ended" else "Running",
+        )
+    return story
+
+
+def test_a_job_that_loses_one_pod_here_leaves_as_one_if_the_policy_says_so() -> None:
+    story = gang(drain=DrainConfig(evict="owner-on-node"))
+    assert story.settle().stage is NodeStage.DRAINED
+    assert set(story.cluster.pods) == {"uid-c", "uid-d", "uid-e", "uid-ended", "uid-idle", "uid-daemon"}
+    told = [step for step in story.done if isinstance(step, CreateEvent) and step.reason == "GPUEviction"]
+    assert {step.pod for step in told} == {("ml", name, f"uid-{name}") for name in "ab"}
+    assert all(step.message.endswith("; Job train decides what starts again") for step in told)
+
+
+def test_what_has_started_again_on_a_gpu_that_is_well_stays() -> None:
+    story = gang(drain=DrainConfig(evict="owner-on-node"))
+    for uid, pod in story.cluster.pods.items():
+        story.cluster.pods[uid] = replace(pod, created=START)
+    story.evictions = story.evictions.with_baseline(tuple(story.cluster.pods.values()))
+    again = replace(story.cluster.pods["uid-a"], name="again", uid="uid-again", created=START + 5)
+    story.cluster.pods["uid-again"] = again
+    story.settle()
+    assert set(story.cluster.pods) & {"uid-a", "uid-b", "uid-again"} == {"uid-again"}
+
+
+def test_by_default_the_others_of_a_job_stay() -> None:
+    story = gang()
+    story.settle()
+    assert {f"uid-{name}" for name in "bcde"} <= set(story.cluster.pods)
+
+
+def test_a_protected_pod_of_the_same_job_stays() -> None:
+    story = gang(drain=DrainConfig(evict="owner-on-node"))
+    story.cluster.pods["uid-b"] = replace(story.cluster.pods["uid-b"], mirror=True)
+    assert BlockReason.PROTECTED in reasons(story.settle())
+    assert {"uid-a", "uid-b"} & set(story.cluster.pods) == {"uid-b"}
+
+
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
@@ -484,3 +544,27 @@ def test_acknowledgements_go_when_the_fault_is_gone_for_long() -> None:
     story.settle()
     assert ACKNOWLEDGED not in story.node.annotations
     assert story.memory.acknowledged == {}
+
+
+def counted_out(**settings: Any) -> Plan:
+    """The plan when a GPU is well after its fault, and the device plugin still counts it out."""
+    story = Story(**settings)
+    story.see(finding("gpu_lost"))
+    story.settle()
+    story.see(replace(finding("gpu_not_allocatable"), severity=Severity.WARNING))
+    story.clean_for = 0.0
+    story.cycle()
+    story.wait(story.policy.config.recovery_hold + story.policy.config.min_quarantine)
+    return story.plan()
+
+
+def test_a_release_says_that_the_device_plugin_still_counts_the_gpu_out() -> None:
+    made = counted_out()
+    assert patches(made) == ["untaint"]
+    assert "GPU 0 not allocatable until the device plugin is restarted: released" in made.message
+
+
+def test_by_policy_the_release_waits_for_the_device_plugin() -> None:
+    made = counted_out(checks={"gpu_not_allocatable": "condition"})
+    assert "untaint" not in patches(made)
+    assert made.message == "gpu_not_allocatable on GPU 0 is still there"

@@ -52,6 +52,28 @@ def test_an_xid_that_the_user_calls_fatal_may_taint() -> None:
     assert compiled.answer("xid_fatal", 9999) is Response.TAINT
 
 
+def test_to_migrate_work_is_to_drain_where_the_table_taints_and_nothing_else() -> None:
+    usual, mine = policy(), policy(migrate=True, checks={"gpu_lost": "taint"})
+    taints = {row.name for row in CHECKS if row.response.reaches(Response.TAINT)}
+    assert taints
+    assert {row.name for row in CHECKS if mine.answer(row.name) is Response.DRAIN} == taints - {"gpu_lost"}
+    assert mine.answer("gpu_lost") is Response.TAINT
+    assert all(mine.answer(row.name) is usual.answer(row.name) for row in CHECKS if row.name not in taints)
+    origins = {rule.subject: rule.origin for rule in mine.rules()}
+    assert {origins[name] for name in taints} == {"remediation.migrate", "remediation.checks.gpu_lost"}
+
+
+def test_what_is_not_named_is_answered_with_no_more_than_at_most() -> None:
+    mine = policy(at_most=Response.CONDITION, xids={79: Response.TAINT}, checks={"gpu_lost": "taint"})
+    assert mine.response(finding("xid_fatal", xid=79)) is Response.TAINT
+    assert {row.name for row in CHECKS if mine.answer(row.name).reaches(Response.TAINT)} == {"gpu_lost"}
+    usual = {row.name: row.response for row in CHECKS if not row.response.reaches(Response.CONDITION)}
+    assert {name: mine.answer(name) for name in usual} == usual
+    lowered = {row.name for row in CHECKS if row.response.reaches(Response.TAINT)} - {"gpu_lost"}
+    assert {rule.subject for rule in mine.rules() if rule.origin == "remediation.at_most"} == lowered
+    assert policy(at_most=Response.OBSERVE, migrate=True).answer("gpu_lost") is Response.OBSERVE
+
+
 def test_a_check_of_another_version_is_watched_only() -> None:
     assert policy().answer("gpu_on_fire") is Response.OBSERVE
 

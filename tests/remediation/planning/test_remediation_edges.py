@@ -10,7 +10,6 @@ from gpuwatch.config import HandoverConfig, MaintenanceWindow
 from gpuwatch.kube.objects import TAINT, NodeObject, PodObject, Taint
 from gpuwatch.model.clock import rfc3339
 from gpuwatch.model.finding import Response
-from gpuwatch.model.setting import Setting
 from gpuwatch.model.workload import Workload
 from gpuwatch.remediation.model import BlockReason, FreeSlot
 from gpuwatch.remediation.planning.labels import DEGRADED, LABELS, PublishedLabels, published_by_us
@@ -19,6 +18,7 @@ from gpuwatch.remediation.planning.node_events import MESSAGE_SECONDS, Condition
 from gpuwatch.remediation.planning.ownership import ClaimState, encode, other_controller, read_claim
 from gpuwatch.remediation.planning.policy import open_window
 from gpuwatch.tuning.model.order import TOLERANCE_WATTS, PowerLimits, is_same, power_target
+from gpuwatch.tuning.model.setting import Setting
 from tests.remediation.planning.remediating import START, Story, finding, policy, view
 
 NODE = NodeObject(name="gpu-1", uid="uid-1", resource_version="7")

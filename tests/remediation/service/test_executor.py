@@ -7,13 +7,14 @@ import pytest
 from msgspec.structs import replace
 
 from gpuwatch.kube.errors import FIRST_SECONDS, LONGEST_SECONDS, AlreadyExists, Backoff, Conflict, TooMany, Unavailable
-from gpuwatch.kube.objects import CONDITION, TAINT, Condition, PodObject, Taint
+from gpuwatch.kube.objects import CONDITION, TAINT, Condition, DeviceRule, PodObject, Taint
 from gpuwatch.kube.transport import Transport
 from gpuwatch.model.event import Result
 from gpuwatch.remediation.model import (
     ACTIONS,
     OWNER,
     CreateEvent,
+    DeleteRule,
     Evict,
     FreeSlot,
     NodeStage,
@@ -22,6 +23,7 @@ from gpuwatch.remediation.model import (
     SetCondition,
     SetRebootSentinel,
     TakeSlot,
+    WriteRule,
 )
 from gpuwatch.remediation.planning.slots import choose
 from gpuwatch.remediation.service.executor import CRASH_POINTS, PlanExecutor
@@ -147,7 +149,10 @@ def test_every_crash_point_is_passed_by_the_step_it_names(server, tmp_path):
     passed = []
     hands = Hands(server, passed.append)
     steps = (
-        *(PatchNode(step=name, annotations={OWNER: name}) for name in ("claim", "taint", "untaint", "forget", "label")),
+        *(
+            PatchNode(step=name, annotations={OWNER: name})
+            for name in ("claim", "taint", "confine", "untaint", "forget", "label")
+        ),
         PatchNode(step="refresh", unschedulable=True),
         SLOT,
         SICK,
@@ -155,7 +160,10 @@ def test_every_crash_point_is_passed_by_the_step_it_names(server, tmp_path):
         Evict(pod=hands.writer.pods()[0]),
         SetRebootSentinel(sentinel=str(tmp_path / "file")),
         FreeSlot(name=SLOT.name),
+        WriteRule(rule=DeviceRule(name="r", owner="q", pool=NODE, device="gpu-0", effect="NoSchedule")),
+        DeleteRule(name="r", owner="q"),
     )
+    server.cluster.serve_device_taints()
     for step in steps:
         assert hands.do(step).stopped is None
     assert sorted(passed) == sorted(CRASH_POINTS)

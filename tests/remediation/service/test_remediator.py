@@ -15,6 +15,7 @@ from gpuwatch.remediation.model import OPT_OUT, OWNER, BlockReason, NodeStage
 from gpuwatch.remediation.service.reboot_sentinel import MARK
 from gpuwatch.remediation.service.remediator import REST_SECONDS
 from gpuwatch.sim.kubeapi import AccessRule, ApiFaults
+from tests.model.hostile import HOSTILE, unsafe
 from tests.remediation.model.remediating import FOREIGN, NAMESPACE, NODE, Bench, HandClock, fatal, settings
 
 
@@ -97,6 +98,18 @@ def test_observe_without_an_api_server_says_what_it_cannot_know(server, tmp_path
     assert BlockReason.API in reasons(bench)
     assert bench.remediator.state.plan.stage is NodeStage.SUSPECT
     assert "not known" in bench.remediator.state.plan.blocked[-1].message
+
+
+def test_what_it_writes_to_kubernetes_shows_control_characters_as_escapes(bench):
+    bench.finds(replace(fatal(bench.clock.time()), message=HOSTILE))
+    bench.run(60)
+    assert bench.is_quarantined()
+    node = bench.cluster.get("nodes", "", NODE)
+    condition = next(each for each in node["status"]["conditions"] if each["type"] == "GPUHealthy")
+    written = [condition["message"], *node["metadata"]["annotations"].values()]
+    written += [event["message"] for event in bench.cluster.objects("events")]
+    assert [unsafe(text) for text in written] == [set()] * len(written)
+    assert sum("HOSTILE" in text for text in written) >= 3
 
 
 def test_off_asks_nobody(server):

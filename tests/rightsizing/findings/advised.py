@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gpuwatch.model.recommendation import (
+from gpuwatch.rightsizing.model.recommendation import (
     Evidence,
     FindingKind,
     Layout,

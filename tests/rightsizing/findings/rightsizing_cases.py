@@ -5,9 +5,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from gpuwatch.config import RightsizingConfig
-from gpuwatch.model.recommendation import FindingKind, Recommendation, Recommendations
 from gpuwatch.model.work import DayPeak, Distribution, WorkClass, WorkloadKey
 from gpuwatch.rightsizing.findings.judge import recommend
+from gpuwatch.rightsizing.model.recommendation import FindingKind, Recommendation, Recommendations
 from gpuwatch.rightsizing.model.usage import DeviceAllocation, FleetFacts, NamespaceUsage, Slowdown, WorkloadSummary
 
 HOUR, DAY, GIB = 3600.0, 86400.0, 2**30

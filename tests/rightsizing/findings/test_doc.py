@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from gpuwatch.model.recommendation import FindingKind
 from gpuwatch.rightsizing.findings.judge import FINDINGS
+from gpuwatch.rightsizing.model.recommendation import FindingKind
 from tests.rightsizing.findings.page import markdown
 
 

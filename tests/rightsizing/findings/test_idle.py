@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gpuwatch.model.recommendation import FindingKind, Level, RecommendedAction
 from gpuwatch.model.work import WorkClass
+from gpuwatch.rightsizing.model.recommendation import FindingKind, Level, RecommendedAction
 from gpuwatch.rightsizing.model.usage import DeviceAllocation, FleetFacts, GpuFacts
 from tests.rightsizing.findings.rightsizing_cases import DAY, GIB, HOUR, NOW, a_hold, a_workload, an_idle_hold, found
 

@@ -8,7 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuwatch.config import RightsizingConfig
-from gpuwatch.model.recommendation import (
+from gpuwatch.rightsizing.findings.mig_layout import layouts
+from gpuwatch.rightsizing.findings.mig_packing import layout_error
+from gpuwatch.rightsizing.model.mig_profiles import model_of
+from gpuwatch.rightsizing.model.recommendation import (
     Evidence,
     FindingKind,
     Level,
@@ -18,9 +21,6 @@ from gpuwatch.model.recommendation import (
     RecommendedChange,
     Savings,
 )
-from gpuwatch.rightsizing.findings.mig_layout import layouts
-from gpuwatch.rightsizing.findings.mig_packing import layout_error
-from gpuwatch.rightsizing.model.mig_profiles import model_of
 from gpuwatch.rightsizing.model.usage import FleetFacts, GpuFacts
 
 A100, H100, T4 = "NVIDIA A100-SXM4-40GB", "NVIDIA H100 80GB HBM3", "Tesla T4"

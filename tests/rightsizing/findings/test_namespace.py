@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpuwatch.model.recommendation import FindingKind, RecommendedAction
+from gpuwatch.rightsizing.model.recommendation import FindingKind, RecommendedAction
 from gpuwatch.rightsizing.model.usage import DeviceAllocation, FleetFacts, GpuFacts, NamespaceUsage
 from tests.rightsizing.findings.rightsizing_cases import DAY, a_hold, a_namespace, a_workload, found
 

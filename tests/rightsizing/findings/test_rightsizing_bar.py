@@ -84,6 +84,7 @@ def test_most_slowdowns_are_within_what_was_said(sized: Sized, played: Played) -
     assert found.above < 0.2
 
 
+@pytest.mark.slow  # quick: the bars of idle ones
 def test_each_kind_of_workload_is_there_and_seen_in_order_of_time() -> None:
     workloads = fleet(SEED, 240, STEPS)
     assert {each.kind for each in workloads} == set(KINDS)

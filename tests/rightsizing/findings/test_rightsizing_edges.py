@@ -4,8 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from gpuwatch.config import RightsizingConfig
-from gpuwatch.model.recommendation import FindingKind, Level, RecommendedAction
 from gpuwatch.rightsizing.findings.advice import savings
+from gpuwatch.rightsizing.model.recommendation import FindingKind, Level, RecommendedAction
 from tests.rightsizing.findings.rightsizing_cases import (
     DAY,
     GIB,

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gpuwatch.config import RightsizingConfig
-from gpuwatch.model.recommendation import FindingKind, RecommendedAction
 from gpuwatch.model.work import Distribution, WorkClass
 from gpuwatch.rightsizing.findings.judge import recommend
+from gpuwatch.rightsizing.model.recommendation import FindingKind, RecommendedAction
 from gpuwatch.rightsizing.model.usage import FleetFacts, WorkloadSummary
 from tests.rightsizing.findings.rightsizing_cases import (
     DAY,

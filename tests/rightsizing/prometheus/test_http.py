@@ -5,7 +5,9 @@ import http.server
 import json
 import re
 import threading
+import time
 import urllib.parse
+from itertools import count
 from typing import NamedTuple
 
 import pytest
@@ -14,7 +16,7 @@ from gpuwatch.model.errors import GpuwatchError, PermissionMissing, UsageError
 from gpuwatch.rightsizing.prometheus import http as prometheus_http
 from gpuwatch.rightsizing.prometheus.api import MOST_WARNINGS, PrometheusApi, TooLarge
 from gpuwatch.rightsizing.prometheus.config import HttpConfig, basic
-from gpuwatch.rightsizing.prometheus.http import ATTEMPTS, FIRST_PAUSE, LONGEST_PAUSE, PrometheusHttp
+from gpuwatch.rightsizing.prometheus.http import ATTEMPTS, FIRST_PAUSE, LONGEST_PAUSE, PATIENCE, PrometheusHttp
 
 
 class Reply(NamedTuple):
@@ -22,6 +24,7 @@ class Reply(NamedTuple):
     body: bytes = b'{"status":"success","data":{"resultType":"vector","result":[]}}'
     headers: tuple[tuple[str, str], ...] = ()
     cut: bool = False  # promise more than comes, and hang up
+    hang: bool = False  # say nothing until the client has left
 
 
 OK = Reply()
@@ -45,6 +48,8 @@ class Server:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 outer.asked.append((self.path, dict(self.headers), dict(urllib.parse.parse_qsl(body.decode()))))
                 reply = outer.replies.pop(0) if len(outer.replies) > 1 else outer.replies[0]
+                if reply.hang:
+                    self.connection.recv(1)
                 self.send_response(reply.status)
                 for name, value in reply.headers:
                     self.send_header(name, value)
@@ -98,6 +103,30 @@ def test_patience_has_an_end_and_no_pause_is_longer_than_the_longest(serve):
         api.query("up", 1)
     assert len(server.asked) == ATTEMPTS
     assert max(pauses) == LONGEST_PAUSE
+
+
+@pytest.mark.parametrize("reply", [refused(429, "", "busy"), Reply(cut=True)])
+def test_all_attempts_together_stay_within_one_deadline(serve, reply):
+    """A server that takes its time for each of them, as one that drips does: here two hundred seconds."""
+    times = count(0, 100)
+    server, api, _ = serve(OK, reply, clock=lambda: next(times))
+    api.query("up", 1)  # of a server that has answered more is borne
+    begun = next(times)
+    with pytest.raises(GpuwatchError):
+        api.query("up", 1)
+    assert 1 < len(server.asked) - 1 < ATTEMPTS
+    assert next(times) - begun <= PATIENCE + 300
+
+
+def test_the_last_attempt_has_what_is_left_of_the_time(serve):
+    """It ends by the deadline, though a single one might take longer."""
+    times = iter([0, 0, 0, 0, 0, PATIENCE - 0.2])
+    _, api, _ = serve(OK, Reply(hang=True), clock=lambda: next(times, PATIENCE))
+    api.query("up", 1)
+    since = time.monotonic()
+    with pytest.raises(GpuwatchError, match="timed out"):
+        api.query("up", 1)
+    assert time.monotonic() - since < 10
 
 
 @pytest.mark.parametrize(("said", "pause"), [("-7", 0), ("nan", 0), ("Wed, 21 Oct", FIRST_PAUSE)])

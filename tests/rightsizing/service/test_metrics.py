@@ -5,10 +5,10 @@ import pytest
 from gpuwatch.config import MetricsConfig
 from gpuwatch.metrics.native import collect
 from gpuwatch.metrics.page_cache import PageCache
-from gpuwatch.model.recommendation import FindingKind, Recommendations
+from gpuwatch.rightsizing.model.recommendation import FindingKind, Recommendations
 from gpuwatch.rightsizing.service.metrics import RIGHTSIZING_METRICS, rightsizing_families
-from tests.model.advice_factory import advice, recommendation
 from tests.model.view_factory import full_view
+from tests.rightsizing.model.advice_factory import advice, recommendation
 
 NAMES = tuple(f"gpuwatch_{row.name}" for row in RIGHTSIZING_METRICS)
 NATIVE = ("native",)

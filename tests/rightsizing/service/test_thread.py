@@ -11,8 +11,8 @@ import pytest
 from gpuwatch.config import Config, RightsizingConfig
 from gpuwatch.consents.file import ConsentsFile
 from gpuwatch.model.consent import Consents, PodConsent
-from gpuwatch.model.recommendation import FindingKind, Recommendations
 from gpuwatch.model.view import View
+from gpuwatch.rightsizing.model.recommendation import FindingKind, Recommendations
 from gpuwatch.rightsizing.service import checkpoint as usage_checkpoint
 from gpuwatch.rightsizing.service.learner import SAVE_SECONDS, UsageLearner
 from gpuwatch.rightsizing.service.thread import LEARNING, OFF, Rightsizer

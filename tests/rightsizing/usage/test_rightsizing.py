@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from gpuwatch.config import Config, RightsizingConfig
-from gpuwatch.model.recommendation import FindingKind, Recommendation, RecommendedAction
 from gpuwatch.model.view import View
 from gpuwatch.rightsizing.findings.judge import recommend
+from gpuwatch.rightsizing.model.recommendation import FindingKind, Recommendation, RecommendedAction
 from gpuwatch.rightsizing.usage.from_views import RecordedUsage, fleet_of, usage_of_views
 from gpuwatch.rightsizing.usage.ledger import UsageLedger
 from gpuwatch.rightsizing.usage.windows import WindowCollector
@@ -73,6 +73,7 @@ def test_the_gang_is_to_keep_those_that_work(items: tuple[Recommendation, ...]) 
     assert (gang.change.count, gang.change.to_count) == (8, 8 - len(workload.spare))
 
 
+@pytest.mark.slow  # quick: what is wrong is found
 def test_of_servers_it_is_said_after_a_week(played: tuple[View, ...]) -> None:
     """The same minutes again and again: a week takes too long to play."""
     windows, names = WindowCollector(), {name for name, _ in WEEK}

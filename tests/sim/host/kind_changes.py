@@ -92,7 +92,11 @@ def unseen_ports(host: Host) -> None:
         place = host.root / "sys/devices/pci0000:00" / link.name
         place.parent.mkdir(parents=True, exist_ok=True)
         target.rename(place)
-        link.symlink_to(place)
+        if (driver := place / "driver").is_symlink():  # relative, as sysfs has it: it led from another depth
+            name = driver.readlink().name
+            driver.unlink()
+            driver.symlink_to(f"/sys/bus/pci/drivers/{name}")
+        link.symlink_to(f"/{place.relative_to(host.root)}")
         for file in (*place.glob("aer_*"), place / "config"):
             file.unlink()
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuwatch.sim.kubeapi.patches import merge_patch, strategic_merge_patch
+from gpuwatch.sim.kubeapi.writes import merge_patch, strategic_merge_patch
 
 RFC_7386 = [  # appendix A
     ({"a": "b"}, {"a": "c"}, {"a": "c"}),

@@ -10,7 +10,7 @@ from gpuwatch.sim.node.scenario import load, names, parse, parse_action, scenari
 WANTED = {
     "healthy", "fallen-off-bus", "ecc-storm", "row-remap", "thermal", "power-brake", "nvlink-down", "gsp-timeout",
     "driver-hang", "driver-reload", "mig", "time-sliced", "idle-allocated", "app-xid", "noisy-xid", "tuning",
-    "rightsizing",
+    "rightsizing", "forged-xid",
 }  # fmt: skip
 
 
@@ -65,7 +65,7 @@ def test_a_scenario_comes_from_a_file_too(tmp_path):
     path.write_text("description: mine\nnode: {model: t4, gpus: 1}\n")
     assert load(path).node.model == load(str(path)).node.model == "t4"
     path.write_text("description: [")
-    with pytest.raises(UsageError, match="not YAML"):
+    with pytest.raises(UsageError, match="line 2; while parsing"):
         load(path)
 
 

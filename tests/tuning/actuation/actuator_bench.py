@@ -4,13 +4,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gpuwatch.model.setting import Setting, Trigger
 from gpuwatch.storage.audit import Audit
 from gpuwatch.tuning.actuation.actuator import NvmlActuator
 from gpuwatch.tuning.actuation.driver import NvmlControl
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from gpuwatch.tuning.actuation.restore import Restorer
 from gpuwatch.tuning.model.order import ApplyResult, SettingOrder
+from gpuwatch.tuning.model.setting import Setting, Trigger
 from tests.remediation.model.remediating import HandClock, Ledger
 from tests.tuning.service.tuning import BOOT, Knobs
 from tests.waiting import BOUND_SECONDS

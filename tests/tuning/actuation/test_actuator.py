@@ -18,9 +18,9 @@ from gpuwatch.cli.console.session import Session
 from gpuwatch.cli.tune.driver_access import nvml_actuator
 from gpuwatch.config import Config, TuningConfig
 from gpuwatch.model.errors import GpuwatchError, UsageError
-from gpuwatch.model.setting import Trigger
 from gpuwatch.tuning.actuation.record import MOST_VALUES, SettingsRecord
 from gpuwatch.tuning.model.order import ApplyResult, OrderOutcome, SettingOrder
+from gpuwatch.tuning.model.setting import Trigger
 from tests.remediation.model.remediating import HandClock
 from tests.tuning.actuation.actuator_bench import DEADLINE, GPU, OTHER, SETTERS, Bench
 from tests.tuning.service.tuning import clocks, limit
@@ -148,7 +148,7 @@ DEEDS = st.one_of(
 def test_s1_s2_whatever_happens_nothing_is_raised_and_all_that_is_ours_is_recorded(
     tmp_path: Path, reports: list[tuple[str, Any]]
 ) -> None:
-    (tmp_path / "actuation.json").unlink(missing_ok=True)
+    (tmp_path / "tuner/actuation.json").unlink(missing_ok=True)
     bench, original = Bench(tmp_path), 650
     bench.knobs.limits[GPU] = original * 1000
     for deed, value in reports:

@@ -23,7 +23,7 @@ import msgspec
 
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.tuning.model.order import SettingOrder
-from gpuwatch.model.setting import Trigger
+from gpuwatch.tuning.model.setting import Trigger
 from gpuwatch.tuning.actuation.restore import Restorer
 from gpuwatch.tuning.actuation.actuator import NvmlActuator
 from gpuwatch.storage.audit import Audit
@@ -57,7 +57,7 @@ class Stepping:
 
 def heed(event, args):
     # what the record does with its files is a step, too
-    if event in ("open", "os.rename", "os.remove") and str(args[0]).startswith(str(place / "actuation")):
+    if event in ("open", "os.rename", "os.remove") and str(args[0]).startswith(str(place / "tuner/actuation")):
         step()
 
 
@@ -234,6 +234,7 @@ def test_s1_s2_a_hand_and_a_guard_at_once_raise_nothing_and_lose_nothing(
     driver: FakeDriver, child: Child, place: Path, tmp_path: Path
 ) -> None:
     """One sets, the other gives back as fast as it can, and now and then one of them dies."""
+    driver.couple()
     guard, chance = Child(driver, place, tmp_path / "guard.log"), random.Random(5)
     wishes = [("power_limit", watts) for watts in (None, 200.0, 400.0, 650.0)]
     wishes += [("locked_clocks", hertz) for hertz in (None, 2.1e8, 1.2e9, 1.98e9)]
@@ -290,3 +291,21 @@ def test_s5_after_another_driver_nothing_is_set_by_the_old_process_and_a_new_one
     finally:
         new.close()
     assert (applied(place), driver.sets()) == ({}, ())
+
+
+def test_s9_a_cap_that_was_lifted_for_a_while_is_given_back_without_blame(
+    driver: FakeDriver, child: Child, place: Path
+) -> None:
+    """At full clocks it looks as if somebody else had unlocked them: the tuner has, and the record lists it still."""
+    driver.couple()
+    cap, end = (order(driver, "locked_clocks", value) for value in (1.2e9, None))
+    pause = order(driver, "locked_clocks", None, keep=True)
+    assert child.apply(cap, pause, end) == [
+        ("done", ""),
+        ("done", "the clocks are unlocked"),
+        ("done", "it runs at 1980 MHz, so the lock of 1200 MHz is not in force"),
+    ]
+    assert (in_force(driver), applied(place)) == ({}, {})
+    assert child.apply(cap) == [("done", "")]
+    driver.forget_settings()
+    assert [outcome for outcome, _ in child.apply(end)] == ["foreign"]

@@ -8,11 +8,11 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from gpuwatch.model.setting import Trigger
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from gpuwatch.tuning.actuation.restore import ANSWER_SECONDS
 from gpuwatch.tuning.actuation.restore import RestoreOutcome as Restored
 from gpuwatch.tuning.model.order import OrderOutcome
+from gpuwatch.tuning.model.setting import Trigger
 from tests.tuning.actuation.actuator_bench import DEADLINE, GPU, OTHER, Bench
 from tests.tuning.service.tuning import BOOT, DRIVER, clocks, limit
 

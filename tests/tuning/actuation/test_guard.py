@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.model.setting import Actuation, Trigger
 from gpuwatch.storage.audit import Audit
 from gpuwatch.tuning.actuation.driver import NvmlControl
 from gpuwatch.tuning.actuation.guard import LOOK_SECONDS, RETRY_SECONDS, SILENCE_SECONDS, Guard
 from gpuwatch.tuning.actuation.heartbeat import GUARD_NAME, HeartbeatFile
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from gpuwatch.tuning.actuation.restore import Restorer
+from gpuwatch.tuning.model.setting import Actuation, Trigger
 from tests.remediation.model.remediating import HandClock, Ledger
 from tests.tuning.service.tuning import BOOT, Knobs, limit
 
@@ -127,7 +127,7 @@ class Between(SettingsRecord):
     def read(self) -> Actuation:
         if not self.begun:
             self.begun = True
-            HeartbeatFile(self.path.parent).beat("enforce", 0.0)
+            HeartbeatFile(self.directory).beat("enforce", 0.0)
             self.add(limit(GPU))
         return super().read()
 
@@ -161,7 +161,7 @@ def test_each_look_is_a_beat_of_its_own_for_the_tuner_to_hear(bench: Bench, tmp_
 def test_a_guard_that_cannot_beat_says_so_once_and_guards_on(
     bench: Bench, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / GUARD_NAME).mkdir()
+    HeartbeatFile(tmp_path, GUARD_NAME).path.mkdir()
     assert bench.pass_time(60, beat="observe") == 0
     bench.guard.step()
     bench.guard.step()

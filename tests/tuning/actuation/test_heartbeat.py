@@ -7,6 +7,7 @@ import pytest
 
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.tuning.actuation.heartbeat import GUARD_NAME, NAME, Heartbeat, HeartbeatFile
+from gpuwatch.tuning.actuation.record import FOLDER
 
 
 def test_a_beat_is_heard_with_its_mode(tmp_path: Path) -> None:
@@ -37,12 +38,13 @@ def test_tuner_and_guard_beat_apart(tmp_path: Path) -> None:
         NAME: "enforce",
         GUARD_NAME: "guard",
     }
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["guard.heartbeat", "tuner.heartbeat"]
+    assert sorted(path.name for path in (tmp_path / FOLDER).iterdir()) == ["guard.heartbeat", "tuner.heartbeat"]
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"\xff", b'{"mode": 1, "pid": 2, "at": 3}'])
 def test_what_cannot_be_read_is_a_beat_of_nobody(tmp_path: Path, body: bytes) -> None:
     heartbeat = HeartbeatFile(tmp_path)
+    heartbeat.path.parent.mkdir()
     heartbeat.path.write_bytes(body)
     seen = heartbeat.look()
     assert seen is not None

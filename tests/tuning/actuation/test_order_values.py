@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.model.setting import Setting
 from gpuwatch.tuning.model.order import (
     GpuCapabilities,
     OrderOutcome,
@@ -13,6 +12,7 @@ from gpuwatch.tuning.model.order import (
     original_limit,
     watts_to_set,
 )
+from gpuwatch.tuning.model.setting import Setting
 
 BOARD = GpuCapabilities(
     uuid="GPU-0", clocks=(1.98e9, 1.2e9, 2.1e8), limit=600.0, limit_default=700.0, limit_min=200.0, limit_max=700.0

@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +16,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gpuwatch.model.errors import GpuwatchError
-from gpuwatch.model.setting import Actuation, Setting, Trigger
 from gpuwatch.storage.versioned_file import UnreadableFile
-from gpuwatch.tuning.actuation.record import NAME, SettingsRecord
+from gpuwatch.tuning.actuation.record import FOLDER, KEY_NAME, NAME, SettingsRecord
+from gpuwatch.tuning.model.setting import Actuation, Setting, Trigger
 
 LIMIT = Setting(
     uuid="GPU-0",
@@ -38,9 +40,10 @@ def record(tmp_path: Path) -> SettingsRecord:
 
 
 def lay(record: SettingsRecord, body: bytes) -> None:
-    """A file there, as gpuwatch would make it whatever the umask."""
+    """A file there, with the mode that gpuwatch gives it."""
+    record.path.parent.mkdir(mode=0o700, exist_ok=True)
     record.path.write_bytes(body)
-    record.path.chmod(0o644)
+    record.path.chmod(0o600)
 
 
 def test_no_file_is_nothing(record: SettingsRecord) -> None:
@@ -51,7 +54,9 @@ def test_what_is_added_is_read_by_others(record: SettingsRecord, tmp_path: Path)
     record.add(LIMIT)
     record.add(CLOCKS)
     assert SettingsRecord(tmp_path).read().settings == (LIMIT, CLOCKS)
-    assert [path.name for path in tmp_path.iterdir()] == [NAME]
+    found = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / FOLDER).iterdir()}
+    assert {name: found[name] for name in (NAME, KEY_NAME)} == {NAME: 0o600, KEY_NAME: 0o600}
+    assert (tmp_path / FOLDER).stat().st_mode & 0o777 == 0o700
 
 
 def test_s1_the_first_original_stays(record: SettingsRecord) -> None:
@@ -125,11 +130,11 @@ def test_a_knob_that_is_listed_twice_is_refused(record: SettingsRecord) -> None:
         record.read()
 
 
-@pytest.mark.parametrize("mode", [0o666, 0o664, 0o602])
-def test_a_file_that_others_may_write_is_not_believed(record: SettingsRecord, mode: int) -> None:
+@pytest.mark.parametrize("mode", [0o666, 0o664, 0o602, 0o644, 0o640])
+def test_a_file_that_others_may_read_or_write_is_not_acted_on(record: SettingsRecord, mode: int) -> None:
     record.add(LIMIT)
     record.path.chmod(mode)
-    with pytest.raises(UnreadableFile, match="others may write it"):
+    with pytest.raises(UnreadableFile, match="others may read or write it"):
         record.read()
 
 
@@ -145,7 +150,8 @@ def test_whatever_the_umask_its_own_file_is_believed(record: SettingsRecord) -> 
 def test_a_link_that_lies_in_wait_is_not_written_through(record: SettingsRecord, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("precious")
-    (tmp_path / f"{NAME}.partial").symlink_to(victim)
+    (tmp_path / FOLDER).mkdir(mode=0o700)
+    (tmp_path / FOLDER / f"{NAME}.partial").symlink_to(victim)
     record.add(LIMIT)
     assert victim.read_text() == "precious"
     record.path.unlink()
@@ -156,7 +162,7 @@ def test_a_link_that_lies_in_wait_is_not_written_through(record: SettingsRecord,
 
 
 def document(actuation: Any, **more: Any) -> bytes:
-    return json.dumps({"schema": 1, "content": actuation} | more).encode()
+    return json.dumps({"schema": 1, "content": {"actuation": actuation, "seal": ""}} | more).encode()
 
 
 @pytest.mark.parametrize(
@@ -181,20 +187,50 @@ def test_s6_a_file_that_cannot_be_understood_stops_every_write(record: SettingsR
     assert record.path.read_bytes() == body
 
 
-WHOLE = msgspec.json.encode({"schema": 1, "content": Actuation(settings=(LIMIT, CLOCKS), restores={Trigger.GUARD: 3})})
-
-
 @SAME_FOLDER
-@given(st.one_of(st.binary(max_size=200), st.integers(0, len(WHOLE) - 1).map(lambda cut: WHOLE[:cut])))
-@example(WHOLE)
-def test_any_bytes_are_read_or_refused(record: SettingsRecord, body: bytes) -> None:
+@given(st.one_of(st.binary(max_size=200), st.integers(0, 2000)))
+@example(2000)
+def test_any_bytes_are_read_or_refused(record: SettingsRecord, damage: bytes | int) -> None:
+    record.path.unlink(missing_ok=True)
+    record.add(LIMIT)
+    record.add(CLOCKS)
+    whole = record.path.read_bytes()
+    body = damage if isinstance(damage, bytes) else whole[:damage]
     lay(record, body)
     try:
         found = record.read()
     except UnreadableFile:
-        assert body != WHOLE
+        assert body != whole
     else:
         assert found.settings == (LIMIT, CLOCKS)
+
+
+def test_a_line_without_the_seal_of_this_record_is_not_acted_on(record: SettingsRecord) -> None:
+    """Whoever can write the file, and not the key, invents, changes and repeats settings in vain."""
+    forged = json.dumps({"settings": [msgspec.to_builtins(LIMIT)]})
+    lay(record, document(json.loads(forged)))
+    with pytest.raises(UnreadableFile, match="the key of its seal"):
+        record.read()
+    record.path.unlink()
+    record.add(LIMIT)
+    genuine = record.path.read_bytes()
+    assert genuine.count(b"700.0") == 1
+    lay(record, genuine.replace(b"700.0", b"900.0"))
+    with pytest.raises(UnreadableFile, match="its seal is wrong"):
+        record.read()
+    lay(record, genuine)
+    record.settle((LIMIT,), 1, Trigger.GUARD)
+    record.add(CLOCKS)
+    lay(record, genuine)
+    with pytest.raises(UnreadableFile, match="its seal is wrong"):
+        record.read()
+
+
+def test_a_key_that_others_may_read_is_not_used(record: SettingsRecord) -> None:
+    record.add(LIMIT)
+    record.path.with_name(KEY_NAME).chmod(0o640)
+    with pytest.raises(UnreadableFile, match="is not its owner's alone"):
+        record.read()
 
 
 @SAME_FOLDER
@@ -234,6 +270,55 @@ def test_a_folder_that_cannot_be_written_is_an_error_and_leaves_the_old(tmp_path
         assert not held
 
 
+SLOW_DISK = 0.04
+"""Seconds of a flush: a network disk beside other load. 8 GPUs one after the other would take 0.7 s."""
+
+
+@pytest.fixture
+def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    flush = os.fsync
+
+    def slow(number: int) -> None:
+        time.sleep(SLOW_DISK)
+        flush(number)
+
+    monkeypatch.setattr(os, "fsync", slow)
+
+
+def at_once(record: SettingsRecord, wanted: list[Setting]) -> list[str]:
+    """Record each in a thread of its own; what was refused."""
+    refused: list[str] = []
+
+    def add(setting: Setting) -> None:
+        try:
+            record.add(setting)
+        except GpuwatchError as error:
+            refused.append(str(error))
+
+    threads = [threading.Thread(target=add, args=(setting,)) for setting in wanted]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return refused
+
+
+@pytest.mark.usefixtures("slow_disk")
+def test_the_gpus_that_are_set_at_once_share_the_writes(record: SettingsRecord) -> None:
+    wanted = [replace(LIMIT, uuid=f"GPU-{index}") for index in range(8)]
+    assert at_once(record, wanted) == []
+    assert {each.uuid for each in record.read().settings} == {each.uuid for each in wanted}
+
+
+@pytest.mark.usefixtures("slow_disk")
+def test_a_setting_that_may_not_be_recorded_keeps_none_beside_it_out(record: SettingsRecord) -> None:
+    wanted = [replace(LIMIT, uuid=f"GPU-{index}") for index in range(8)]
+    wanted[3] = replace(wanted[3], applied=(9000.0,))
+    refused = at_once(record, wanted)
+    assert (len(refused), "above the original" in refused[0]) == (1, True)
+    assert {each.uuid for each in record.read().settings} == {each.uuid for each in wanted} - {"GPU-3"}
+
+
 HOLD = """
 import sys
 from pathlib import Path
@@ -252,8 +337,9 @@ def test_each_gpu_has_a_lock_of_its_own_inside_the_folder(record: SettingsRecord
             assert (again, other, whole) == (False, True, True)
     with record.lock_gpu(uuid, 0.0) as held:
         assert held
-    assert all(path.name.endswith(".lock") and path.is_file() for path in tmp_path.iterdir())
-    assert len(list(tmp_path.iterdir())) == 3
+    locks = list((tmp_path / FOLDER).iterdir())
+    assert all(path.name.endswith(".lock") and path.is_file() for path in locks)
+    assert (len(locks), list(tmp_path.iterdir())) == (3, [tmp_path / FOLDER])
 
 
 def test_a_gpu_that_no_file_can_be_named_after_is_not_held(record: SettingsRecord) -> None:

@@ -7,11 +7,11 @@ import pynvml
 import pytest
 
 from gpuwatch.model.event import Result
-from gpuwatch.model.setting import Setting, Trigger
 from gpuwatch.storage.audit import Audit
 from gpuwatch.tuning.actuation.driver import NvmlControl
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from gpuwatch.tuning.actuation.restore import RestoreOutcome, Restorer
+from gpuwatch.tuning.model.setting import Setting, Trigger
 from tests.remediation.model.remediating import HandClock, Ledger
 from tests.tuning.service.tuning import BOOT, Knobs, clocks, limit
 from tests.waiting import until
@@ -182,7 +182,7 @@ def test_a_gpu_that_another_process_is_at_is_restored_and_not_forgotten_and_the_
 
 def test_a_disk_that_takes_no_record_keeps_nothing_from_being_restored(tmp_path: Path) -> None:
     bench = Bench(tmp_path, limit(GPU))
-    full = tmp_path / "actuation.json.partial"
+    full = tmp_path / "tuner/actuation.json.partial"
     full.mkdir()
     (kept,) = bench.restorer.restore()
     assert kept.outcome is RestoreOutcome.KEPT
@@ -222,3 +222,18 @@ def test_the_same_failure_is_told_once(tmp_path: Path) -> None:
     for _ in range(3):
         bench.restore()
     assert [each.result for each in bench.ledger.actions] == [Result.FAILED]
+
+
+def test_a_limit_goes_back_to_no_more_than_the_default(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, limit(GPU))
+    bench.knobs.default = 600_000
+    assert bench.restore() == [RestoreOutcome.RESTORED]
+    assert bench.knobs.limits[GPU] == 600_000
+
+
+def test_clocks_that_run_above_our_lock_are_left_alone(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, clocks(GPU))
+    bench.knobs.locked[GPU] = bench.knobs.running[GPU] = 1500
+    assert bench.restore() == [RestoreOutcome.DROPPED]
+    assert bench.knobs.locked[GPU] == 1500
+    assert not bench.left()

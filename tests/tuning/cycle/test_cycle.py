@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from gpuwatch.model.consent import AUTOTUNE, CLASS, MAX_SLOWDOWN
-from gpuwatch.model.setting import Setting
 from gpuwatch.tuning.model.order import OrderOutcome, setting_text
+from gpuwatch.tuning.model.setting import Setting
 from gpuwatch.tuning.model.status import ObstacleReason, TuningState
 from tests.tuning.cycle.tuning_world import TOP, Work, World
 
@@ -143,6 +143,7 @@ def test_s9_a_knob_that_the_hand_finds_turned_by_others_is_left_alone(held: Worl
     assert held.gpu(2).reason is ObstacleReason.CONFLICT
 
 
+@pytest.mark.slow  # quick: test_s10 of tests/tuning/gates/test_rate_limit.py
 def test_s10_no_more_than_the_allowed_actions_in_any_hour_however_often_work_changes() -> None:
     world, acts, limited = World(max_actions_per_hour=3), [], False
     world.works["GPU-0"] = world.works["GPU-1"] = None
@@ -227,7 +228,7 @@ def test_a_lift_that_fails_is_ordered_again_until_it_is_done(held: World) -> Non
     held.tick()
     assert lifted(held, 2)
     held.stopped = ""
-    for _ in range(5):
+    for _ in range(3):  # the windows of the others may have four seconds
         held.tick()
         assert lifted(held, 2)
     assert held.gpu(2).reason is ObstacleReason.NOT_SET

@@ -5,7 +5,6 @@ from msgspec.structs import replace
 
 from gpuwatch.config import TuningConfig
 from gpuwatch.model.consent import AUTOTUNE
-from gpuwatch.model.setting import KNOBS, Setting
 from gpuwatch.tuning.cycle.cycle import budgeted
 from gpuwatch.tuning.cycle.gang import ladder_of
 from gpuwatch.tuning.gates.cooldowns import failed_orders
@@ -17,6 +16,7 @@ from gpuwatch.tuning.model.order import (
     SettingOrder,
     watts_to_set,
 )
+from gpuwatch.tuning.model.setting import KNOBS, Setting
 from gpuwatch.tuning.model.status import Obstacle, ObstacleReason, TuningState
 from gpuwatch.tuning.power_budget.loop import BudgetCondition, BudgetMemory
 from tests.tuning.cycle.tuning_world import Work, World

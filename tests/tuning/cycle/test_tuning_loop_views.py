@@ -3,10 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuwatch.model.setting import Setting
 from gpuwatch.tuning.cycle.cycle import cycle
 from gpuwatch.tuning.cycle.state import CycleMemory
 from gpuwatch.tuning.energy.model import TrialState
+from gpuwatch.tuning.model.setting import Setting
 from gpuwatch.tuning.model.status import TuningState
 from tests.tuning.cycle.tuning_world import World
 

@@ -3,12 +3,12 @@ does as it is told, or not. Time is turned second by second.
 """
 
 import copy
+import random
 from typing import Any, Self
 
 from gpuwatch.config import TuningConfig
-from gpuwatch.model.consent import AUTOTUNE, CLASS, Consents, PodConsent
+from gpuwatch.model.consent import AUTOTUNE, CLASS, Consents, PodConsent, Progress, ProgressCounter
 from gpuwatch.model.finding import Finding, Health, Judgement, Remedy, Severity
-from gpuwatch.model.setting import Actuation, Setting
 from gpuwatch.model.snapshot import (
     Activity,
     ClockEvents,
@@ -28,6 +28,7 @@ from gpuwatch.tuning.cycle.cycle import cycle
 from gpuwatch.tuning.cycle.state import CycleInputs, CycleMemory, CycleResult
 from gpuwatch.tuning.energy.model import TrialState
 from gpuwatch.tuning.model.order import ApplyResult, GpuCapabilities, OrderOutcome, SettingOrder
+from gpuwatch.tuning.model.setting import Actuation, Setting
 from gpuwatch.tuning.model.status import GpuTuning, TuningState
 
 TOP, STEP = 1980e6, 15e6
@@ -42,6 +43,7 @@ class Work:
     def __init__(self, pod: str, pids: tuple[int, ...], bound: float = 0.2) -> None:
         self.pod, self.pids, self.bound = pod, pids, bound
         self.engine, self.dram, self.pipe, self.watts = 1.0, 0.46, 0.3, 500.0
+        self.polls = False  # its DRAM traffic is no progress
 
 
 class World:
@@ -71,6 +73,11 @@ class World:
         self.limits, self.defaults = dict.fromkeys(UUIDS, 700.0), dict.fromkeys(UUIDS, 700.0)
         self.counted = True  # GPM is there
         self.energy = dict.fromkeys(UUIDS, 1e6)
+        self.rates: dict[str, float] = {}  # what pods count in a second at full speed
+        self.done: dict[str, float] = {}
+        self.chance = random.Random(5)
+        self.sharing = ""  # a pod that shares every GPU, and whose work goes with the clock by half
+        self.counters: dict[str, ProgressCounter] = {}
         self.results: tuple[ApplyResult, ...] = ()
         self.saved: dict[str, TrialState] = {}
         self.orders: list[tuple[float, SettingOrder]] = []
@@ -97,6 +104,12 @@ class World:
         self.now += 1.0
         for uuid, work in self.works.items():
             self.energy[uuid] += self._watts(uuid, work)
+        for pod in self.rates:
+            self.done[pod] = self.done.get(pod, 0.0) + self.rates[pod] * self.pace(pod) * self.chance.gauss(1, 0.003)
+            samples = self.counters.get(f"uid-{pod}", ProgressCounter()).samples
+            self.counters[f"uid-{pod}"] = ProgressCounter(
+                samples=(*samples, (self.at, float(int(self.done[pod]))))[-20:]
+            )
         if not self.frozen:
             self.view = self._look()
         self.step = cycle(self.memory, self.inputs())
@@ -140,7 +153,17 @@ class World:
             stopped=self.stopped,
             results=self.results,
             saved=self.saved,
+            progress=Progress(at=self.at, pods=self.counters),
         )
+
+    def speed_of_sharing(self) -> float:
+        return min(1 / (0.5 + 0.5 * TOP / self._clock(uuid)) for uuid, work in self.works.items() if work is not None)
+
+    def pace(self, pod: str) -> float:
+        """The speed of a pod's work: that of its slowest GPU."""
+        if pod == self.sharing:
+            return self.speed_of_sharing()
+        return min(self.speed(uuid) for uuid, work in self.works.items() if work is not None and work.pod == pod)
 
     def _turn(self, order: SettingOrder) -> ApplyResult:
         self.orders.append((self.now, order))
@@ -204,7 +227,11 @@ class World:
             agent=AgentStatus(version="0", started=START),
             attribution=Attribution(
                 devices=tuple(
-                    DeviceUse(gpu=uuid, allocated=True, holders=(Holder(workload=_pod(work.pod)),))
+                    DeviceUse(
+                        gpu=uuid,
+                        allocated=True,
+                        holders=tuple(Holder(workload=_pod(pod)) for pod in filter(None, (work.pod, self.sharing))),
+                    )
                     for uuid, work in self.works.items()
                     if work is not None
                 )
@@ -226,7 +253,7 @@ class World:
             at=self.at,
             activity=Activity(
                 graphics=work.engine if work else 0.0,
-                dram=work.dram * speed if work else 0.0,
+                dram=work.dram * (work.engine if work.polls else speed) if work else 0.0,
                 tensor=work.pipe * speed * TOP / clock if work else 0.0,
                 window_seconds=1.0,
             )
@@ -247,7 +274,7 @@ class World:
         )
 
     def _consents(self) -> Consents:
-        pods = {work.pod for work in self.works.values() if work is not None}
+        pods = {work.pod for work in self.works.values() if work is not None} | set(filter(None, (self.sharing,)))
         return Consents(
             at=self.at,
             node=self.node,

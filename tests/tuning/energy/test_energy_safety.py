@@ -22,8 +22,9 @@ from gpuwatch.tuning.energy.model import (
     clocks,
     limits,
 )
+from gpuwatch.tuning.energy.resumption import released, resumed
 from gpuwatch.tuning.energy.search import PROBES
-from gpuwatch.tuning.energy.tuner import IGNORED, LONGEST_REST, released, resumed, step, wanted
+from gpuwatch.tuning.energy.tuner import IGNORED, LONGEST_REST, step, wanted
 from tests.tuning.energy.tuner_bench import LADDER, MIXED, TERMS, Bench, having
 
 ONE_CAP = LADDER.caps[10]

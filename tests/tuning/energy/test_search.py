@@ -5,6 +5,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gpuwatch.tuning.energy.model import Ladder, Probe, Terms, TrialWindow, WindowPair, clocks, limits
 from gpuwatch.tuning.energy.search import LOOKS, aim, best, first, following, is_hopeless, judge, reached, saved
@@ -34,7 +35,7 @@ def probe(cap: float, speed: float, energy: float, good: bool) -> Probe:
     [
         (pairs(8, 0.97, 0.9), True),
         (pairs(8, 0.94, 0.9), False),
-        (pairs(8, 0.951, 0.9, noise=0.01), None),
+        (pairs(8, 0.953, 0.9, noise=0.01), None),
         (pairs(LOOKS[-1], 0.951, 0.9, noise=0.02), False),
         (pairs(8, 0.97, 1.0), False),
         (pairs(7, 0.97, 0.9), None),
@@ -43,6 +44,8 @@ def probe(cap: float, speed: float, energy: float, good: bool) -> Probe:
         (pairs(8, 0.97, 0.9, pipe=0.96), True),
         (pairs(8, 0.97, 0.9, pipe=0.90), False),
         (pairs(8, 0.99, 0.9, pipe=0.965), False),
+        ([replace(each, weak=frozenset({1})) for each in pairs(8, 0.957, 0.9, pipe=0.948)], False),
+        ([replace(each, weak=frozenset({1})) for each in pairs(8, 0.957, 0.9, pipe=0.957)], True),
         (pairs(1, 0.5, 0.9), None),
         ([WindowPair(speed=(None, None), energy=None)] * 2, False),
     ],
@@ -58,6 +61,8 @@ def probe(cap: float, speed: float, energy: float, good: bool) -> Probe:
         "signals agree",
         "the slower signal is over",
         "signals disagree",
+        "a weak signal vetoes",
+        "a weak signal agrees",
         "one pair says nothing",
         "no signal",
     ],

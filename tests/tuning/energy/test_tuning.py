@@ -84,7 +84,10 @@ def bound_of(workload: SimWorkload) -> float:
     return float(workload.annotations.get(MAX_SLOWDOWN, 0.05))
 
 
-@pytest.mark.parametrize(("name", "saves"), [("finetune-0", 0.1), ("embed-corpus-0", 0.35)])
+@pytest.mark.parametrize(
+    ("name", "saves"),
+    [("finetune-0", 0.1), pytest.param("embed-corpus-0", 0.35, marks=pytest.mark.slow)],
+)
 def test_a_cap_is_held_that_saves_and_costs_no_more_than_was_promised(tmp_path: Path, name: str, saves: float) -> None:
     life = tuned(tmp_path, name)
     assert life.state.phase is TrialPhase.HOLD
@@ -94,6 +97,7 @@ def test_a_cap_is_held_that_saves_and_costs_no_more_than_was_promised(tmp_path: 
     assert 1 - per_work[1] / per_work[0] > saves
 
 
+@pytest.mark.slow  # quick: a serving pod that waits for requests, test_cycle
 def test_a_serving_pod_with_bursts_keeps_its_speed(tmp_path: Path) -> None:
     life = tuned(tmp_path, "chat-7b-5d9c7f6b8-x2k4q")
     assert life.state.phase in (TrialPhase.SEARCH, TrialPhase.HOLD), life.state.refusal

@@ -7,9 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from gpuwatch.config import TuningConfig
-from gpuwatch.model.consent import AUTOTUNE, POWER_AGENTS, Consents, PodConsent
+from gpuwatch.model.consent import AUTOTUNE, POWER_AGENTS, PROGRESS, Consents, PodConsent
 from gpuwatch.model.finding import Finding, Health, Severity
-from gpuwatch.model.setting import Setting
 from gpuwatch.model.snapshot import ClockEvents, Gpu, GpuProcess, GpuState, Power, RowRemap, SourceStatus, Vgpu
 from gpuwatch.model.view import View
 from gpuwatch.model.workload import Attribution, ProcessOwner, Workload
@@ -17,6 +16,7 @@ from gpuwatch.model.xid import XidCount
 from gpuwatch.tuning.energy.model import Refusal
 from gpuwatch.tuning.gates.conflict import SETTING, YIELD_SECONDS
 from gpuwatch.tuning.gates.eligibility import GATES, LINGER_SECONDS, REST_SECONDS, SLOWDOWNS, GateHistory, judge
+from gpuwatch.tuning.model.setting import Setting
 from gpuwatch.tuning.model.status import GpuTuning, ObstacleReason, TuningState
 from tests.remediation.planning.remediating import START, finding, view
 
@@ -120,6 +120,10 @@ CLOSED: dict[str, tuple[ObstacleReason, Callable[[], View]]] = {
         ObstacleReason.DISPLAY,
         lambda: sharing(replace(ALICE, pod_uid="uid-0", workload=POD), types="graphics"),
     ),
+    "compute and graphics": (
+        ObstacleReason.DISPLAY,
+        lambda: sharing(replace(ALICE, pod_uid="uid-0", workload=POD), types="compute+graphics"),
+    ),
     "monitor": (ObstacleReason.MONITORING, lambda: working(finding("monitoring_degraded", None))),
     "kubelet away": (ObstacleReason.OWNERS_UNKNOWN, lambda: source_down("podresources")),
     "no process list": (ObstacleReason.OWNERS_UNKNOWN, lambda: working(processes=None)),
@@ -171,11 +175,22 @@ def test_pods_share_a_gpu_only_if_all_of_them_have_opted_in() -> None:
     shared = with_gpus(view(holders={"GPU-0": (POD, OTHER)}), *working().snapshot.gpus)
     both = consents(consent(POD, **OPT_IN), consent(OTHER, **OPT_IN))
     one = consents(consent(POD, **OPT_IN), consent(OTHER))
-    assert first(shared, consents=both, config=CONFIG).reason is None
-    assert first(shared, consents=one, config=CONFIG).reason is ObstacleReason.SHARED
+    sums = replace(CONFIG, shared="sum")
+    assert first(shared, consents=both, config=sums).reason is None
+    assert first(shared, consents=one, config=sums).reason is ObstacleReason.SHARED
     assert first(shared, consents=both).reason is ObstacleReason.SHARED
-    assert first(shared, consents=replace(both, at=START - 300), config=CONFIG).reason is ObstacleReason.SHARED
-    assert first(shared, consents=one, config=replace(CONFIG, pods="enforce")).reason is None
+    assert first(shared, consents=replace(both, at=START - 300), config=sums).reason is ObstacleReason.SHARED
+    assert first(shared, consents=one, config=replace(sums, pods="enforce")).reason is None
+
+
+def test_a_bound_on_the_sum_of_several_owners_is_the_operators_word_unless_each_counts_its_work() -> None:
+    shared = with_gpus(view(holders={"GPU-0": (POD, OTHER)}), *working().snapshot.gpus)
+    counting = OPT_IN | {PROGRESS: "vllm"}
+    found = first(shared, consents=consents(consent(POD, **OPT_IN), consent(OTHER, **counting)), config=CONFIG)
+    assert found.reason is ObstacleReason.SHARED
+    assert "tuning.shared: sum" in found.message
+    both = consents(consent(POD, **counting), consent(OTHER, **counting))
+    assert first(shared, consents=both, config=CONFIG).reason is None
 
 
 def test_a_pod_and_a_person_never_share_a_tuned_gpu() -> None:

@@ -4,11 +4,11 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from gpuwatch.model.setting import Actuation, Setting
 from gpuwatch.model.snapshot import ClockEvents, Gpu, GpuState, GpuStatus, Identity, Power, Snapshot
 from gpuwatch.model.view import AgentStatus, View
 from gpuwatch.tuning.energy.model import TrialState
 from gpuwatch.tuning.model.order import ApplyResult, OrderOutcome, SettingOrder, is_same
+from gpuwatch.tuning.model.setting import Actuation, Setting
 from gpuwatch.tuning.power_budget import loop as budget_loop
 from gpuwatch.tuning.power_budget.loop import BudgetInputs, BudgetMemory, BudgetStep
 

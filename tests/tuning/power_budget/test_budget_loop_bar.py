@@ -30,6 +30,7 @@ def outcomes(request: pytest.FixtureRequest) -> list[Outcome]:
     return [each for each in found if each.way != "equal parts"]
 
 
+@pytest.mark.slow  # quick: test_budget_loop_safety.py
 def test_the_slowest_gpu_and_the_mean_gain_on_every_board(outcomes: list[Outcome]) -> None:
     assert len(outcomes) == 3
     assert min(each.worst_gain for each in outcomes) >= WORST_BAR

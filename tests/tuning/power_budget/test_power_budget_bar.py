@@ -17,6 +17,7 @@ def gains(outcomes: list[Outcome], way: str) -> dict[str, Outcome]:
     return {each.gpu: each for each in outcomes if each.way == way}
 
 
+@pytest.mark.slow  # quick: test_allocation.py
 def test_the_slowest_gpu_and_the_mean_gain_as_promised_on_boards_that_a_budget_holds_back(
     outcomes: list[Outcome],
 ) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.model.errors import GpuwatchError
-from gpuwatch.model.setting import Setting
+from gpuwatch.tuning.model.setting import Setting
 from gpuwatch.tuning.service.state_dir import MOST, TunerMemory
 from tests.tuning.service.tuning import limit
 
@@ -28,6 +28,7 @@ def test_only_the_newest_are_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 2, "content": {}}', '{"schema": 1}', "\xff"])
 def test_what_is_not_ours_is_nothing(tmp_path: Path, text: str) -> None:
     file = TunerMemory(tmp_path)
+    file.path.parent.mkdir()
     file.path.write_text(text, encoding="latin-1")
     assert file.read() == {}
 

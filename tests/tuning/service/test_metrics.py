@@ -1,7 +1,7 @@
 """The tuner's rows: counters there at 0, nothing said of what is not known, every value with its labels."""
 
 from gpuwatch.metrics.exposition import Encoder
-from gpuwatch.model.setting import KNOBS, Actuation, Setting, Trigger
+from gpuwatch.tuning.model.setting import KNOBS, Actuation, Setting, Trigger
 from gpuwatch.tuning.model.status import BudgetState, GpuTuning, Obstacle, ObstacleReason, TunerState, TuningState
 from gpuwatch.tuning.service.metrics import COUNTED, TUNER_METRICS
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.event import Result
-from gpuwatch.model.setting import Trigger
+from gpuwatch.tuning.model.setting import Trigger
 from gpuwatch.tuning.service.state_dir import TunerStatus
 from tests.tuning.service.test_metrics import BUSY
 
@@ -22,7 +22,7 @@ def test_what_was_said_last_is_read_back(tmp_path: Path):
     found = status.read()
     assert found == SAID
     assert found.actuation.restores == {Trigger.GUARD: 3}
-    assert [path.name for path in tmp_path.iterdir()] == [status.path.name]
+    assert [path.name for path in status.path.parent.iterdir()] == [status.path.name]
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,7 @@ def test_what_was_said_last_is_read_back(tmp_path: Path):
 )
 def test_what_nobody_of_this_version_wrote_is_nothing(tmp_path: Path, body: bytes):
     status = TunerStatus(tmp_path)
+    status.path.parent.mkdir()
     status.path.write_bytes(body)
     assert status.read() is None
 

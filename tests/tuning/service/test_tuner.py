@@ -13,11 +13,12 @@ from gpuwatch.config import Config, TuningConfig
 from gpuwatch.http.server import HttpStats, Request
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.errors import UsageError
+from gpuwatch.process.signals import ConfigWatch
 from gpuwatch.tuning.actuation.heartbeat import HeartbeatFile
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from gpuwatch.tuning.model.status import ObstacleReason, TunerState, TuningState
 from gpuwatch.tuning.service.pages import routes
-from gpuwatch.tuning.service.process import ANSWER_SECONDS, LONGEST_LOOK
+from gpuwatch.tuning.service.process import ANSWER_SECONDS, LONGEST_LOOK, TunerService
 from gpuwatch.tuning.service.state_dir import TunerFolder
 from gpuwatch.tuning.service.tuner import FRESH_SECONDS, Tuner, checked
 from tests.remediation.model.remediating import HandClock, Views, fatal, uuid
@@ -52,6 +53,24 @@ def test_at_its_end_nobody_is_quoted_any_more(bench: Bench, tmp_path: Path) -> N
     assert status.read() is not None
     bench.tuner.end()
     assert status.read() is None
+
+
+def test_a_refused_configuration_is_in_the_status_that_other_commands_read(bench: Bench, tmp_path: Path) -> None:
+    watch, status = ConfigWatch(Config(), None, Config, role="tuner"), TunerFolder.at(tmp_path).status
+    watch.refuse("gpuwatch.yaml, line 3: tuning.mode: unknown value")
+
+    class OneLook(AgentViews):
+        def look(self, wait: float = 0.0) -> bool:
+            service.stopping.set()  # this cycle is the last
+            bench.views.look()
+            return True
+
+    views = OneLook(AgentClient("/nowhere"), bench.clock)
+    service = TunerService(bench.tuner, views, "", watch=watch)
+    service.work()
+    state = status.read()
+    assert state is not None
+    assert state.config_error == watch.error
 
 
 def test_each_cycle_beats(bench: Bench) -> None:
@@ -105,6 +124,7 @@ def test_what_an_earlier_life_left_behind_is_said_and_not_touched(bench: Bench) 
 
 
 def test_a_record_that_cannot_be_understood_is_not_taken_for_an_empty_one(bench: Bench) -> None:
+    bench.record.path.parent.mkdir(exist_ok=True)
     bench.record.path.write_text("{")
     state = bench.tuner.step()
     assert state.actuation is None

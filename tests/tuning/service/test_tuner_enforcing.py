@@ -12,11 +12,11 @@ import pynvml
 import pytest
 
 from gpuwatch.model.event import Result
-from gpuwatch.model.setting import Setting, Trigger
 from gpuwatch.model.view import View
 from gpuwatch.storage.audit import Audit
 from gpuwatch.tuning.actuation.actuator import NvmlActuator
 from gpuwatch.tuning.actuation.driver import NvmlControl
+from gpuwatch.tuning.model.setting import Setting, Trigger
 from gpuwatch.tuning.model.status import GpuTuning, ObstacleReason, TuningState
 from gpuwatch.tuning.service.process import TunerService
 from gpuwatch.tuning.service.state_dir import StopRequest, TunerFolder
@@ -234,7 +234,7 @@ def test_s13_every_decision_leaves_a_line_with_before_after_and_why(bench: Bench
 
 
 def test_s10_the_hand_is_asked_for_no_more_than_the_loop_allows(bench: Bench) -> None:
-    bench.tuner.reconfigure(msgspec.structs.replace(bench.world.config, max_actions_per_hour=1))
+    bench.tuner.reconfigure(msgspec.structs.replace(bench.world.config, max_actions_per_hour=1, max_slowdown=0.03))
     bench.until(lambda: bench.gpu(2).reason is ObstacleReason.RATE_LIMIT)
     assert len({value for knob, gpu, value in bench.knobs.sets if gpu == "GPU-2" and value}) == 1
     assert bench.is_free()
@@ -275,7 +275,7 @@ def test_s4_without_a_guard_nothing_is_set_and_what_was_set_is_given_back(bench:
 def test_a_guard_that_beats_is_waited_for_without_a_word(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "gpuwatch.tuning.service.tuner")
     bench.run(1)
-    assert bench.gpu(0).message == "waiting for the guard: nobody would give back what a dead tuner has set"
+    assert bench.gpu(0).message == "waiting for the guard: nothing would restore what a dead tuner has set"
     assert not bench.knobs.sets
     bench.run(1)
     assert bench.gpu(0).state is TuningState.OBSERVING
@@ -294,7 +294,7 @@ def test_that_no_guard_comes_is_said_after_two_seconds_and_again_when_it_is_sure
     assert said[1] == 0
     assert [text.split(":")[1].split("; ")[1] for text in caplog.messages if "GPU 0" in text] == [
         "waiting for the guard",
-        "no guard is heard",
+        "no guard runs",
     ]
     assert said[5] == said[20] < said[40] == said[-1]
     assert not bench.knobs.sets
@@ -387,6 +387,7 @@ def test_s3_at_the_end_all_is_given_back_nothing_is_set_any_more_and_the_next_on
     "text", ["", "{", '{"schema": 2, "content": {}}', '{"schema": 1, "content": {"x": {"phase": 7}}}']
 )
 def test_a_past_that_cannot_be_read_is_forgotten(bench: Bench, text: str) -> None:
+    bench.files.memory.path.parent.mkdir(exist_ok=True)
     bench.files.memory.path.write_text(text)
     bench.tuner = bench.started()
     bench.run(5)
@@ -394,6 +395,7 @@ def test_a_past_that_cannot_be_read_is_forgotten(bench: Bench, text: str) -> Non
 
 
 def test_a_record_that_cannot_be_understood_stops_everything(bench: Bench) -> None:
+    bench.files.record.path.parent.mkdir(exist_ok=True)
     bench.files.record.path.write_text("{")
     bench.run(120)
     assert bench.gpu(0).reason is ObstacleReason.NOT_SET
@@ -430,7 +432,7 @@ def test_what_may_be_set_is_asked_once_and_again_when_something_was_not_set(benc
     bench.knobs.errors["nvmlDeviceSetGpuLockedClocks"] = pynvml.NVML_ERROR_UNKNOWN
     bench.until(lambda: "nvmlDeviceSetGpuLockedClocks" in asked)
     asked.clear()
-    bench.run(2)
+    bench.run(8)  # the other owner's turn comes a few seconds later, as windows differ in length
     assert "nvmlDeviceGetSupportedMemoryClocks" in asked
     asked.clear()
     bench.run(2)

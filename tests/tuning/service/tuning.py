@@ -6,7 +6,7 @@ from typing import Any
 
 import pynvml
 
-from gpuwatch.model.setting import Setting
+from gpuwatch.tuning.model.setting import Setting
 from tests.waiting import BOUND_SECONDS
 
 BOOT, DRIVER = "boot-1", "580.95.05"
@@ -21,13 +21,15 @@ class Knobs:
 
     `calls` has each setter that came in, `sets` those that had an effect, with its value (None: unlocked).
     `errors`: function -> nvmlReturn_t. `deaf`: setters succeed and change nothing. `hanging`: GPUs whose calls wait.
+    `running`: SM clocks, MHz.
     `sessions`: how many are open. `before`: called with the name of each function and its arguments.
     """
 
     def __init__(self, *uuids: str) -> None:
         self.limits = dict.fromkeys(uuids, 700_000)
         self.locked: dict[str, int] = {}
-        self.most = 700_000
+        self.running: dict[str, int] = {}
+        self.most = self.default = 700_000
         self.driver = DRIVER
         self.calls: list[tuple[str, str]] = []
         self.errors: dict[str, int] = {}
@@ -75,7 +77,10 @@ class Knobs:
         return [200_000, self.most]
 
     def _DeviceGetPowerManagementDefaultLimit(self, gpu: str) -> int:
-        return 700_000
+        return self.default
+
+    def _DeviceGetClockInfo(self, gpu: str, domain: int) -> int:
+        return self.running.get(gpu, min(345, self.locked.get(gpu, 345)))
 
     def _DeviceSetPowerManagementLimit(self, gpu: str, milliwatts: int) -> None:
         self.calls.append(("power_limit", gpu))

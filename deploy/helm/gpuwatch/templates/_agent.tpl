@@ -39,6 +39,7 @@ securityContext:
   {{- end }}
 volumeMounts:
   {{- include "gpuwatch.mounts" . | nindent 2 }}
+  {{- include "gpuwatch.mounts.record" . | nindent 2 }}
   - name: run
     mountPath: /run/gpuwatch
   {{- range include "gpuwatch.hostMounts" . | fromYamlArray }}

@@ -75,6 +75,14 @@ seccompProfile:
 {{- end }}
 {{- end }}
 
+{{/* The record of what is set on GPUs, for containers that set none: read, never written. */}}
+{{- define "gpuwatch.mounts.record" -}}
+- name: state
+  mountPath: /var/lib/gpuwatch/tuner
+  subPath: tuner
+  readOnly: true
+{{- end }}
+
 {{/* Mounts of every container. */}}
 {{- define "gpuwatch.mounts" -}}
 - name: config

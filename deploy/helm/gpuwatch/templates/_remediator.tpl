@@ -34,6 +34,7 @@ securityContext:
   {{- include "gpuwatch.securityContext" "" | nindent 2 }}
 volumeMounts:
   {{- include "gpuwatch.mounts" . | nindent 2 }}
+  {{- include "gpuwatch.mounts.record" . | nindent 2 }}
   - name: run
     mountPath: /run/gpuwatch
     readOnly: true

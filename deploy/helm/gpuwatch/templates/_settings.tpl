@@ -2,7 +2,14 @@
 
 {{/* `off`, `observe` or `enforce`; an unquoted `off` reaches us as false. */}}
 {{- define "gpuwatch.remediation.mode" -}}
-{{ .Values.remediation.mode | toString | replace "false" "off" }}
+{{- $mode := .Values.remediation.mode | toString | replace "false" "off" }}
+{{- if and .Values.remediation.migrate (eq $mode "off") }}{{ $mode = "enforce" }}{{ end }}
+{{- $mode }}
+{{- end }}
+
+{{/* Whether the remediator may evict. */}}
+{{- define "gpuwatch.remediation.drain" -}}
+{{- if or .Values.remediation.drain (and .Values.remediation.migrate (eq (include "gpuwatch.remediation.mode" .) "enforce")) }}true{{ end }}
 {{- end }}
 
 {{- define "gpuwatch.tuner.mode" -}}
@@ -23,13 +30,16 @@
 
 {{/* gpuwatch.yaml. Helm makes every key a string; XIDs are numbers. */}}
 {{- define "gpuwatch.config" -}}
-{{ regexReplaceAll "(?m)^( *)\"([0-9]+)\":" (toYaml .Values.config) "${1}${2}:" }}
+{{- $config := .Values.config }}
+{{- if .Values.remediation.migrate }}{{ $config = mergeOverwrite (deepCopy $config) (dict "remediation" (dict "migrate" true)) }}{{ end }}
+{{- regexReplaceAll "(?m)^( *)\"([0-9]+)\":" (toYaml $config) "${1}${2}:" }}
 {{- end }}
 
 {{/* Ends with what is wrong, why, and what to do instead. */}}
 {{- define "gpuwatch.check" -}}
 {{- $mode := include "gpuwatch.remediation.mode" . }}
 {{- range $path, $instead := dict
+  "remediation.migrate" "the right to evict depends on it; set remediation.migrate of the chart instead"
   "remediation.mode" "the container and its rights depend on it; set remediation.mode of the chart instead"
   "remediation.budget.namespace" "the rights on Leases are given in the release's namespace; leave it out"
   "remediation.kubeconfig" "the pod has a service account; leave it out"
@@ -61,6 +71,9 @@
 {{- if gt (dig "agent" "interval" 1.0 .Values.config | float64) 1.0 }}
 {{- fail "tuner.mode is enforce and config.agent.interval is above 1: a tuner that acts looks each second; leave it out" }}
 {{- end }}
+{{- end }}
+{{- if and .Values.remediation.devices (ne $mode "enforce") }}
+{{- fail (printf "remediation.devices is set, but remediation.mode is %s: only enforce taints; set remediation.mode=enforce, or leave devices out" $mode) }}
 {{- end }}
 {{- if and .Values.remediation.drain (ne $mode "enforce") }}
 {{- fail (printf "remediation.drain is set, but remediation.mode is %s: only enforce evicts; set remediation.mode=enforce, or leave drain out" $mode) }}

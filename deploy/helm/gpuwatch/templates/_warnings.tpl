@@ -34,13 +34,13 @@
 {{- $warnings = append $warnings "tolerations do not tolerate gpuwatch.io/gpu-fault: no new pod of gpuwatch starts on a node that it has tainted, so nothing gives the node back; add {key: gpuwatch.io/gpu-fault, operator: Exists}" }}
 {{- end }}
 {{- if and (eq $mode "enforce") (not (include "gpuwatch.guarded" .)) }}
-{{- $warnings = append $warnings (printf "Kubernetes %s cannot keep the remediator's token to its own Node: whoever steals it from one node can change all; upgrade to 1.30 or later" .Capabilities.KubeVersion.Version) }}
+{{- $warnings = append $warnings (printf "Kubernetes %s cannot keep the remediator's token to its own Node: whoever steals it from one node can change all, and with drain evict every pod; upgrade to 1.30 or later" .Capabilities.KubeVersion.Version) }}
 {{- end }}
-{{- if and (eq $mode "enforce") $drains (not .Values.remediation.drain) }}
+{{- if and (eq $mode "enforce") $drains (not (include "gpuwatch.remediation.drain" .)) }}
 {{- $warnings = append $warnings (printf "the policy says drain for %s, and the remediator has no right to: nodes are tainted and pods stay; set remediation.drain=true" $drains) }}
 {{- end }}
 {{- if and .Values.remediation.drain (not $drains) }}
-{{- $warnings = append $warnings "remediation.drain gives the right to evict every pod, and no check or XID in config.remediation says drain; leave it out" }}
+{{- $warnings = append $warnings "remediation.drain gives the right to evict the GPU pods of the own node, and no check or XID in config.remediation says drain; leave it out" }}
 {{- end }}
 {{- if and .Values.podMonitor.enabled (not ($api.Has "monitoring.coreos.com/v1/PodMonitor")) }}
 {{- $warnings = append $warnings "podMonitor.enabled is set, and the cluster knows no PodMonitor: this release cannot be installed; install the Prometheus operator first" }}
@@ -54,9 +54,26 @@
 {{ toYaml $warnings }}
 {{- end }}
 
+{{/* Which nodes get a pod, after "every node". */}}
+{{- define "gpuwatch.placed" -}}
+{{- $selected := list }}
+{{- if not (include "gpuwatch.simulated" .) }}
+{{- range $key, $value := .Values.nodeSelector }}
+{{- $selected = append $selected (printf "%s=%s" $key $value) }}
+{{- end }}
+{{- end }}
+{{- if dig "nodeAffinity" "requiredDuringSchedulingIgnoredDuringExecution" "" .Values.affinity }}
+{{- $selected = append $selected "what affinity.nodeAffinity requires" }}
+{{- end }}
+{{- if $selected }} with {{ join " and " $selected }}{{ else }}, with or without a GPU{{ end }}
+{{- end }}
+
 {{/* The checks and XIDs whose response is `drain`. */}}
 {{- define "gpuwatch.drains" -}}
 {{- $drains := list }}
+{{- if .Values.remediation.migrate }}
+{{- $drains = append $drains "each fault that taints" }}
+{{- end }}
 {{- range $kind := list "checks" "xids" }}
 {{- range $key, $response := dig "remediation" $kind (dict) $.Values.config }}
 {{- if eq $response "drain" }}

@@ -6,8 +6,8 @@ from gpuwatch.cli.console.document import to_yaml
 from gpuwatch.cli.recommend.items import RecommendationItem
 from gpuwatch.cli.recommend.report.charts import Markup, MemoryMark, memory, tag
 from gpuwatch.cli.recommend.screen import DAYS_A_MONTH, TITLES, amount, hours, money, whole_name
-from gpuwatch.model.recommendation import Level
 from gpuwatch.rightsizing.findings.text import percent, span
+from gpuwatch.rightsizing.model.recommendation import Level
 
 DAY = 86400.0
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from html import escape
 from typing import NamedTuple
 
+from gpuwatch.model.text import visible_lines
 from gpuwatch.model.work import DayPeak
 from gpuwatch.rightsizing.findings.text import gib
 
@@ -44,7 +45,7 @@ DAY = 86400
 
 
 def _escaped(text: str) -> str:
-    return escape(text.replace("\0", ""))
+    return escape(visible_lines(text))
 
 
 class Bar(NamedTuple):

@@ -11,10 +11,10 @@ from gpuwatch.diagnose.checks.per_gpu import (
 )
 from gpuwatch.diagnose.model import CheckStage
 from gpuwatch.health.check import is_paced
-from gpuwatch.model.setting import Knob
 from gpuwatch.model.snapshot import Gpu
 from gpuwatch.tuning.gates.eligibility import foreign_limit
 from gpuwatch.tuning.model.order import is_same
+from gpuwatch.tuning.model.setting import Knob
 
 COOLING = (
     "Check fans, air filters, blanking panels and the temperature of the air at the inlet; compare with the GPUs "

@@ -86,7 +86,7 @@ def check_inforom(context: CheckContext) -> CheckVerdict:
 
 def check_asked(context: CheckContext) -> CheckVerdict:
     if all(gpu.recovery_action is None for gpu in context.gpus):
-        return no_reading(context, "this driver does not tell (570 and newer do)")
+        return no_reading(context, "this driver does not report it (550 and newer do)")
     return agent_verdict(context, "recovery_action", "recovery_advised") or passed("nothing")
 
 
@@ -161,7 +161,7 @@ MODES: tuple[DiagnosticCheck, ...] = (
     ),
     DiagnosticCheck(
         "G14", CheckStage.HEALTH, "the driver asks for no repair",
-        how="NVML_FI_DEV_GET_GPU_RECOVERY_ACTION (driver 570 and newer)",
+        how="NVML_FI_DEV_GET_GPU_RECOVERY_ACTION (driver 570 and newer), before that the two reset status fields",
         failure="GPU 5: the driver asks: drain, then reset",
         remedy="Do what it asks: it knows best. " + RESET_GPU.text,
         commands=RESET_GPU.commands,

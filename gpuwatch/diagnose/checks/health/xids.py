@@ -22,6 +22,7 @@ STATUS_OF_CHECK: dict[str, CheckStatus] = {
     "xid_fatal": CheckStatus.FAIL,
     "xid_contained": CheckStatus.WARN,
     "xid_warning": CheckStatus.WARN,
+    "xid_unconfirmed": CheckStatus.WARN,
     "xid_unknown": CheckStatus.WARN,
     "xid_application": CheckStatus.PASS,
     "xid_application_repeated": CheckStatus.WARN,

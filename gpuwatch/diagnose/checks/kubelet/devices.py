@@ -12,8 +12,9 @@ from gpuwatch.diagnose.checks.kubelet.capacity import (
 from gpuwatch.diagnose.checks.per_gpu import gpu_list
 from gpuwatch.diagnose.facts import NodeFacts
 from gpuwatch.diagnose.model import CheckStage
+from gpuwatch.model.text import shell_word
 from gpuwatch.model.workload import DeviceUse, Workload
-from gpuwatch.workloads.devices import parse_device_id
+from gpuwatch.workloads.devices import is_ambiguous, parse_device_id
 
 NO_KUBELET = "no kubelet on this machine"
 DEPLOY = f"{DOMAIN}/gpu.deploy.device-plugin"
@@ -81,7 +82,14 @@ def check_allocatable(context: CheckContext) -> CheckVerdict:
     blamed = gpus_without_device(facts, gpus)
     unhealthy = f"; the device plugin calls {gpu_list(blamed)} unhealthy" if blamed else ""
     evidence = {each: f"{there.get(each, 0)} of {short[each]}" for each in short}
-    return failed(f"{name}: {there.get(name, 0)} of {count} allocatable{unhealthy}", evidence, gpus=blamed)
+    pods = (facts.cluster.pods or ()) if facts.cluster else ()
+    plugin = next((pod for pod in pods if "device-plugin" in pod.name and "nvidia" in pod.name), None)
+    restart = (
+        () if plugin is None else (f"kubectl -n {shell_word(plugin.namespace)} delete pod {shell_word(plugin.name)}",)
+    )
+    commands = ("dmesg -T | grep -i xid", SHOW_NODE, *(restart or (RESTART_PLUGIN,)))
+    message = f"{name}: {there.get(name, 0)} of {count} allocatable{unhealthy}"
+    return failed(message, evidence, gpus=blamed, commands=commands)
 
 
 def _counts(counts: dict[str, int]) -> str:
@@ -96,13 +104,16 @@ def check_allocations(context: CheckContext) -> CheckVerdict:
     attribution = view.attribution if view else None
     if attribution is None:
         return skipped("not seen")
-    stale = [each for each in attribution.unknown_devices if parse_device_id(each) is not None]
-    if stale:
+    unknown = [each for each in attribution.unknown_devices if parse_device_id(each) is not None]
+    ambiguous = [each for each in unknown if view and is_ambiguous(each, view.snapshot.gpus)]
+    if stale := [each for each in unknown if each not in ambiguous]:
         others = f" and {len(stale) - 1} more" if len(stale) > 1 else ""
         return failed(
             f"a container was given {stale[0]}{others}, which this node does not have",
             {each: "allocated, not in NVML" for each in stale},
         )
+    if ambiguous:
+        return skipped(f"the driver does not report where MIG instances lie: {ambiguous[0]} may be one of several")
     pods = (context.facts.cluster.pods or ()) if context.facts.cluster else ()
     phases = {pod.path: pod.phase for pod in pods}
     twice: dict[DeviceUse, list[str]] = {}

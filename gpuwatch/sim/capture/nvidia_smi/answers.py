@@ -9,6 +9,7 @@ from typing import Any
 
 import pynvml
 
+from gpuwatch.collect.nvml.numbers import newest_number
 from gpuwatch.model.pci import pci_key
 from gpuwatch.sim.capture.data import Answer, Header, Question, Recording, error
 from gpuwatch.sim.capture.nvidia_smi.board import CLOCKS, PCIE, POWER, TEMPERATURE, fabric
@@ -56,11 +57,12 @@ EVENTS = "@events"
 NO_BUS_ID = "00000000:00:00.0"
 
 
-def recording(log: DumpNode, extras: OtherOutputs) -> Recording:
-    """Answers for the driver and every GPU of a dump."""
+def recording(log: DumpNode, extras: OtherOutputs, cut: DumpNode | None = None) -> Recording:
+    """Answers for the driver and every GPU of a dump; what is missing of the GPU `cut` is unknown, not unsupported."""
     gpus = list(log.named("gpu"))[:MAX_GPUS]
     driver = _optional(log, "kmd_version") or _optional(log, "driver_version")
-    answers = Recording(Header(driver=driver, models=[_optional(gpu, "product_name") or "" for gpu in gpus]))
+    models = [_optional(gpu, "product_name") or "" for gpu in gpus]
+    answers = Recording(Header(driver=driver, models=models, fields_by_name=True))
     _system(answers, log, extras, len(gpus))
     known: set[str] = set()
     for index, gpu in enumerate(gpus):
@@ -68,7 +70,7 @@ def recording(log: DumpNode, extras: OtherOutputs) -> Recording:
             answers.add(("nvmlDeviceGetHandleByIndex", index), error(refusal))
             continue
         _identity(answers, gpu, index, known)
-        _gpu(answers, gpu, index, extras)
+        _gpu(answers, gpu, index, extras, pynvml.NVML_ERROR_UNKNOWN if gpu is cut else pynvml.NVML_ERROR_NOT_SUPPORTED)
     return answers
 
 
@@ -139,10 +141,10 @@ def _bus_id(gpu: DumpNode) -> str:
     return next((text for text in candidates if text and pci_key(text)), NO_BUS_ID)
 
 
-def _gpu(answers: Recording, gpu: DumpNode, index: int, extras: OtherOutputs) -> None:
+def _gpu(answers: Recording, gpu: DumpNode, index: int, extras: OtherOutputs, absent: int) -> None:
     handle = f"@gpu{index}"
     for row in ROWS:
-        answers.add(_question(row, handle), _answer(row, gpu))
+        answers.add(_question(row, handle), _answer(row, gpu, absent))
     try:
         for name, answer in fabric(gpu).items():
             answers.add((name, handle), answer)
@@ -162,14 +164,19 @@ def _gpu(answers: Recording, gpu: DumpNode, index: int, extras: OtherOutputs) ->
 
 
 def _question(row: DumpRow, handle: str) -> Question:
-    return (row.call, handle, *(getattr(pynvml, arg, arg) if isinstance(arg, str) else arg for arg in row.args))
+    return (row.call, handle, *(_constant(arg) if isinstance(arg, str) else arg for arg in row.args))
 
 
-def _answer(row: DumpRow, node: DumpNode) -> Answer:
+def _constant(name: str) -> Any:
+    number = newest_number(name)
+    return getattr(pynvml, name, name) if number is None else number
+
+
+def _answer(row: DumpRow, node: DumpNode, absent: int = pynvml.NVML_ERROR_NOT_SUPPORTED) -> Answer:
     try:
         return row.build(*(source(node) for source in row.sources))
     except NoValue as problem:
-        return error(problem.code)
+        return error(absent if problem.code == pynvml.NVML_ERROR_NOT_SUPPORTED else problem.code)
 
 
 def _migs(answers: Recording, gpu: DumpNode, migs: list[DumpNode], index: int, extras: OtherOutputs) -> None:
@@ -219,7 +226,7 @@ def _links(answers: Recording, handle: str, links: dict[int, float | None]) -> N
     for link, speed in links.items():
         answers.add(("nvmlDeviceGetNvLinkState", handle, link), int(speed is not None))
         if speed is not None:
-            question = ("nvmlDeviceGetFieldValues", handle, pynvml.NVML_FI_DEV_NVLINK_GET_SPEED, link)
+            question = ("nvmlDeviceGetFieldValues", handle, _constant("NVML_FI_DEV_NVLINK_GET_SPEED"), link)
             answers.add(question, {"type": 1, "value": round(speed * 1000)})
 
 

@@ -4,22 +4,32 @@ A file may hold several blocks and the output of other commands between them, un
 `## load :: query (-q)` or none at all. Of the other commands, -L, nvlink -s, pmon and --version add facts.
 """
 
+import bisect
 import re
 from typing import NamedTuple
 
 from gpuwatch.model.errors import UsageError
 from gpuwatch.sim.capture.data import Recording
 from gpuwatch.sim.capture.nvidia_smi.answers import recording
-from gpuwatch.sim.capture.nvidia_smi.parse import BadXml, DumpNode, parse_text, parse_xml, read_other_outputs
+from gpuwatch.sim.capture.nvidia_smi.parse import (
+    NO_HANDLE,
+    BadXml,
+    DumpNode,
+    parse_text,
+    parse_xml,
+    read_other_outputs,
+)
+from gpuwatch.sim.capture.nvidia_smi.processes import SECTIONS
 
 _START = re.compile(
-    r"(?P<text>^[ \t]*=+NVSMI LOG=+)|(?P<xml>^[ \t]*(?:<\?xml\b[^>]*>\s*)?(?:<!DOCTYPE[^>\[]*>\s*)?<nvidia_smi_log\b)",
+    r"(?P<text>^[ \t]*=+NVSMI LOG=+)"
+    r"|(?P<xml>^[ \t]*(?:<\?xml\b[^>\n]{0,200}>\s{0,9})?(?:<!DOCTYPE[^>\[\n]{0,200}>\s{0,9})?<nvidia_smi_log\b)",
     re.MULTILINE,
 )
 """A document type with declarations of its own (entities) is not nvidia-smi's; the block begins after it."""
 
 _BARE_START = re.compile(r"^[ \t]*(?:Driver Version|Attached GPUs)[ \t]+: ", re.MULTILINE)
-_HEADING = re.compile(r"^#+ +([^$#\s].*?)\s*$", re.MULTILINE)
+_HEADING = re.compile(r"^#+ +([^$#\s].*)$", re.MULTILINE)
 _NEXT_OUTPUT = re.compile(r"^(?:#|\$ |\[?\w+@|timestamp, |\+---)", re.MULTILINE)
 _XML_END = "</nvidia_smi_log>"
 
@@ -47,17 +57,40 @@ def read_dump(text: str, choice: str, name: str) -> Recording:
     log = _parse(block, name)
     if not any(True for _ in log.named("gpu")):
         raise UsageError(f"no GPU in {name}", "the nvidia-smi dump lists none", "make it with: nvidia-smi -q > FILE")
-    return recording(log, read_other_outputs(text, block.phase))
+    return recording(log, read_other_outputs(text, block.phase), cut=_cut_gpu(log))
+
+
+def missing_parts(text: str, choice: str, name: str) -> str:
+    """What a dump lacks: GPUs that it counts, or the end of the last GPU. Empty for one that is whole.
+
+    Raises:
+        UsageError: as `read_dump`.
+    """
+    log = _parse(_choose(blocks(text), choice, name), name)
+    listed, counted = list(log.named("gpu")), next(log.named("attached_gpus"), DumpNode("")).value or ""
+    if counted.isdecimal() and int(counted[:9]) > len(listed):
+        return f"the dump counts {counted[:9]} GPUs and has {len(listed)}: it was cut, or made with -i"
+    cut = _cut_gpu(log)
+    return f"the dump ends within GPU {cut.value}: it was cut" if cut else ""
+
+
+def _cut_gpu(log: DumpNode) -> DumpNode | None:
+    """The last GPU, if it has not the section with which the others end; a whole dump (no `-d`) has processes there."""
+    gpus = [gpu for gpu in log.named("gpu") if gpu.find(NO_HANDLE) is None and gpu.children]
+    last = {part.label for part in gpus[-1].children} if gpus else set()
+    ends_early = any(gpu.children[-1].label not in last for gpu in gpus)
+    return gpus[-1] if ends_early or ("product_name" in last and not last & set(SECTIONS)) else None
 
 
 def blocks(text: str) -> list[Block]:
     """All -q outputs of a file in order."""
     starts = _starts(text)
+    headings = [(match.start(), match[1].rstrip()) for match in _HEADING.finditer(text)]
     found = []
     for start, following in zip(starts, [*starts[1:], len(text)], strict=True):
-        headings = [match[1] for match in _HEADING.finditer(text, 0, start)]
+        before = bisect.bisect_left(headings, (start, "")) - 1
         phase = text[start:following]
-        found.append(Block(headings[-1] if headings else "", _body(phase), phase))
+        found.append(Block(headings[before][1] if before >= 0 else "", _body(phase), phase))
     return found
 
 

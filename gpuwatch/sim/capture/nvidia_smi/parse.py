@@ -132,6 +132,7 @@ def parse_xml(document: str) -> DumpNode:
     parser = expat.ParserCreate()
     parser.StartElementHandler, parser.EndElementHandler = start, end
     parser.CharacterDataHandler = characters
+    parser.buffer_text, parser.buffer_size = True, 1 << 16  # else a call for each line, each of which copies the value
     try:
         parser.Parse(document, True)
     except expat.ExpatError as error:
@@ -145,6 +146,8 @@ LINK_LINE = re.compile(r"^\s*Link (\d+): (?:(\d+(?:\.\d+)?) GB/s|<?inactive>?)\s
 NVML_LINE = re.compile(r"^NVML version\s*: (\S+)\s*$", re.IGNORECASE)
 PMON_HEADER = re.compile(r"^#\s*gpu\s+pid\s+type\b")
 MAX_LINKS = 72
+LONGEST_LINE = 512
+"""Of what tells of GPUs; patterns may take the square of a line's length."""
 
 
 class MigListing(NamedTuple):
@@ -169,6 +172,8 @@ def read_other_outputs(file: str, phase: str) -> OtherOutputs:
     links: dict[int, dict[int, float | None]] = {}
     nvml, gpu = None, None
     for line in file.splitlines():
+        if len(line) > LONGEST_LINE:
+            continue
         if match := GPU_LINE.match(line):
             gpu = int(match[1])
         elif match := NVML_LINE.match(line):

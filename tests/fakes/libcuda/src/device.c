@@ -59,6 +59,15 @@ CUresult cuDeviceGet(CUdevice *device, int ordinal) {
     return CUDA_SUCCESS;
 }
 
+CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device) {
+    ENTER();
+    NEED(value, INVALID_VALUE);
+    NEED(device >= 0 && device < visible, INVALID_DEVICE);
+    if (attribute != CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT) MISUSE(INVALID_VALUE, "attribute %d of a device", attribute);
+    *value = 132; /* of an H100 */
+    return CUDA_SUCCESS;
+}
+
 CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) {
     ENTER();
     NEED(uuid, INVALID_VALUE);

@@ -1,6 +1,8 @@
 /* What the kernels do, by their names, and the errors' names. */
 #include "fake.h"
 
+#include <unistd.h>
+
 enum { WIDE = 8, WORD = 4 };
 
 /* The memory behind a parameter; a kernel that leaves it breaks the context, as on hardware. */
@@ -39,6 +41,19 @@ static void pattern_verify(const uint64_t *a, size_t n) {
     }
 }
 
+/* A load of the hardware campaign computes nothing of use: here it takes the time that an H100 needs for so much work. */
+static void load(const uint64_t *a, size_t n, double work, double rate) {
+    if (!at_device(a[1], n * WORD)) return;
+    double seconds = (double)n * (double)a[3] * work / rate;
+    usleep((useconds_t)(seconds * 1e6));
+    now_ms += seconds * 1e3;
+    journal("load", "%f", seconds);
+}
+static void load_fp32(const uint64_t *a, size_t n) { load(a, n, 256, 55e12 / 132 * (n < 132 * 256 ? (double)n / 256 : 132)); }
+static void load_tensor(const uint64_t *a, size_t n) { load(a, n, 1024, 590e12); }
+static void load_wgmma(const uint64_t *a, size_t n) { load(a, n, 16384, 850e12); }
+static void load_copy(const uint64_t *a, size_t n) { load(a, n, 128 * (double)a[4], 2.9e12); }
+
 static const struct {
     const char *name;
     void (*work)(const uint64_t *, size_t);
@@ -48,6 +63,10 @@ static const struct {
     {"vector_add", vector_add, 4, 3, {WIDE, WIDE, WIDE, WORD}},
     {"pattern_write", pattern_write, 4, 1, {WIDE, WORD, WORD, WORD}},
     {"pattern_verify", pattern_verify, 5, 1, {WIDE, WORD, WORD, WORD, WIDE}},
+    {"load_fp32", load_fp32, 5, 2, {WIDE, WIDE, WORD, WORD, WORD}},
+    {"load_tensor", load_tensor, 5, 2, {WIDE, WIDE, WORD, WORD, WORD}},
+    {"load_wgmma", load_wgmma, 5, 2, {WIDE, WIDE, WORD, WORD, WORD}},
+    {"load_copy", load_copy, 5, 2, {WIDE, WIDE, WORD, WORD, WORD}},
 };
 
 CUresult kernel_run(const struct entry *entry, const uint64_t *arguments, uint64_t threads) {

@@ -124,6 +124,13 @@ DEVICE(nvmlDeviceGetViolationStatus, nvmlPerfPolicyType_t policy, nvmlViolationT
     return NVML_SUCCESS;
 }
 
+DEVICE(nvmlDeviceGetEncoderStats, unsigned int *sessions, unsigned int *frames, unsigned int *microseconds) {
+    const struct gpu *gpu = gpu_of(device);
+    REQUIRE(device->mig < 0 && gpu->encoder_sessions != ABSENT, NOT_SUPPORTED);
+    *sessions = gpu->encoder_sessions, *frames = gpu->encoder_fps, *microseconds = gpu->encoder_latency_us;
+    return NVML_SUCCESS;
+}
+
 /* ---- PCIe ---- */
 GETTER(nvmlDeviceGetCurrPcieLinkGeneration, unsigned int, gpu->pcie_gen)
 GETTER(nvmlDeviceGetMaxPcieLinkGeneration, unsigned int, gpu->pcie_gen_max)
@@ -133,3 +140,12 @@ GETTER(nvmlDeviceGetMaxPcieLinkWidth, unsigned int, gpu->pcie_width_max)
 GETTER(nvmlDeviceGetPcieReplayCounter, unsigned int, gpu->pcie_replays)
 INDEXED(nvmlDeviceGetPcieThroughput, nvmlPcieUtilCounter_t, unsigned int, NVML_PCIE_UTIL_COUNT,
         i == NVML_PCIE_UTIL_TX_BYTES ? gpu->pcie_tx_kbps : gpu->pcie_rx_kbps)
+
+/* ---- topology ---- */
+/* Four GPUs to a NUMA node, each behind a host bridge of its own, as on an HGX board. */
+DEVICE(nvmlDeviceGetTopologyCommonAncestor, nvmlDevice_t other, nvmlGpuTopologyLevel_t *out) {
+    REQUIRE(fake_gpu_of(other) >= 0 && out, INVALID_ARGUMENT);
+    *out = device->gpu == other->gpu ? NVML_TOPOLOGY_INTERNAL
+         : device->gpu / 4 == other->gpu / 4 ? NVML_TOPOLOGY_NODE : NVML_TOPOLOGY_SYSTEM;
+    return NVML_SUCCESS;
+}

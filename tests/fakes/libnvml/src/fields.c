@@ -3,6 +3,7 @@
 
 #include <limits.h>
 #include <stddef.h>
+#include <stdio.h>
 
 struct reading {
     int64_t value;
@@ -52,6 +53,10 @@ static struct reading read_field(const struct gpu *gpu, unsigned int id, unsigne
     case NVML_FI_DEV_REMAPPED_PENDING: return UINT(gpu->remap_pending);
     case NVML_FI_DEV_REMAPPED_FAILURE: return UINT(gpu->remap_failure);
     case NVML_FI_DEV_GET_GPU_RECOVERY_ACTION: return UINT(gpu->recovery_action);
+    case NVML_FI_DEV_RESET_STATUS: return UINT(gpu->reset_status);
+    case NVML_FI_DEV_DRAIN_AND_RESET_STATUS: return UINT(gpu->drain_and_reset_status);
+    case NVML_FI_PWR_SMOOTHING_ENABLED ... NVML_FI_PWR_SMOOTHING_ADMIN_OVERRIDE_RAMP_DOWN_HYST_VAL:
+        return UINT(gpu->smoothing_profile);
     ERRORS(REPLAY_ERROR_COUNT, 0)
     ERRORS(RECOVERY_ERROR_COUNT, 1)
     ERRORS(CRC_FLIT_ERROR_COUNT, 2)
@@ -67,6 +72,10 @@ static struct reading read_field(const struct gpu *gpu, unsigned int id, unsigne
     case NVML_FI_DEV_NVLINK_GET_VERSION: return UINT(gpu->nvlink_version);
     case NVML_FI_DEV_NVLINK_GET_SPEED:
     case NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON: return UINT(gpu->nvlink_speed_mbps);
+    case NVML_FI_DEV_NVLINK_COUNT_EFFECTIVE_BER: return UINT(gpu->nvlink_effective_ber);
+    case NVML_FI_DEV_NVLINK_COUNT_SYMBOL_BER: return UINT(gpu->nvlink_symbol_ber);
+    case NVML_FI_DEV_C2C_LINK_COUNT: return UINT(gpu->c2c_links);
+    case NVML_FI_DEV_C2C_LINK_GET_MAX_BW: return UINT(gpu->c2c_mbps);
     case NVML_FI_DEV_NVLINK_LINK_COUNT: return UINT(gpu->nvlinks);
     case NVML_FI_DEV_PERF_POLICY_POWER: return ULL(gpu->event_ns[NVML_PERF_POLICY_POWER]);
     case NVML_FI_DEV_PERF_POLICY_THERMAL: return ULL(gpu->event_ns[NVML_PERF_POLICY_THERMAL]);
@@ -101,6 +110,24 @@ static struct reading read_field(const struct gpu *gpu, unsigned int id, unsigne
     }
 }
 
+/* The present header's number of what the driver means by a number, 0 for one that it does not know. */
+static unsigned int present_number(unsigned int id) {
+    /* the first number that a driver no longer knows: NVML_FI_MAX of its header */
+    static const struct { unsigned int branch, end; } known[] = {{535, 197}, {550, 228}, {570, 269}, {580, 274}};
+    unsigned int branch = 0, release = 0;
+    sscanf(control->driver_version, "%u.%u", &branch, &release);
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (branch > known[i].branch) continue;
+        if (id >= known[i].end) return 0;
+        break;
+    }
+    bool older = branch == 575 || (branch == 580 && release < 82);
+    if (!older) return id;
+    if (id >= 251 && id < 256) return id + 18; /* clock event reasons, power balancing: later 269 to 273 */
+    if (id >= 256 && id < 274) return id - 5;  /* power smoothing: before and afterwards 251 to 268 */
+    return id;
+}
+
 static void answer(const struct gpu *gpu, nvmlFieldValue_t *out) {
     out->timestamp = fake_unix_us(), out->latencyUsec = 0;
     const struct field *dictated = out->fieldId < MAX_FIELDS ? &gpu->fields[out->fieldId] : NULL;
@@ -110,7 +137,7 @@ static void answer(const struct gpu *gpu, nvmlFieldValue_t *out) {
         reading = (struct reading){dictated->value + (int64_t)(dictated->rate * seconds), dictated->type};
         out->nvmlReturn = dictated->result;
     } else {
-        reading = read_field(gpu, out->fieldId, out->scopeId);
+        reading = read_field(gpu, present_number(out->fieldId), out->scopeId);
         out->nvmlReturn = reading.value == ABSENT ? NVML_ERROR_NOT_SUPPORTED : NVML_SUCCESS;
     }
     out->valueType = reading.type;

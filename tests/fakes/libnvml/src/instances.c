@@ -3,7 +3,7 @@
 
 /* ---- MIG ---- */
 DEVICE(nvmlDeviceIsMigDeviceHandle, unsigned int *out) { return *out = device->mig >= 0, NVML_SUCCESS; }
-GETTER(nvmlDeviceGetMaxMigDeviceCount, unsigned int, gpu->mig_mode == ABSENT ? 0 : 7)
+GETTER(nvmlDeviceGetMaxMigDeviceCount, unsigned int, gpu->mig_mode == 1 ? 7 : 0)
 
 DEVICE(nvmlDeviceGetMigDeviceHandleByIndex, unsigned int index, nvmlDevice_t *out) {
     REQUIRE(gpu_of(device)->mig_mode == 1, NOT_SUPPORTED);
@@ -25,6 +25,9 @@ DEVICE(nvmlDeviceGetComputeInstanceId, unsigned int *out) {
 DEVICE(nvmlDeviceGetAttributes_v2, nvmlDeviceAttributes_t *out) {
     const struct mig *mig = mig_of(device);
     REQUIRE(mig, NOT_SUPPORTED);
+    /* No more than its eighths of the GPU: clients round the share up to the next eighth. */
+    unsigned long long total = gpu_of(device)->memory_total >> 20, own = mig->memory_total >> 20;
+    unsigned long long eighths = (own * 8 + total / 2) / total;
     *out = (nvmlDeviceAttributes_t){
         .multiprocessorCount = mig->multiprocessors,
         .sharedCopyEngineCount = mig->copy_engines,
@@ -34,9 +37,34 @@ DEVICE(nvmlDeviceGetAttributes_v2, nvmlDeviceAttributes_t *out) {
         .sharedOfaCount = mig->ofas,
         .gpuInstanceSliceCount = mig->slices,
         .computeInstanceSliceCount = mig->ci_slices,
-        .memorySizeMB = mig->memory_total >> 20,
+        .memorySizeMB = own < total * eighths / 8 ? own : total * eighths / 8,
     };
     return NVML_SUCCESS;
+}
+
+/* Where instances of a profile may begin, as `nvidia-smi mig -lgipp` prints it on A100 and H100. */
+static const struct places {
+    unsigned int profile, size, starts; /* starts: a bit for each memory slice */
+    unsigned int number, slices;        /* number: NVML_GPU_INSTANCE_PROFILE_..., by which a client asks */
+} PLACES[] = {{19, 1, 0x7F, 0, 1}, {20, 1, 0x7F, 7, 1}, {15, 2, 0x55, 9, 1}, {14, 2, 0x15, 1, 2},
+              {9, 4, 0x11, 2, 3},  {5, 4, 0x01, 3, 4},  {0, 8, 0x01, 4, 7}};
+static const struct places *places_of(unsigned int profile) {
+    for (unsigned int i = 0; i < sizeof PLACES / sizeof *PLACES; i++)
+        if (PLACES[i].profile == profile) return &PLACES[i];
+    return NULL;
+}
+
+/* Asked by the number of a profile, not by the id that GetInfo answers with. */
+DEVICE(nvmlDeviceGetGpuInstanceProfileInfo, unsigned int number, nvmlGpuInstanceProfileInfo_t *out) {
+    REQUIRE(gpu_of(device)->mig_mode == 1, NOT_SUPPORTED);
+    for (unsigned int i = 0; i < sizeof PLACES / sizeof *PLACES; i++)
+        if (PLACES[i].number == number) {
+            *out = (nvmlGpuInstanceProfileInfo_t){.id = PLACES[i].profile, .sliceCount = PLACES[i].slices,
+                .instanceCount = __builtin_popcount(PLACES[i].starts), .multiprocessorCount = 16 * PLACES[i].slices,
+                .memorySizeMB = (gpu_of(device)->memory_total >> 20) * PLACES[i].size / 8};
+            return NVML_SUCCESS;
+        }
+    return NVML_ERROR_NOT_SUPPORTED;
 }
 
 /* A GPU instance's handle is that of its first MIG device. */
@@ -49,22 +77,57 @@ DEVICE(nvmlDeviceGetGpuInstanceById, unsigned int id, nvmlGpuInstance_t *out) {
 nvmlReturn_t fake_nvmlGpuInstanceGetInfo(nvmlGpuInstance_t instance, nvmlGpuInstanceInfo_t *out) {
     nvmlDevice_t device = (nvmlDevice_t)instance;
     REQUIRE(fake_gpu_of(device) >= 0 && device->mig >= 0, INVALID_ARGUMENT);
-    const struct mig *mig = mig_of(device);
-    *out = (nvmlGpuInstanceInfo_t){&devices[device->gpu][0], mig->gi, mig->profile, {device->mig, mig->slices}};
+    const struct mig *mig = mig_of(device), *all = gpu_of(device)->migs;
+    unsigned int end = 0, size = 0; /* they lie one behind the other, each at a multiple of its size */
+    for (int m = 0; m <= device->mig; m++) {
+        if (m > 0 && all[m].gi == all[m - 1].gi) continue;
+        size = places_of(all[m].profile)->size;
+        end = (end + size - 1) / size * size + size;
+    }
+    *out = (nvmlGpuInstanceInfo_t){&devices[device->gpu][0], mig->gi, mig->profile, {end - size, size}};
     return NVML_SUCCESS;
 }
 
-/* Where instances of a profile may begin, as `nvidia-smi mig -lgipp` prints it on A100 and H100. */
-static const struct places {
-    unsigned int profile, size, starts; /* starts: a bit for each memory slice */
-} PLACES[] = {{19, 1, 0x7F}, {20, 1, 0x7F}, {15, 2, 0x55}, {14, 2, 0x15}, {9, 4, 0x11}, {5, 4, 0x01}, {0, 8, 0x01}};
+/* A compute instance's handle is that of its MIG device. */
+nvmlReturn_t fake_nvmlGpuInstanceGetComputeInstanceById(nvmlGpuInstance_t instance, unsigned int id,
+                                                        nvmlComputeInstance_t *out) {
+    nvmlDevice_t first = (nvmlDevice_t)instance;
+    REQUIRE(fake_gpu_of(first) >= 0 && first->mig >= 0, INVALID_ARGUMENT);
+    const struct gpu *gpu = gpu_of(first);
+    for (uint64_t m = 0; m < gpu->mig_count; m++)
+        if (gpu->migs[m].gi == mig_of(first)->gi && gpu->migs[m].ci == id)
+            return *out = (nvmlComputeInstance_t)&devices[first->gpu][m + 1], NVML_SUCCESS;
+    return NVML_ERROR_NOT_FOUND;
+}
+static const unsigned int COMPUTE_SLICES[] = {1, 2, 3, 4, 7, 8, 6}; /* by NVML_COMPUTE_INSTANCE_PROFILE_... */
+nvmlReturn_t fake_nvmlGpuInstanceGetComputeInstanceProfileInfo(nvmlGpuInstance_t instance, unsigned int number,
+                                                               unsigned int engine,
+                                                               nvmlComputeInstanceProfileInfo_t *out) {
+    nvmlDevice_t device = (nvmlDevice_t)instance;
+    REQUIRE(fake_gpu_of(device) >= 0 && device->mig >= 0, INVALID_ARGUMENT);
+    REQUIRE(engine == 0 && number < sizeof COMPUTE_SLICES / sizeof *COMPUTE_SLICES, NOT_SUPPORTED);
+    unsigned int slices = COMPUTE_SLICES[number], whole = mig_of(device)->slices;
+    REQUIRE(slices <= whole, NOT_SUPPORTED);
+    *out = (nvmlComputeInstanceProfileInfo_t){
+        .id = number, .sliceCount = slices, .instanceCount = whole / slices, .multiprocessorCount = 16 * slices};
+    return NVML_SUCCESS;
+}
+nvmlReturn_t fake_nvmlComputeInstanceGetInfo_v2(nvmlComputeInstance_t instance, nvmlComputeInstanceInfo_t *out) {
+    nvmlDevice_t device = (nvmlDevice_t)instance;
+    REQUIRE(fake_gpu_of(device) >= 0 && device->mig >= 0, INVALID_ARGUMENT);
+    const struct mig *mig = mig_of(device);
+    nvmlGpuInstance_t parent;
+    nvmlReturn_t result = fake_nvmlDeviceGetGpuInstanceById(&devices[device->gpu][0], mig->gi, &parent);
+    if (result == NVML_SUCCESS)
+        *out = (nvmlComputeInstanceInfo_t){&devices[device->gpu][0], parent, mig->ci,
+                                           mig->ci_slices == 7 ? 4 : mig->ci_slices - 1, {0, mig->ci_slices}};
+    return result;
+}
 
 DEVICE(nvmlDeviceGetGpuInstancePossiblePlacements_v2, unsigned int profile, nvmlGpuInstancePlacement_t *out,
        unsigned int *count) {
     REQUIRE(gpu_of(device)->mig_mode == 1, NOT_SUPPORTED);
-    const struct places *places = NULL;
-    for (unsigned int i = 0; i < sizeof PLACES / sizeof *PLACES; i++)
-        if (PLACES[i].profile == profile) places = &PLACES[i];
+    const struct places *places = places_of(profile);
     REQUIRE(places, NOT_SUPPORTED);
     unsigned int room = *count, found = 0;
     for (unsigned int start = 0; start < 8; start++) {

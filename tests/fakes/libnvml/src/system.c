@@ -92,6 +92,19 @@ GETTER(nvmlDeviceGetNumaNodeId, unsigned int, gpu->numa_node)
 GETTER(nvmlDeviceGetBusType, nvmlBusType_t, gpu->pci_bus == ABSENT ? ABSENT : NVML_BUS_TYPE_PCIE)
 PAIR(nvmlDeviceGetCudaComputeCapability, int, gpu->cc_major, gpu->cc_minor)
 
+DEVICE(nvmlDeviceGetInforomVersion, nvmlInforomObject_t object, char *out, unsigned int length) {
+    return copy_text(out, length, object == NVML_INFOROM_OEM ? "2.1" : object == NVML_INFOROM_ECC ? "7.16" : "");
+}
+DEVICE(nvmlDeviceGetPlatformInfo, nvmlPlatformInfo_t *out) {
+    const struct gpu *gpu = gpu_of(device);
+    REQUIRE(device->mig < 0 && gpu->platform_slot != ABSENT, NOT_SUPPORTED);
+    REQUIRE(out->version == nvmlPlatformInfo_v2, ARGUMENT_VERSION_MISMATCH);
+    *out = (nvmlPlatformInfo_t){.version = out->version, .chassisSerialNumber = "1820325190001", .peerType = 1};
+    out->slotNumber = gpu->platform_slot, out->trayIndex = gpu->platform_tray, out->hostId = gpu->platform_host;
+    out->moduleId = gpu->module_id;
+    return NVML_SUCCESS;
+}
+
 DEVICE(nvmlDeviceGetIndex, unsigned int *out) {
     for (int i = 0; i < fake_gpu_count(); i++)
         if (fake_gpu_at(i) == device->gpu) *out = device->mig < 0 ? i : device->mig;

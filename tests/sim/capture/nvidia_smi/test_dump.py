@@ -14,7 +14,8 @@ from gpuwatch.collect.nvml.gpu import GpuReader, register
 from gpuwatch.collect.nvml.library import Failure, NvmlFailure, ask
 from gpuwatch.model.errors import UsageError
 from gpuwatch.model.snapshot import Gpu
-from gpuwatch.sim.capture import open_capture
+from gpuwatch.sim.capture import missing, open_capture
+from tests.cli.commands import run
 from tests.seeds import examples
 
 CAPTURES = Path(__file__).parents[3] / "captures"
@@ -582,6 +583,43 @@ def test_partial_dump_names_the_gpu_by_its_address(tmp_path: Path) -> None:
     assert gpu.identity.uuid.startswith("GPU-")
     assert gpu.temperature.gpu == 51.0
     assert gpu.processes is None
+
+
+def cut_within(dump: str, line: str) -> str:
+    """The dump up to this line of its last GPU."""
+    return dump[: dump.rindex(line)]
+
+
+@pytest.mark.parametrize(
+    ("dump", "says"),
+    [
+        (cut_within(V100_390, "    Clocks"), "the dump ends within GPU 00000000:15:00.0: it was cut"),
+        (cut_within(GB200_570, "    Processes"), "the dump ends within GPU 00000018:01:00.0: it was cut"),
+        (
+            cut_within(GB200_570, "GPU 00000018:01:00.0"),
+            "the dump counts 2 GPUs and has 1: it was cut, or made with -i",
+        ),
+        (V100_390, ""),
+        (T4_XML_470, ""),
+        (A100_XML_550, ""),
+        (GB200_570, ""),
+        ("==NVSMI LOG==\nGPU 00000000:C1:00.0\n    Temperature\n        GPU Current Temp : 51 C\n", ""),
+    ],
+)
+def test_what_a_dump_should_have_and_has_not_is_named(dump: str, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "dump.txt"
+    path.write_text(dump)
+    assert missing(str(path)) == says
+
+
+def test_a_gpu_that_is_cut_is_unknown_and_not_healthy(tmp_path: Path) -> None:
+    path = tmp_path / "dump.txt"
+    path.write_text(cut_within(V100_390, "    Ecc Mode"))
+    result = run("--source", f"capture:{path}", "status")
+    out = result.stdout
+    assert result.exit_code == 3
+    assert "capture: the dump ends within GPU 00000000:15:00.0: it was cut" in out
+    assert re.search(r"^ +0 +unknown ", out, re.MULTILINE)
 
 
 def reshaped(dump: str, how: str) -> bytes:

@@ -61,8 +61,8 @@ def test_margins_of_driver_610_are_those_of_driver_590(tmp_path: Path) -> None:
 
 def test_processes_of_windows_have_names_with_spaces_and_no_memory(windows: Any) -> None:
     assert [(p.pid, p.type, p.name, p.used_memory) for p in read(windows).processes or ()] == [
-        (1456, "compute", None, None),
-        (7788, "compute", "msedge.exe", None),
+        (1456, "compute+graphics", None, None),
+        (7788, "compute+graphics", "msedge.exe", None),
         (9120, "graphics", "game main.exe", None),
     ]
 

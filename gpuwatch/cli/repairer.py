@@ -1,0 +1,100 @@
+"""`gpuwatch repairer`: resets sick GPUs that nothing uses, on a node that is out of service."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuwatch.cli.console.effective_config import Override
+from gpuwatch.cli.console.options import option, row_options
+from gpuwatch.cli.console.session import Session, pass_session
+
+if TYPE_CHECKING:
+    from gpuwatch.model.view import GpuRepair, View
+
+HELP = """Reset sick GPUs that nothing uses.
+
+Follows the agent of this machine. A GPU whose finding asks for a reset is reset when the remediator has quarantined
+the node, no pod, process, virtual machine or MIG instance is on the GPU and no other client holds it open; one GPU at a
+time, repair.tries times, each recorded first. With remediation.validate: active it also puts quarantined GPUs to work
+as `gpuwatch node validate` does. repair.mode is off by default; in mode observe it says what it would do.
+
+It has to run as root on the machine itself, or in a privileged pod with hostPID.
+
+\b
+Examples:
+  gpuwatch repairer --mode observe --once
+  gpuwatch repairer --mode enforce
+"""
+
+OVERRIDES = (
+    Override("repair.mode", "mode", "MODE", "off, observe or enforce. Default: off.", "GPUWATCH_REPAIRER_MODE"),
+    Override("agent.socket", "agent", "SOCKET", "The agent's unix socket.", "GPUWATCH_AGENT_SOCKET"),
+    Override("state_dir", "state_dir", "DIR", "Where state is kept. Default: /var/lib/gpuwatch.", "GPUWATCH_STATE_DIR"),
+)
+"""Options of the repairer."""
+
+LOCK_SECONDS = 1.0
+
+
+@click.command(help=HELP, short_help="Reset sick GPUs that nothing uses.")
+@row_options(OVERRIDES)
+@option("--once", is_flag=True, help="Look and act once, print how each GPU stands, end.")
+@pass_session
+def repairer(session: Session, /, *, once: bool, **options: Any) -> None:
+    """Wire agent, policy, record and store to the repairer and run it."""
+    from pathlib import Path
+
+    from gpuwatch.agent.client import AgentClient, AgentViews, find_agent
+    from gpuwatch.host.machine import boot_id_file, first_line
+    from gpuwatch.model.clock import SystemClock
+    from gpuwatch.model.errors import GpuwatchError, UsageError
+    from gpuwatch.process.signals import ENDS, Signals
+    from gpuwatch.repair.repairer import REST_SECONDS, Repairer
+    from gpuwatch.repair.reset import record_file
+    from gpuwatch.storage.store import Store
+
+    session.start_logging(default="WARNING" if once else "INFO")
+    session.start_audit()
+    config, clock = session.effective(options, OVERRIDES).config, SystemClock()
+    if config.repair.mode == "off":
+        session.terminal.hint("repair.mode is off: nothing is done; set observe or enforce")
+        return
+    if not config.state_dir:
+        raise UsageError("nothing can be recorded", "state_dir is empty", "name it with --state-dir")
+    named = AgentClient(config.agent.socket or None, uid=config.agent.socket_uid)
+    agent = named if config.agent.socket else find_agent(config.agent).client or named
+    views, signals, store = AgentViews(agent, clock), Signals(), Store.open(config.state_dir)
+    try:
+        with record_file(Path(config.state_dir)).lock(LOCK_SECONDS) as is_alone:
+            if not is_alone:
+                raise GpuwatchError("another repairer runs", "it holds the lock in state_dir", "stop one of them")
+            boot_id = first_line(boot_id_file(Path(config.sources.proc)))
+            signals.heed(ENDS)
+
+            ended: list[int] = []
+
+            def wait(seconds: float) -> None:  # a reset that has begun is finished first
+                if (number := signals.next(seconds)) is not None:
+                    ended.append(number)
+
+            running = Repairer(config, views, store, clock, boot_id, wait)
+            running.start()
+            while True:
+                running.step()
+                if once:
+                    _print(session, running.status, views.view)
+                    return
+                wait(0.0 if ended else REST_SECONDS)
+                if ended:
+                    return
+    finally:
+        store.close()
+
+
+def _print(session: Session, status: "tuple[GpuRepair, ...]", view: "View | None") -> None:
+    """A line for each GPU that asks for a reset."""
+    names = {s.identity.uuid: f"GPU {s.identity.index}" for s in view.snapshot.statuses} if view else {}
+    for each in status:
+        session.terminal.print(f"{names.get(each.gpu, each.gpu)}: {each.state}: {each.message}")
+    if not status:
+        session.terminal.hint("no GPU asks for a reset" if view else "the agent does not answer")

@@ -1,0 +1,46 @@
+"""`gpuwatch version`: what runs here, and in the agent of this node, for a bug report or a rollout."""
+
+import platform
+from importlib.metadata import version as installed
+
+import click
+
+from gpuwatch import DISTRIBUTION, __version__
+from gpuwatch.cli.console.session import Session, pass_session
+from gpuwatch.model.errors import GpuwatchError
+
+HELP = """Print the versions of this program and of the agent.
+
+\b
+Examples:
+  gpuwatch version
+  gpuwatch --source agent:http://node7:9400 version
+"""
+SECONDS = 2.0
+"""An agent that takes longer for its View is said not to answer."""
+
+
+@click.command(help=HELP, short_help="Print the versions of this program and of the agent.")
+@pass_session
+def version(session: Session) -> None:
+    """A line for each; no agent is not an error."""
+    from gpuwatch.agent.client import find_agent
+    from gpuwatch.cli.look.source import named_agent, parse_source
+
+    session.terminal.print(
+        f"gpuwatch  {__version__} ({DISTRIBUTION}; Python {platform.python_version()}; "
+        f"nvidia-ml-py {installed('nvidia-ml-py')})"
+    )
+    source, config = parse_source(session.source) if session.source else None, session.config()
+    search = find_agent(config.agent, SECONDS) if source is None else None
+    agent = named_agent(source, config) if source and source.kind == "agent" else search.client if search else None
+    if agent is None:
+        session.terminal.print(f"agent     {search.message if search else 'not asked: the source is none'}")
+        return
+    try:
+        view = agent.view()
+    except GpuwatchError as error:
+        session.terminal.print(f"agent     does not answer: {error}")
+        return
+    driver = view.snapshot.driver
+    session.terminal.print(f"agent     {view.agent.version} ({agent.name}; driver {driver.version if driver else '–'})")

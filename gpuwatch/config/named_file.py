@@ -1,0 +1,35 @@
+"""Small files that a configuration or an option names: certificates, keys, tokens, passwords, documents.
+
+A name may be wrong. A FIFO would keep a process waiting, a device or a huge file fill its memory; both are refused.
+"""
+
+import os
+import stat
+from pathlib import Path
+
+from gpuwatch.model.errors import UsageError
+
+MOST_BYTES = 1 << 20
+"""Far above any bundle of certificates."""
+
+
+def read_named_file(path: Path | str, what: str, option: str = "", most: int = MOST_BYTES) -> bytes:
+    """The whole of a regular file; `what` names it in errors (may be empty), `option` is where its path came from.
+
+    Raises:
+        UsageError: it cannot be read, is no regular file, or is larger than `most` bytes.
+    """
+    cannot, hint = f"cannot read {what} {path}".replace("  ", " "), option and f"check {option}"
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        with open(fd, "rb") as file:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise UsageError(cannot, "it is not a regular file", hint)
+            body = file.read(most + 1)
+    except IsADirectoryError:
+        raise UsageError(cannot, "it is not a regular file", hint) from None
+    except (OSError, ValueError) as error:  # ValueError: a path with a NUL
+        raise UsageError(cannot, getattr(error, "strerror", None) or str(error), hint) from None
+    if len(body) > most:
+        raise UsageError(cannot, f"it is larger than {most >> 10} KiB", hint)
+    return body

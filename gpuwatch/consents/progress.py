@@ -1,0 +1,200 @@
+"""The counters of work done that pods name by `gpuwatch.io/progress`, fetched from their own Prometheus pages.
+
+The process that keeps consents fetches them: it has network and the addresses of pods, and nothing to lose. A page is
+what others write. It comes from the pod's own address only, in bounded bytes and time, no redirect is followed, and all
+that is taken from it is one number.
+
+The tuner compares the counter's rate in windows of a few seconds, so that each page is asked once a second. Each pod
+has a thread: one that does not answer delays no other.
+"""
+
+import http.client
+import ipaddress
+import logging
+import math
+import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from gpuwatch.consents.file import ConsentsFile
+from gpuwatch.http.client import TimedResponse
+from gpuwatch.model.clock import Clock
+from gpuwatch.model.consent import PROGRESS, Consents, Progress, ProgressCounter
+from gpuwatch.model.decoding import prepared
+from gpuwatch.model.errors import GpuwatchError
+from gpuwatch.model.snapshot import Record
+from gpuwatch.storage.versioned_file import VersionedFile
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 1.0
+CONNECT_SECONDS, ANSWER_SECONDS = 0.3, 0.7
+"""For the connection, and for the whole answer: both together are one look."""
+
+MOST_BYTES = 2 << 20
+"""Of a page; those of inference servers have 50 to 300 KB."""
+
+KEPT_SAMPLES = 20
+MOST_PODS = 32
+"""A node has 16 GPUs at most; what is shared by more pods than this is not followed."""
+
+OLD_SECONDS = 120.0
+"""Consents that are older say nothing about whose address it is now."""
+
+URL = re.compile(r"http://:([0-9]{1,5})(/[A-Za-z0-9._~/-]*)#([A-Za-z_:][A-Za-z0-9_:]*)")
+PRESET = re.compile(r"([a-z][a-z0-9-]*)(?::([0-9]{1,5}))?")
+
+
+class Preset(Record, frozen=True, kw_only=True):
+    """One row of `progress_presets.json`. `metrics`: their samples are added up; `source`: where they are described."""
+
+    name: str
+    port: int
+    path: str
+    metrics: tuple[str, ...]
+    source: str
+
+
+class ProgressPage(NamedTuple):
+    """A page of a pod, and the metrics on it that count its work."""
+
+    port: int
+    path: str
+    metrics: tuple[str, ...]
+
+
+@cache
+def presets() -> dict[str, Preset]:
+    """By name."""
+    body = Path(__file__).with_name("progress_presets.json").read_bytes()
+    return {preset.name: preset for preset in msgspec.json.decode(body, type=prepared(list[Preset]))}
+
+
+def progress_page(text: str) -> ProgressPage:
+    """`vllm`, `vllm:8001` or `http://:8000/metrics#tokens_total`: the pod's own address is never said.
+
+    Raises GpuwatchError: the value of the annotation is none of them.
+    """
+    found: ProgressPage | None = None
+    if url := URL.fullmatch(text.strip()):
+        found = ProgressPage(int(url[1]), url[2], (url[3],))
+    elif (named := PRESET.fullmatch(text.strip())) and (preset := presets().get(named[1])):
+        found = ProgressPage(int(named[2] or preset.port), preset.path, preset.metrics)
+    if found is None or not 0 < found.port < 1 << 16:
+        known = ", ".join(presets())
+        raise GpuwatchError(f"{PROGRESS} is {text!r}", f"neither one of {known}, nor http://:PORT/PATH#METRIC")
+    return found
+
+
+def counted(body: bytes, metrics: tuple[str, ...]) -> float | None:
+    """The sum of all samples of these metrics on a page; None: there is none, or one is no count."""
+    names = "|".join(map(re.escape, metrics)).encode()
+    labels = rb'(?:\{(?:[^"}\n]++|"(?:[^"\\\n]++|\\.)*+")*+\})?+'  # possessive: a place to go back to costs memory
+    pattern = rb"^(?:%s)%s[ \t]+([^ \t\r\n]{1,32})(?=[ \t\r\n]|\Z)" % (names, labels)
+    try:
+        values = [float(each) for each in re.findall(pattern, body, re.MULTILINE)]
+    except ValueError:
+        return None
+    total = sum(values)
+    return total if values and min(values) >= 0 and math.isfinite(total) else None
+
+
+def fetch(address: str, page: ProgressPage, *, loopback: bool = False) -> float:
+    """The counter's value now. `address`: an IP address; `loopback`: of a simulated pod it may be this machine's.
+
+    Raises GpuwatchError: the page cannot be had, or does not have it.
+    """
+    what, own = f"no counter at port {page.port}, {page.path}", ipaddress.ip_address(address)
+    own = getattr(own, "ipv4_mapped", None) or own
+    if own.is_link_local or own.is_multicast or own.is_unspecified or (own.is_loopback and not loopback):
+        raise GpuwatchError(what, f"{own} is no pod's own address")
+    connection = http.client.HTTPConnection(str(own), page.port, timeout=CONNECT_SECONDS)
+    connection.response_class = TimedResponse
+    try:
+        connection.connect()
+        connection.sock.settimeout(ANSWER_SECONDS)
+        connection.request("GET", page.path, headers={"Accept": "text/plain", "User-Agent": "gpuwatch"})
+        response = connection.getresponse()
+        body = response.read(MOST_BYTES + 1)
+        if response.length and len(body) <= MOST_BYTES:
+            raise http.client.IncompleteRead(b"", response.length)  # http.client is silent about it
+    except (OSError, http.client.HTTPException) as error:
+        why = error.strerror or str(error) if isinstance(error, OSError) else type(error).__name__
+        raise GpuwatchError(what, why) from error
+    finally:
+        connection.close()
+    if response.status != http.client.OK:
+        raise GpuwatchError(what, f"it answers {response.status}")
+    if len(body) > MOST_BYTES:
+        raise GpuwatchError(what, f"the page has more than {MOST_BYTES} bytes")
+    value = counted(body, page.metrics)
+    if value is None:
+        raise GpuwatchError(what, f"the page has no {' or '.join(page.metrics)} that counts")
+    return value
+
+
+class ProgressFollower:
+    """Reads `consents`, asks the pods in it that name a counter, and writes `file`. `step` looks once; `run` looks each
+    second until told to stop.
+    """
+
+    def __init__(
+        self, consents: ConsentsFile, file: VersionedFile[Progress], clock: Clock, *, loopback: bool = False
+    ) -> None:
+        self._consents, self._file, self._clock, self._loopback = consents, file, clock, loopback
+        self._known: dict[str, ProgressCounter] = {}
+        self._trouble: str | None = None
+
+    def run(self, stopping: threading.Event) -> None:
+        """Until it is set."""
+        while not stopping.wait(LOOK_SECONDS - self._clock.monotonic() % LOOK_SECONDS):
+            try:
+                self.step()
+            except Exception:  # a page that finds a bug must not end the consents
+                log.exception("counters of progress were not read")
+
+    def step(self) -> None:
+        """Look once, at all of them together."""
+        try:
+            consents = self._consents.read()
+            named = {} if consents is None or self._clock.time() - consents.at > OLD_SECONDS else pages(consents)
+            if named or self._known:
+                with ThreadPoolExecutor(max_workers=len(named) or 1) as pool:
+                    looks = pool.map(lambda uid: self._look(uid, *named[uid]), named)
+                    self._known = dict(zip(named, looks, strict=True))
+                self._file.write(Progress(at=self._clock.time(), pods=self._known))
+            trouble = None
+        except GpuwatchError as error:
+            trouble = str(error)
+        if trouble and trouble != self._trouble:
+            log.warning("%s", trouble)
+        self._trouble = trouble
+
+    def _look(self, uid: str, address: str | None, text: str) -> ProgressCounter:
+        known = self._known.get(uid, ProgressCounter())
+        try:
+            page = progress_page(text)
+            if address is None:
+                raise GpuwatchError("no counter", "the pod has no address of its own (hostNetwork, or not yet)")
+            asked = self._clock.time()
+            value = fetch(address, page, loopback=self._loopback)
+        except GpuwatchError as error:
+            return replace(known, trouble=str(error))
+        at = (asked + self._clock.time()) / 2
+        return ProgressCounter(samples=(*known.samples, (at, value))[-KEPT_SAMPLES:])
+
+
+def pages(consents: Consents) -> dict[str, tuple[str | None, str]]:
+    """Of the pods that name a counter, or whose namespace does: by uid their address and what is said."""
+    said = {
+        pod.uid: (pod.ip, text)
+        for pod in consents.pods
+        if (text := pod.annotations.get(PROGRESS) or consents.namespaces.get(pod.namespace, {}).get(PROGRESS))
+    }
+    return dict(list(said.items())[:MOST_PODS])

@@ -1,0 +1,113 @@
+"""Opens the archive of a bundle, which may come from anybody: plain files and folders alone, within bounds.
+
+A link, a device, a pipe, a name that leads elsewhere and whatever is too much are left out, each with the reason.
+Nothing is written through a link, because none is ever made and every file is new.
+"""
+
+import gzip
+import io
+import os
+import tarfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from gpuwatch.host.plain_file import opened
+from gpuwatch.model.errors import UsageError
+from gpuwatch.model.text import visible
+
+MOST_BYTES = 64 << 20
+"""Of the unpacked archive with its headers: a bundle holds a third of it at most."""
+
+MOST_ENTRIES, MOST_DEPTH, NAME_BYTES, PATH_BYTES = 20_000, 32, 255, 1024
+MOST_NAMED = 8
+
+
+class OpenedArchive(NamedTuple):
+    """`top`: the folder with the host's files; `refused`: entries that were left out -> why."""
+
+    top: Path
+    refused: dict[str, str]
+
+    @property
+    def message(self) -> str:
+        """What was left out, for people; empty where nothing was."""
+        named = [f"{name} ({why})" for name, why in list(self.refused.items())[:MOST_NAMED]]
+        more = len(self.refused) - len(named)
+        return ", ".join(named) + (f", and {more} more" if more else "")
+
+
+class _Bounded(io.RawIOBase):
+    """The unpacked bytes, up to the bound; a small file can unpack to any size."""
+
+    def __init__(self, file: IO[bytes] | gzip.GzipFile) -> None:
+        self._file, self._left = file, MOST_BYTES
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        body = self._file.read(min(size, self._left + 1) if size >= 0 else self._left + 1)
+        self._left -= len(body)
+        if self._left < 0:
+            raise UsageError("", f"it unpacks to more than {MOST_BYTES >> 20} MiB")
+        return body
+
+
+def open_archive(archive: Path, folder: Path) -> OpenedArchive:
+    """Unpack a tar, gzipped or not, into an empty folder of our own.
+
+    Raises:
+        UsageError: it is no such archive, broken, or too large.
+    """
+    refused: dict[str, str] = {}
+    try:
+        with opened(archive) as packed:
+            is_gzip = packed.read(2) == b"\x1f\x8b"
+            packed.seek(0)
+            file = _Bounded(gzip.GzipFile(fileobj=packed) if is_gzip else packed)
+            with tarfile.open(fileobj=file, mode="r|", errorlevel=1) as tar:
+                for member in _entries(tar):
+                    if why := _unpack(tar, member, folder):
+                        refused[member.name[:PATH_BYTES]] = why
+    except UsageError as error:
+        raise UsageError(f"cannot open {archive}", error.why, "ask for a smaller one") from None
+    except (OSError, EOFError, ValueError, OverflowError, RecursionError, zlib.error, tarfile.TarError) as error:
+        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise UsageError(f"cannot open {archive}", why, "name the archive or the folder of a bundle") from None
+    tops = list(folder.iterdir())
+    return OpenedArchive(tops[0] if len(tops) == 1 and tops[0].is_dir() else folder, refused)
+
+
+def _entries(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    for number, member in enumerate(tar):
+        if number >= MOST_ENTRIES:
+            raise UsageError("", f"it has more than {MOST_ENTRIES} entries")
+        tar.members = []  # type: ignore[attr-defined]  # tarfile remembers each
+        yield member
+
+
+def _unpack(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> str:
+    """Write one entry; the reason where it is left out."""
+    name = member.name.removeprefix("./").rstrip("/")
+    parts = name.split("/")
+    if not (member.isreg() or member.isdir()) or member.issparse():
+        return "a link" if member.issym() or member.islnk() else "neither a plain file nor a folder"
+    if any(part in ("", ".", "..") for part in parts) or "\0" in name:
+        return "" if name in ("", ".") else "its name leads elsewhere"
+    lengths = [len(part.encode(errors="replace")) for part in parts]
+    if len(parts) > MOST_DEPTH or max(lengths) > NAME_BYTES or sum(lengths) > PATH_BYTES or visible(name) != name:
+        return "its name is too long, or no text"
+    target = folder.joinpath(*parts)
+    try:
+        (target if member.isdir() else target.parent).mkdir(mode=0o700, parents=True, exist_ok=True)
+        if member.isdir():
+            return ""
+        with open(target, "xb", opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, 0o600)) as file:
+            body = tar.extractfile(member)
+            while chunk := body.read(1 << 20) if body else b"":
+                file.write(chunk)
+    except (FileExistsError, NotADirectoryError):
+        return "another entry has its name"
+    return ""

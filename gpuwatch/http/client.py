@@ -1,0 +1,57 @@
+"""An HTTP answer that a client of ours waits for no longer than it said, whatever the server does.
+
+A socket's timeout bounds each read of it, and starts anew with each byte: a server that sends one now and then holds
+its client for ever. Here it bounds an answer as a whole, from its first line to its last byte.
+"""
+
+import http.client
+import io
+import socket
+import time
+from typing import Any
+
+
+class _TimedReads(io.RawIOBase):
+    """What `raw` reads from `sock` until monotonic `until`; then TimeoutError."""
+
+    def __init__(self, raw: io.RawIOBase, sock: socket.socket, until: float) -> None:
+        self._raw, self._sock, self._until = raw, sock, until
+
+    def readable(self) -> bool:
+        """It is there to be read."""
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        """Wait for bytes, but not longer than is left."""
+        each, left = self._sock.gettimeout(), self._until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("timed out")
+        self._sock.settimeout(left)
+        try:
+            return self._raw.readinto(buffer)
+        finally:
+            self._sock.settimeout(each)
+
+    def close(self) -> None:
+        """Let go of the socket."""
+        self._raw.close()
+        super().close()
+
+
+class TimedResponse(http.client.HTTPResponse):
+    """A `response_class` for connections: their socket's timeout is that of a whole response."""
+
+    def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
+        super().__init__(sock, *args, **kwargs)
+        seconds = sock.gettimeout()
+        if seconds is not None:
+            raw: Any = self.fp.detach()  # nothing was read yet
+            self.fp = io.BufferedReader(_TimedReads(raw, sock, time.monotonic() + seconds))
+
+    def _safe_read(self, amt: int) -> bytes:
+        """Of a chunk, also in urllib3; http.client takes a size of -5 for a number of bytes, and -1 for all of them."""
+        if amt < 0:
+            raise http.client.IncompleteRead(b"")
+        read: Any = super()
+        body: bytes = read._safe_read(amt)
+        return body

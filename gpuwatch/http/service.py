@@ -1,0 +1,103 @@
+"""What the connections of one listener share: its pages, what they may cost, what is counted, who is let in."""
+
+import ipaddress
+import socket
+from collections import Counter
+from collections.abc import Generator, Mapping
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gpuwatch.http.message import Handler, Response
+
+if TYPE_CHECKING:
+    from gpuwatch.http.web_guard import WebGuard
+
+REJECTIONS = {
+    400: "malformed",
+    401: "unauthorized",
+    403: "users_required",
+    405: "method",
+    408: "slow_request",
+    413: "body",
+    421: "host",
+    431: "oversized_request",
+    503: "busy",
+}
+"""Status of a refusal to the reason it is counted under."""
+
+
+class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What one listener spends on its clients; seconds and bytes."""
+
+    connections: int = 500
+    """Plain ones cost 5 KiB each once they speak."""
+    tls_connections: int = 64
+    """Instead, where TLS is on: 0.3 MiB each, most of it asyncio's buffer."""
+    scrapes: int = 40
+    """Responses of one page being sent at once; more get 503."""
+    waiting: int = 32
+    """Requests whose page is not ready yet, such as long polls, at once; more get 503."""
+    half_closed_seconds: float = 5.0
+    """A page that is not ready is waited for so long when the client can only read any more, or has left: TCP does not
+    tell which."""
+    streams: int = 4
+    """Responses made while they are sent, such as thousands of events, at once; more get 503."""
+    stream_seconds: float = 60.0
+    """For a whole one of these to be made and taken."""
+    sending_bytes: int = 64 << 20
+    """Large bodies held for clients that read slowly, each counted once; more get 503."""
+    head_bytes: int = 8 * 1024
+    head_seconds: float = 5.0
+    """From connecting, or from a later request's first byte, to the end of its head."""
+    handshake_seconds: float = 5.0
+    idle_seconds: float = 120.0
+    """Between two requests; longer than any usual scrape interval, so that TLS is set up once."""
+    write_seconds: float = 10.0
+    """For a whole response to be taken by the client's side."""
+
+
+class RequestCounts:
+    """Counts kept by the event loop's thread alone; other threads take copies."""
+
+    def __init__(self) -> None:
+        self.requests: Counter[int] = Counter()
+        reasons = (*REJECTIONS.values(), "connections", "evicted", "slow_reader", "tls_handshake")
+        self.rejected: Counter[str] = Counter(dict.fromkeys(reasons, 0))
+        self.handler_errors = 0
+
+
+class Service(msgspec.Struct, frozen=True, kw_only=True):
+    """What the connections of one listener share."""
+
+    routes: Mapping[str, Handler]
+    limits: ServerLimits
+    tally: RequestCounts
+    guard: "WebGuard | None" = None
+    without_users: Mapping[str, Response] = {}
+    """Path to what is answered there instead of the page, as long as no client says which user it is."""
+    hosts: tuple[str, ...] = ()
+    """Shell patterns of names, besides its own, that this machine has for clients on it."""
+    busy: Counter[str] = msgspec.field(default_factory=Counter)
+    """Responses being made or sent, by path: slow readers of one page do not shut out another."""
+    waiting: Counter[str] = msgspec.field(default_factory=Counter)
+    """Requests that wait for their page, by path: they cost little, and do not shut out who wants it at once."""
+    sending: list[bytes | Generator[bytes]] = []
+    """Large bodies that are being sent."""
+
+
+def is_own_host(header: str, patterns: tuple[str, ...]) -> bool:
+    """Whether a Host header (`NAME[:PORT]`) names this machine, for a client that reached it over loopback.
+
+    A web page of a stranger can have its own name resolve to 127.0.0.1 (DNS rebinding), and its visitor's browser then
+    lets it read what is served there. It can do so neither with an IP address nor with this machine's name.
+    """
+    name = header.strip().lower()
+    bare = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
+    try:
+        ipaddress.ip_address(bare)
+    except ValueError:
+        own = ("", "localhost", socket.gethostname().lower())
+        return bare in own or bare.endswith(".localhost") or any(fnmatchcase(bare, each.lower()) for each in patterns)
+    return True

@@ -1,0 +1,44 @@
+"""Text from others, made safe to show.
+
+Names of processes, pods and GPUs, kernel messages and answers of servers are chosen by others. On a terminal a control
+character in them moves the cursor, retitles the window or hides what follows; a line break forges a line of a table or
+a log; bidirectional and zero-width characters make a name look like another. `visible` shows each of these as the
+escape that Python writes for it. It stands at every edge: the console, the log, labels, pages, Kubernetes objects.
+"""
+
+import re
+import shlex
+
+_LINE_END = re.compile(r"(\r?\n)")
+
+
+def visible(text: str) -> str:
+    r"""One line of text: what Unicode calls unprintable (C0, C1, DEL, format, bidi, zero-width, line and paragraph
+    separators, lone surrogates, unusual blanks) is shown as `\n`, `\x1b`, `\u202e`. A second time changes nothing.
+    """
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def visible_lines(text: str) -> str:
+    """Text whose line ends (LF, CR LF) are its own; each line is `visible`."""
+    return "".join(part if number % 2 else visible(part) for number, part in enumerate(_LINE_END.split(text)))
+
+
+def shell_word(text: str) -> str:
+    """Text as one word of a command line that is shown for copying."""
+    return shlex.quote(visible(text))
+
+
+def json_text(encoded: bytes) -> str:
+    r"""A JSON document with the same value whose unprintable characters are all `\uXXXX`."""
+    text = encoded.decode()
+    if all(line.isprintable() for line in text.split("\n")):
+        return text
+    return "".join(each if each.isprintable() or each == "\n" else _json_escape(each) for each in text)
+
+
+def _json_escape(character: str) -> str:
+    units = character.encode("utf-16-be").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))

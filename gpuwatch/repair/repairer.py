@@ -1,0 +1,172 @@
+"""`gpuwatch repairer`: looks every ten seconds whether a GPU asks for a reset and may have one, and for a proof that a
+quarantined GPU works.
+
+One GPU at a time. A lock in `state_dir` keeps a second repairer out, and a repairer that only observes has no GpuReset.
+"""
+
+import logging
+import math
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from gpuwatch.agent.client import AgentViews
+from gpuwatch.agent.repairs import MAX_CLOSED_SECONDS, keep_validations, mark_repaired, publish_repairer
+from gpuwatch.config import Config
+from gpuwatch.diagnose.validation import ValidationCommand, validate
+from gpuwatch.health.checks import CHECKS
+from gpuwatch.model.clock import Clock
+from gpuwatch.model.event import Result
+from gpuwatch.model.finding import Finding
+from gpuwatch.model.view import STALE_INTERVALS, GpuRepair, RepairerStatus, View
+from gpuwatch.remediation.planning.policy import Policy
+from gpuwatch.remediation.service.status import RemediatorStatusFile
+from gpuwatch.repair.eligibility import candidates, refusal
+from gpuwatch.repair.reset import GpuReset, RepairRecord, record_file
+from gpuwatch.storage.audit import Audit, AuditEntry
+from gpuwatch.storage.store import Store
+
+log = logging.getLogger(__name__)
+
+REST_SECONDS = 10.0
+
+SETTLE_SECONDS = 120.0
+"""After a try the agent is given so long to see that the GPU is well; only then may another one begin."""
+
+
+class Repairer:
+    """Steps through the repairs of one node. `wait` sleeps; `library`: libcuda.so.1 unless empty."""
+
+    def __init__(
+        self,
+        config: Config,
+        views: AgentViews,
+        store: Store,
+        clock: Clock,
+        boot_id: str | None,
+        wait: Callable[[float], None],
+        library: str = "",
+    ) -> None:
+        self._config, self._views, self._store, self._clock, self._boot_id = config, views, store, clock, boot_id
+        self._library, self._mode = library, config.repair.mode
+        self._policy = Policy.compile(config.remediation, CHECKS, config.checks.xids)
+        self._audit = Audit(store, clock, actor="repairer", boot_id=boot_id)
+        self._file = record_file(Path(config.state_dir))
+        self._closed: str | None = None
+        self.status: tuple[GpuRepair, ...] = ()
+        """How each GPU stands that asks for a reset."""
+        self._observed: set[str] = set()
+        self._not_begun: dict[str, tuple[float, str]] = {}
+        """GPU -> when, and why, it could not even be tried."""
+        self._reset: GpuReset | None = None
+        if self._mode == "enforce":
+            proc = Path(config.sources.proc)
+            dev = Path(config.sources.dev)
+            self._reset = GpuReset(
+                config.repair, proc, dev, self._file, self._audit, clock, self._look, self._close, wait
+            )
+
+    def start(self) -> None:
+        """Restore what an earlier life has left. Raises GpuwatchError: the record cannot be used."""
+        if self._reset is not None:
+            self._reset.recover(self._boot_id)
+        self._publish()
+
+    def step(self) -> None:
+        """One look, and at most one reset or one validation. Raises GpuwatchError: the record cannot be used."""
+        view = self._look()
+        if view is None:
+            self.status = ()
+        elif view.snapshot.host.boot_id != self._boot_id:
+            log.warning("the agent's view is of another machine or boot; nothing is done")
+            self.status = ()
+        else:
+            asked = candidates(view, self._policy)
+            self.status = tuple(self._standing(view, uuid) for uuid in sorted(asked))
+            ready = [each.gpu for each in self.status if not each.message]
+            for uuid in ready[:1]:
+                self._act(view, asked[uuid])
+            if not ready:
+                self._validate(view, asked)
+        self._publish()
+
+    def _standing(self, view: View, uuid: str) -> GpuRepair:
+        """How it stands with a GPU that asks for a reset; no message: it is to be reset now."""
+        config, now = self._config.repair, self._clock.time()
+        recorded = (self._file.read() or RepairRecord()).tries.get(uuid, ())
+        tries = [at for at in recorded if now - at < config.window]
+        if len(tries) >= config.tries and now - tries[-1] >= SETTLE_SECONDS:
+            message = f"{len(tries)} resets did not help; the next step is a reboot"
+            return GpuRepair(gpu=uuid, state="given_up", tries=len(tries), message=message)
+        if tries and 0 <= now - tries[-1] < SETTLE_SECONDS:
+            message = "a reset was tried; the agent is given time to judge the GPU"
+            return GpuRepair(gpu=uuid, state="waiting", tries=len(tries), message=message)
+        at, message = self._not_begun.get(uuid, (-math.inf, ""))
+        if not 0 <= now - at < SETTLE_SECONDS:
+            message = self._not_quarantined() or refusal(view, uuid) or ""
+        return GpuRepair(gpu=uuid, state="waiting", tries=len(tries), message=message)
+
+    def _not_quarantined(self) -> str | None:
+        running = RemediatorStatusFile(self._config.state_dir).read(self._clock.time())
+        if self._config.repair.quarantined_only and not (running and running.quarantined):
+            return "the remediator does not hold this node's quarantine, so new work may come"
+        return None
+
+    def _act(self, view: View, finding: Finding) -> None:
+        uuid = finding.gpu or ""
+        gpu = next(gpu for gpu in view.snapshot.gpus if gpu.identity.uuid == uuid)
+        if self._reset is None:
+            if finding.key not in self._observed:
+                why = f"{finding.check} on GPU {gpu.identity.index}: {finding.message}"
+                self._audit.note(AuditEntry("reset_gpu", f"gpu/{uuid}", why, (finding.key,)), Result.OBSERVED)
+                self._observed.add(finding.key)
+            self._set(uuid, message="mode observe: it would be reset now")
+            return
+        self._set(uuid, state="resetting", message="a reset is under way")
+        error = self._reset.reset(view, gpu, finding)
+        if error is None:
+            mark_repaired(self._store, {uuid}, self._clock.time(), [finding.key], "repairer", "it was reset")
+        before, now = next(each.tries for each in self.status if each.gpu == uuid), self._clock.time()
+        recorded = (self._file.read() or RepairRecord()).tries.get(uuid, ())
+        tries = sum(now - at < self._config.repair.window for at in recorded)
+        if error and tries == before:  # the driver was asked nothing, which is no try
+            self._not_begun[uuid] = now, error
+        self._set(uuid, state="failed" if error else "repaired", message=error or "it was reset", tries=tries)
+
+    def _validate(self, view: View, asked: Collection[str]) -> None:
+        """With `validate: active`: one idle GPU of the quarantine that has not been tried since its fault."""
+        settings = self._config.remediation
+        if self._reset is None or settings.validate != "active" or self._not_quarantined():
+            return
+        tried = {each.gpu for each in view.validations}
+        for status in view.snapshot.statuses:
+            uuid, index = status.identity.uuid, status.identity.index
+            if uuid in tried or uuid in asked or refusal(view, uuid):
+                continue
+            command = ValidationCommand(settings.validation.command, settings.validation.deadline)
+            run = validate(view, frozenset({index}), self._clock, command, library=self._library)
+            keep_validations(self._store, run.validations, "repairer")
+            return
+
+    def _set(self, uuid: str, **changes: object) -> None:
+        self.status = tuple(replace(each, **changes) if each.gpu == uuid else each for each in self.status)
+        self._publish()
+
+    def _look(self) -> View | None:
+        """The newest View, if it is fresh."""
+        self._views.look()
+        view = self._views.view
+        if view is None or self._views.age > max(STALE_INTERVALS * view.snapshot.interval, REST_SECONDS):
+            return None
+        return view
+
+    def _close(self, uuid: str | None) -> None:
+        self._closed = uuid
+        self._publish()
+
+    def _publish(self) -> None:
+        now = self._clock.time()
+        until = now + MAX_CLOSED_SECONDS if self._closed else 0.0
+        status = RepairerStatus(at=now, mode=self._mode, gpus=self.status, closed=self._closed, closed_until=until)
+        publish_repairer(self._store, status)

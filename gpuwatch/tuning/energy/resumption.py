@@ -1,0 +1,61 @@
+"""What becomes of a search that was interrupted: by a closed gate, a restart, another promise or another ladder."""
+
+import math
+
+from gpuwatch.tuning.energy.estimate import slowest
+from gpuwatch.tuning.energy.model import Ladder, Probe, Refusal, Terms, TrialPhase, TrialState, WindowPair
+from gpuwatch.tuning.energy.search import PROBES
+from gpuwatch.tuning.energy.tuner import LONGEST_REST, MOST_FAILURES, REST_SECONDS, verification
+
+
+def released(state: TrialState) -> TrialState:
+    """What becomes of a gang whose cap has to go at once: a gate closed. Work of another owner gets a new TrialState.
+
+    It may be called as long as the gate is closed: the rest begins when it opens, and gets no longer.
+    """
+    return TrialState(phase=TrialPhase.REFUSED, refusal=Refusal.RELEASED, rest=max(REST_SECONDS, _rest(state)))
+
+
+def resumed(state: TrialState, ladder: Ladder, terms: Terms, members: int = 1) -> TrialState:
+    """What a tuner makes of a state written down before it restarted, or before its ladder or its terms changed.
+
+    A held cap is verified before it is believed, if it may be set now, and what `members` GPUs told of it keeps the
+    promise of now. Otherwise all begins again.
+    """
+    probes = tuple(
+        probe
+        for probe in state.probes
+        if probe.cap in ladder.caps
+        and len(probe.pairs) > 1
+        and all(_can_be(pair, members) and len(pair.progress) == len(probe.pairs[0].progress) for pair in probe.pairs)
+    )
+    held = next((probe for probe in probes if probe.good and probe.cap == state.held), None)
+    if held is None or not _keeps(held, terms):
+        return TrialState(rest=_rest(state))
+    left, failures = min(max(state.left, 0), PROBES), min(max(state.failures, 0), MOST_FAILURES)
+    return verification(
+        TrialState(
+            held=held.cap,
+            probes=probes,
+            left=left,
+            holds=state.holds,
+            failures=failures,
+            rest=_rest(state),
+            signal="progress" if held.pairs[0].progress else "counters",
+            unfit=state.unfit,
+        )
+    )
+
+
+def _keeps(probe: Probe, terms: Terms) -> bool:
+    speed = slowest(probe.pairs)
+    return speed is not None and speed.ratio >= 1 - terms.slowdown
+
+
+def _can_be(pair: WindowPair, members: int) -> bool:
+    numbers = [each for each in (*pair.speed, *pair.progress, pair.energy) if each is not None]
+    return len(pair.speed) == 2 * members and all(map(math.isfinite, numbers))
+
+
+def _rest(state: TrialState) -> float:
+    return state.rest if 0 <= state.rest <= LONGEST_REST else 0.0

@@ -1,0 +1,60 @@
+"""`gpuwatch get` takes kubectl's habits: singular and short names, -n and -A, --sort-by."""
+
+import json
+
+import pytest
+
+from gpuwatch.cli.look.get import RESOURCES
+from tests.cli.commands import ask
+from tests.model import views
+
+
+@pytest.mark.parametrize("name", RESOURCES)
+def test_each_resource_has_its_singular(name: str):
+    for also in RESOURCES[name].also:
+        same = (ask(views.failing(), "get", each, "-o", "json").stdout for each in (also, name, also.upper()))
+        assert len(set(same)) == 1
+    assert name == "mig" or RESOURCES[name].also
+
+
+def test_an_unknown_resource_is_told_the_nearest():
+    shown = ask(views.healthy(), "get", "pdos")
+    assert shown.exit_code == 2
+    assert "unknown resource 'pdos'; did you mean pods?" in shown.stderr
+
+
+def test_pods_of_one_namespace_and_of_all():
+    every = json.loads(ask(views.healthy(), "get", "pods", "-A", "-o", "json").stdout)["items"]
+    chosen = every[0]["namespace"]
+    some = json.loads(ask(views.healthy(), "get", "pods", "-n", chosen, "-o", "json").stdout)["items"]
+    assert some == [each for each in every if each["namespace"] == chosen]
+    assert len(some) < len(every)
+    shown = ask(views.healthy(), "get", "gpus", "-n", chosen)
+    assert shown.exit_code == 2
+    assert "GPUs have no namespace" in shown.stderr
+
+
+def test_the_largest_number_comes_first_and_what_is_unknown_last():
+    items = json.loads(ask(views.failing(), "get", "gpus", "--sort-by", "power.average", "-o", "json").stdout)["items"]
+    watts = [each["power"]["average"] for each in items]
+    known = [each for each in watts if each is not None]
+    assert known == sorted(known, reverse=True)
+    assert watts[len(known) :] == [None] * (len(watts) - len(known))
+    assert None in watts
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [("power.x", "there is no 'x'; it has average"), ("index.a", "there is no 'a'; that member has no parts")],
+)
+def test_a_member_that_is_not_there_is_told_what_is(path: str, says: str):
+    shown = ask(views.healthy(), "get", "gpus", "--sort-by", path)
+    assert shown.exit_code == 2
+    assert says in shown.stderr
+
+
+def test_a_column_of_energy_has_one_unit():
+    shown = ask(views.healthy(), "get", "pods").stdout
+    cells = [line.rsplit(maxsplit=1)[-1] for line in shown.splitlines()[1:]]
+    assert set(cells) <= {"Wh", "–"}
+    assert "Wh" in cells

@@ -1,0 +1,105 @@
+"""What a configuration may name in place of a file (a FIFO, a device, a folder, too much) is refused, and at once."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.config.named_file import MOST_BYTES, read_named_file
+from gpuwatch.diagnose.baseline.comparison import MOST_BYTES as MOST_OF_A_DIAGNOSIS
+from gpuwatch.diagnose.baseline.comparison import read_document
+from gpuwatch.http.web_guard import WebGuard
+from gpuwatch.kube.transport import KUBECONFIG_BYTES, Transport
+from gpuwatch.model.errors import GpuwatchError, UsageError
+from gpuwatch.remediation.service.reboot_sentinel import set_sentinel
+from gpuwatch.rightsizing.prometheus.config import load_http_config
+
+
+def named(kind: str, folder: Path, most: int = MOST_BYTES) -> Path:
+    path = folder / kind
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "large":
+        with path.open("wb") as file:
+            file.truncate(most + 1)
+    return path
+
+
+KINDS = {
+    "fifo": "not a regular file",
+    "folder": "not a regular file",
+    "device": "not a regular file",
+    "large": "larger than",
+    "missing": "No such file",
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_is_no_regular_file_within_the_bound(kind: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=KINDS[kind]) as refused:
+        read_named_file(named(kind, tmp_path), "token", "--option")
+    assert (str(tmp_path) in str(refused.value), refused.value.next_step) == (True, "check --option")
+
+
+def _http(text: str) -> Callable[[Path], object]:
+    def read(named: Path) -> object:
+        file = named.parent / "http.yaml"
+        file.write_text(text.replace("NAMED", str(named)))
+        config = load_http_config(file)
+        return config.headers(), config.tls_config.context()
+
+    return read
+
+
+def _web(text: str) -> Callable[[Path], object]:
+    def read(named: Path) -> object:
+        file = named.parent / "web.yaml"
+        (named.parent / "other.pem").write_text("")
+        file.write_text(f"tls_server_config: {{{text}}}".replace("NAMED", str(named)))
+        return WebGuard(file)
+
+    return read
+
+
+def _kubeconfig(named: Path) -> object:
+    return Transport(str(named)).server
+
+
+READERS = {
+    "username_file": _http("basic_auth: {username_file: NAMED, password: x}"),
+    "password_file": _http("basic_auth: {username: x, password_file: NAMED}"),
+    "credentials_file": _http("authorization: {credentials_file: NAMED}"),
+    "bearer_token_file": _http("bearer_token_file: NAMED"),
+    "http_headers": _http("http_headers: {X-Key: {files: [NAMED]}}"),
+    "ca_file": _http("tls_config: {ca_file: NAMED}"),
+    "cert_file of a client": _http("tls_config: {cert_file: NAMED}"),
+    "cert_file": _web("cert_file: NAMED, key_file: other.pem"),
+    "key_file": _web("cert_file: other.pem, key_file: NAMED"),
+    "client_ca_file": _web(
+        "cert_file: other.pem, key_file: other.pem, client_ca_file: NAMED, client_auth_type: RequireAndVerifyClientCert"
+    ),
+    "kubeconfig": _kubeconfig,
+    "--compare": read_document,
+}
+BOUNDS = {"kubeconfig": KUBECONFIG_BYTES, "--compare": MOST_OF_A_DIAGNOSIS}
+
+
+@pytest.mark.parametrize("kind", ["fifo", "folder", "device", "large"])
+@pytest.mark.parametrize("reader", READERS)
+def test_each_reader_refuses_it(reader: str, kind: str, tmp_path: Path) -> None:
+    path = named(kind, tmp_path, BOUNDS.get(reader, MOST_BYTES))
+    with pytest.raises(UsageError, match=KINDS[kind]) as refused:
+        READERS[reader](path)
+    assert str(path) in str(refused.value)
+
+
+def test_a_fifo_in_place_of_the_sentinel_keeps_no_remediator_waiting(tmp_path: Path) -> None:
+    path = named("fifo", tmp_path)
+    with pytest.raises(GpuwatchError, match="no plain file"):
+        set_sentinel(path, wanted=False)
+    assert path.is_fifo()

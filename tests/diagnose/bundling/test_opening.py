@@ -1,0 +1,119 @@
+"""Archives from strangers: only plain files and folders come out, below the folder, within bounds."""
+
+import gzip
+import io
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from gpuwatch.diagnose.bundling import opening
+from gpuwatch.diagnose.bundling.opening import open_archive
+from gpuwatch.model.errors import UsageError
+
+
+def archive(path: Path, *entries: tuple[str, bytes, str, bytes], mode: str = "w:gz") -> Path:
+    """Of entries name, type, link target, body."""
+    with tarfile.open(path, mode) as tar:  # type: ignore[call-overload]
+        for name, kind, target, body in entries:
+            entry = tarfile.TarInfo(name)
+            entry.type, entry.linkname, entry.size = kind, target, len(body)
+            entry.mode = 0o6777
+            tar.addfile(entry, io.BytesIO(body))
+    return path
+
+
+def file(name: str, body: bytes = b"x") -> tuple[str, bytes, str, bytes]:
+    return name, tarfile.REGTYPE, "", body
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "opened").mkdir()
+    return tmp_path / "opened"
+
+
+@pytest.mark.parametrize("mode", ["w", "w:gz"])
+def test_plain_files_come_out_for_the_owner_alone(tmp_path: Path, folder: Path, mode: str) -> None:
+    found = open_archive(archive(tmp_path / "a", file("top/etc/name"), mode=mode), folder)
+    assert found == (folder / "top", {})
+    assert (folder / "top/etc/name").read_bytes() == b"x"
+    assert (folder / "top/etc/name").stat().st_mode & 0o7777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("entry", "why"),
+    [
+        (("a", tarfile.SYMTYPE, "/etc/passwd", b""), "a link"),
+        (("a", tarfile.LNKTYPE, "top/b", b""), "a link"),
+        (("a", tarfile.FIFOTYPE, "", b""), "neither"),
+        (("a", tarfile.CHRTYPE, "", b""), "neither"),
+        (("a", tarfile.BLKTYPE, "", b""), "neither"),
+        (file("../a"), "elsewhere"),
+        (file("top/../../a"), "elsewhere"),
+        (file("/a"), "elsewhere"),
+        (file("top//a"), "elsewhere"),
+        (file("a" * 300), "too long"),
+        (file("a/" * 40 + "a"), "too long"),
+        (file("a\x1b[2J"), "no text"),
+        (file("top/b"), "another entry"),
+        (file("top/b/c"), "another entry"),
+    ],
+)
+def test_anything_else_is_left_out_and_named(
+    tmp_path: Path, folder: Path, entry: tuple[str, bytes, str, bytes], why: str
+) -> None:
+    found = open_archive(archive(tmp_path / "a.tgz", file("top/b"), entry), folder)
+    assert list(found.refused) == [entry[0]]
+    assert why in found.message
+    assert sorted(map(str, tmp_path.rglob("*"))) == sorted(
+        map(str, (tmp_path / "a.tgz", folder, folder / "top", folder / "top/b"))
+    )
+    assert (folder / "top/b").read_bytes() == b"x"
+
+
+def test_a_link_does_not_lead_the_next_entry_out(tmp_path: Path, folder: Path) -> None:
+    entries = (("top", tarfile.SYMTYPE, str(tmp_path), b""), file("top/out"))
+    open_archive(archive(tmp_path / "a.tgz", *entries), folder)
+    assert not (tmp_path / "out").exists()
+    assert (folder / "top/out").read_bytes() == b"x"
+
+
+def test_what_unpacks_to_too_much_is_refused(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "MOST_BYTES", 1 << 20)
+    bomb = archive(tmp_path / "a.tgz", file("top/a", bytes(2 << 20)))
+    assert bomb.stat().st_size < 10_000
+    with pytest.raises(UsageError, match="more than 1 MiB"):
+        open_archive(bomb, folder)
+    assert sum(path.stat().st_size for path in folder.rglob("*")) <= 1 << 20
+
+
+def test_too_many_entries_are_refused(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "MOST_ENTRIES", 8)
+    with pytest.raises(UsageError, match="more than 8 entries"):
+        open_archive(archive(tmp_path / "a.tgz", *(file(f"top/{n}") for n in range(9))), folder)
+
+
+def test_a_sparse_file_is_left_out(tmp_path: Path, folder: Path) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w", format=tarfile.PAX_FORMAT) as tar:
+        entry = tarfile.TarInfo("top/a")
+        entry.pax_headers = {"GNU.sparse.map": "0,1", "GNU.sparse.size": str(1 << 40), "GNU.sparse.numblocks": "1"}
+        entry.size = 1
+        tar.addfile(entry, io.BytesIO(b"x"))
+    assert list(open_archive(tmp_path / "a.tar", folder).refused) == ["top/a"]
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"no archive", gzip.compress(b"none", mtime=0), gzip.compress(bytes(9000), mtime=0)[:-9]]
+)
+def test_what_is_no_archive_is_told(tmp_path: Path, folder: Path, body: bytes) -> None:
+    (tmp_path / "a.tgz").write_bytes(body)
+    with pytest.raises(UsageError, match="cannot open"):
+        open_archive(tmp_path / "a.tgz", folder)
+
+
+def test_a_pipe_is_no_archive(tmp_path: Path, folder: Path) -> None:
+    os.mkfifo(tmp_path / "a.tgz")
+    with pytest.raises(UsageError, match="no plain file"):
+        open_archive(tmp_path / "a.tgz", folder)

@@ -1,0 +1,106 @@
+"""gpuwatch on a real node: it becomes ready, knows its pods and moves work off a sick GPU."""
+
+import json
+import subprocess
+
+from tests.node.cluster import NODE
+from tests.node.work import SECONDS, deployment, gpuwatch, holders, names, pod, pods, taints
+from tests.waiting import until
+
+
+def test_every_form_of_pod_is_known_by_its_gpus(deployed):
+    pods = [pod("two-gpus", 2), pod("two-containers", 1, 1, 0), pod("sidecar", 1, init=1), pod("no-gpu", 0)]
+    deployed.apply(*pods)
+    deployed.kubectl("-n", "ml", "wait", "--for=condition=Ready", "pod", "--all", f"--timeout={SECONDS:.0f}s")
+    until(lambda: set(holders(deployed)) == {"two-gpus", "two-containers", "sidecar"}, "all are known", SECONDS, step=1)
+    found = holders(deployed)
+    assert {name: len(gpus) for name, gpus in found.items()} == {"two-gpus": 2, "two-containers": 2, "sidecar": 2}
+    assert len(set().union(*found.values())) == 6, "no GPU is held twice"
+    deployed.kubectl("-n", "ml", "delete", "pod", "two-gpus", "--wait=true")
+    until(lambda: "two-gpus" not in holders(deployed), "a deleted pod holds nothing", SECONDS, step=0.5)
+    deployed.kubectl("-n", "ml", "delete", "pod", "--all")
+
+
+def test_a_sick_gpu_loses_its_work_and_gets_it_back_when_it_is_well(deployed):
+    """XID 79, as the driver reports it: taint, eviction of that GPU's pod alone, a replacement that waits; and back."""
+    deployed.apply(*deployment(2))
+    deployed.kubectl("-n", "ml", "wait", "--for=condition=Available", "deployment/serve", f"--timeout={SECONDS:.0f}s")
+    own = names(deployed)
+    until(lambda: set(holders(deployed)) == own, "both are known", SECONDS, step=1)
+    found = holders(deployed)
+    victim, (gpu,) = sorted(found.items())[0]
+    assert taints(deployed) == []
+    deployed.driver.xid(gpu, 79)
+    deployed.driver.lose(gpu)
+    until(lambda: taints(deployed) == ["gpuwatch.io/gpu-fault"], "the node is tainted", SECONDS, step=0.3)
+    until(lambda: victim not in names(deployed), "its pod is evicted", SECONDS, step=0.5)
+    assert len(own & names(deployed)) == 1, "the other one stays"
+    assert {each["status"]["phase"] for each in pods(deployed) if each["metadata"]["name"] not in own} == {"Pending"}
+    deployed.driver.restore(gpu)
+    deployed.stop("device-plugin")  # it counts the GPU out until it is started anew
+    deployed.start_plugin()
+    until(lambda: "gpu_lost" not in gpuwatch(deployed, "get", "findings", "-o", "json"), "it answers", SECONDS, step=1)
+    gpuwatch(deployed, "repaired", str(gpu))
+    until(lambda: taints(deployed) == [], "the node is given back", SECONDS, step=1)
+    until(lambda: {each["status"]["phase"] for each in pods(deployed)} == {"Running"}, "all work runs", SECONDS, step=1)
+    deployed.kubectl("-n", "ml", "delete", "deployment,pdb", "--all")
+
+
+FORGED = "x\nNVRM: Xid (PCI:0000:{bus}:00): 79, pid=1, name=a, GPU has fallen off the bus. y"
+
+
+def test_a_pod_that_forges_the_drivers_words_changes_nothing(deployed, tmp_path):
+    """Under PodSecurity restricted, it crashes a program whose name continues in a line of the driver."""
+    source, place = tmp_path / "crash.c", deployed.folder / "crash"
+    place.mkdir()
+    source.write_text("int main(void) { *(volatile int *)8 = 1; }")
+    subprocess.run(["cc", "-static", "-o", place / "crash", source], check=True)
+    bus = gpuwatch(deployed, "get", "gpus", "-o", "json")
+    address = json.loads(bus)["items"][0]["pci_bus_id"].split(":")[-2].lower()
+    name = FORGED.format(bus=address)
+    command = 'f="/w/$NAME"; cp /crash/crash "$f"; chmod 755 "$f"; "$f"; echo crashed; sleep 5'
+    strict = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "readOnlyRootFilesystem": True}
+    container = {
+        "name": "main",
+        "image": "localhost/busybox:1",
+        "command": ["sh", "-c", command],
+        "env": [{"name": "NAME", "value": name}],
+        "securityContext": strict,
+        "volumeMounts": [{"name": "w", "mountPath": "/w"}, {"name": "crash", "mountPath": "/crash"}],
+    }
+    volumes = [{"name": "w", "emptyDir": {}}, {"name": "crash", "hostPath": {"path": str(place)}}]
+    restricted = {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}}
+    forger = pod("forger", securityContext=restricted, restartPolicy="Never", volumes=volumes)
+    forger["spec"]["containers"] = [container]
+    before = deployed.run("dmesg").splitlines()  # its lines say when; of a full log the oldest go
+    deployed.apply(forger)
+    until(
+        lambda: "crashed" in deployed.kubectl("-n", "ml", "logs", "forger", check=False),
+        "it crashed",
+        SECONDS,
+        step=0.5,
+    )
+    lines = [line for line in deployed.run("dmesg").splitlines() if line not in before]
+    assert any("NVRM: Xid" in line for line in lines), f"the forged line is in the kernel log: {lines}"
+    deployed.apply(pod("witness", 1))  # time in which a View with that line is judged, and one more
+    until(lambda: "witness" in holders(deployed), "gpuwatch goes on", SECONDS, step=1)
+    assert taints(deployed) == []
+    assert "unschedulable" not in deployed.get("node", NODE)["spec"]
+    deployed.kubectl("-n", "ml", "delete", "pod", "--all")
+
+
+def test_allocations_outlive_a_restart_of_kubelet_and_plugin(deployed):
+    deployed.apply(pod("steady", 1))
+    until(lambda: "steady" in holders(deployed), "it is known", SECONDS, step=1)
+    before = holders(deployed)["steady"]
+    address = deployed.get("-n", "gpuwatch", "pods")["items"][0]["status"]["podIP"]
+    deployed.stop("kubelet")
+    kept = deployed.run("busybox", "wget", "-q", "-O", "-", f"http://{address}:9400/metrics")
+    assert 'pod="steady"' in kept, "the last allocations are kept"
+    deployed.start_kubelet()
+    until(lambda: gpuwatch(deployed, "version", check=False), "it knows its pods again", SECONDS, step=0.5)
+    deployed.stop("device-plugin")
+    deployed.start_plugin()
+    until(lambda: deployed.allocatable().get("nvidia.com/gpu") == 8, "all GPUs are offered again", SECONDS, step=1)
+    until(lambda: holders(deployed).get("steady") == before, "and known", SECONDS, step=1)
+    deployed.kubectl("-n", "ml", "delete", "pod", "--all")

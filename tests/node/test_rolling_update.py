@@ -1,0 +1,82 @@
+"""A rolling update on a node in use, as a new version is one: quarantine, knobs and events outlive it."""
+
+import itertools
+import json
+
+import pytest
+
+from tests.node.cluster import NODE
+from tests.node.work import POLICY, SECONDS, gpuwatch, overlay, taints
+from tests.waiting import until
+
+DEFAULT, BUDGET = 700_000, 4_000_000
+"""mW: a GPU's limit, and what the node may draw, where eight could draw 5.6 kW."""
+TUNING = f"{POLICY}tuning: {{node_budget_watts: {BUDGET // 1000}}}\n"
+SICK = 7
+
+
+@pytest.fixture
+def tuned(deployed, tmp_path):
+    """The node with a tuner that keeps a budget, and as it was before."""
+    _roll(deployed, "apply", "-k", overlay(tmp_path, TUNING, "tuner", "tuner-enforce"))
+    until(lambda: sum(_limits(deployed)) <= BUDGET, "the budget is kept", SECONDS, step=0.5)
+    yield deployed
+    _roll(deployed, "apply", "-k", deployed.deployment)
+    deployed.kubectl("delete", "clusterrole,clusterrolebinding", "gpuwatch-tuner-consents", "--ignore-not-found")
+
+
+@pytest.fixture
+def lost(deployed):
+    """A GPU that fell off the bus, and its uuid; it is well again afterwards."""
+    uuid = json.loads(gpuwatch(deployed, "get", "gpus", "-o", "json"))["items"][SICK]["uuid"]
+    deployed.driver.xid(SICK, 79)
+    deployed.driver.lose(SICK)
+    until(
+        lambda: deployed.get("node", NODE)["spec"].get("unschedulable"), "it is tainted and cordoned", SECONDS, step=0.3
+    )
+    yield uuid
+    deployed.driver.restore(SICK)
+    deployed.stop("device-plugin")  # it counts the GPU out until it is started anew
+    deployed.start_plugin()
+    until(lambda: "gpu_lost" not in gpuwatch(deployed, "get", "findings", "-o", "json"), "it answers", SECONDS, step=1)
+    gpuwatch(deployed, "repaired", str(SICK))
+    until(lambda: not taints(deployed), "the node is given back", SECONDS, step=1)
+
+
+def test_a_rolling_update_keeps_quarantine_and_events(deployed, lost):
+    tainted = _taints(deployed)
+    _roll(deployed, "-n", "gpuwatch", "rollout", "restart", "daemonset/gpuwatch")
+    until(lambda: "gpu_lost" in gpuwatch(deployed, "get", "findings", "-o", "json"), "it judges", SECONDS, step=1)
+    assert _taints(deployed) == tainted, "the same, from the same time on"
+    told = json.loads(gpuwatch(deployed, "events", "--kind", "xid", "-o", "json"))["items"]
+    assert [each["xid"] for each in told if each["uuid"] == lost] == [79]
+
+
+def test_a_rolling_update_gives_limits_back_and_sets_none_twice(tuned):
+    held = _limits(tuned)
+    tuned.driver.reset_calls()
+    _roll(tuned, "-n", "gpuwatch", "rollout", "restart", "daemonset/gpuwatch")
+    until(lambda: sum(_limits(tuned)) <= BUDGET, "the new tuner keeps the budget", SECONDS, step=0.5)
+    for gpu, first in enumerate(held):
+        values = [each.value for each in tuned.driver.sets() if (each.gpu, each.knob) == (gpu, "power_limit")]
+        assert DEFAULT in (first, *values), "the old one gives back"
+        assert all(one != other for one, other in itertools.pairwise((first, *values)))
+
+
+def test_without_the_tuner_the_knobs_are_as_they_were(tuned):
+    _roll(tuned, "apply", "-k", tuned.deployment)
+    until(lambda: set(_limits(tuned)) == {DEFAULT}, "all limits are given back", SECONDS, step=0.5)
+
+
+def _taints(node):
+    return [each for each in node.get("node", NODE)["spec"]["taints"] if each["key"].startswith("gpuwatch.io/")]
+
+
+def _limits(node):
+    return [node.driver.get(gpu, "power_limit_mw") for gpu in range(8)]
+
+
+def _roll(node, *command):
+    """Run it, and wait until the DaemonSet's pod is the new one."""
+    node.kubectl(*command)
+    node.kubectl("-n", "gpuwatch", "rollout", "status", "daemonset/gpuwatch", f"--timeout={SECONDS:.0f}s")

@@ -1,0 +1,67 @@
+"""DeviceTaintRules over HTTP: which devices a remediator takes for its GPUs, and whose rules it deletes."""
+
+from typing import Any
+
+import pytest
+
+from gpuwatch.kube.devices import DRIVER, MANAGED
+from gpuwatch.model.finding import Response
+from gpuwatch.sim.kubeapi import SimulatedApiServer, SimulatedCluster
+from tests.remediation.model.remediating import NAMESPACE, NODE, Bench, HandClock, fatal, settings
+
+
+@pytest.fixture
+def bench(tmp_path: Any) -> Any:
+    clock = HandClock()
+    cluster = SimulatedCluster(clock)
+    cluster.add_namespace(NAMESPACE)
+    cluster.add_node(NODE, gpus=4)
+    cluster.serve_device_taints()
+    with SimulatedApiServer(cluster, folder=tmp_path) as running:
+        yield Bench(cluster, running.kubeconfig(), clock, settings(checks={"gpu_lost": Response.DRAIN}))
+
+
+def publish(bench: Bench, *, driver: str = DRIVER, pool: str = NODE, uuid: str = "GPU-0", generation: int = 1) -> None:
+    device = {"name": f"gpu-of-{driver}-{generation}", "attributes": {"uuid": {"string": uuid}}}
+    spec = {"driver": driver, "nodeName": NODE, "pool": {"name": pool, "generation": generation}, "devices": [device]}
+    bench.cluster.create("resourceslices", {"metadata": {"name": f"{driver}-{pool}-{generation}"}, "spec": spec})
+
+
+def rules(bench: Bench) -> set[str]:
+    return {each["metadata"]["name"] for each in bench.cluster.objects("devicetaintrules")}
+
+
+def test_a_sick_gpu_is_taken_out_by_a_rule_alone_and_given_back(bench: Bench) -> None:
+    publish(bench, uuid="GPU-0", generation=1)
+    publish(bench, uuid="GPU-0", generation=2)
+    bench.finds(fatal())
+    bench.run(60)
+    assert bench.is_confined()
+    assert rules(bench) == {f"gpuwatch-{NODE}-gpu-of-{DRIVER}-2"}
+    bench.restarted()
+    bench.finds()
+    bench.run(300)
+    assert bench.is_clean()
+    assert rules(bench) == set()
+
+
+@pytest.mark.parametrize("lie", [{"driver": "evil.example.com"}, {"pool": "another"}, {"uuid": "GPU-77"}])
+def test_a_slice_that_lies_leads_to_no_rule_and_the_node_is_taken(bench: Bench, lie: dict[str, str]) -> None:
+    publish(bench, **lie)  # type: ignore[arg-type]
+    bench.finds(fatal())
+    bench.run(60)
+    assert bench.is_quarantined()
+    assert rules(bench) == set()
+
+
+def test_a_rule_of_the_same_name_that_a_person_made_is_never_deleted(bench: Bench) -> None:
+    publish(bench)
+    name = f"gpuwatch-{NODE}-gpu-of-{DRIVER}-1"
+    spec = {"deviceSelector": {"driver": DRIVER, "pool": NODE}, "taint": {"key": "a/b", "effect": "NoSchedule"}}
+    bench.cluster.create("devicetaintrules", {"metadata": {"name": name, "labels": MANAGED}, "spec": spec})
+    bench.finds(fatal())
+    bench.run(120)
+    bench.finds()
+    bench.run(300)
+    assert rules(bench) == {name}
+    assert bench.is_clean()
