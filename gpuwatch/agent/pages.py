@@ -192,7 +192,9 @@ def _runbooks() -> Iterator[tuple[str, Handler]]:
 
         return lambda _: Response(body=pieces())
 
-    for file in Path(gpuwatch.__file__).with_name("runbooks").glob("*.md"):
+    package = Path(gpuwatch.__file__).parent
+    installed, checkout = package / "runbooks", package.parent / "docs/runbooks"
+    for file in (installed if installed.is_dir() else checkout).glob("*.md"):
         for name in ("",) if file.stem == "README" else (file.stem, file.name):
             yield f"/runbooks/{name}", handler(file)
 

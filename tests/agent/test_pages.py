@@ -200,7 +200,7 @@ def test_advice_is_encoded_once_however_many_ask(stage: Stage) -> None:
 
 
 def test_each_runbook_of_the_package_is_served_by_its_name_and_as_a_file(server: HttpServer) -> None:
-    folder = Path(gpuwatch.__file__).with_name("runbooks")
+    folder = Path(gpuwatch.__file__).parents[1] / "docs/runbooks"
     for name in ("GpuFellOffBus", "GpuwatchDown"):
         contents = (folder / f"{name}.md").read_text()
         assert get(server, f"/runbooks/{name}") == get(server, f"/runbooks/{name}.md") == (200, contents)

@@ -1,5 +1,6 @@
 """A real agent in a process of its own, on a fake driver, scraped over HTTP without a pause."""
 
+import contextlib
 import json
 import logging
 import os
@@ -207,7 +208,9 @@ class AgentProcess:
     def in_line(self) -> float:
         """Seconds for which agent, readers and scraper stood in line for a processor."""
         mine = Path(f"/proc/self/task/{self._scraper.native_id}/schedstat")
-        scraper = int(mine.read_text().split()[1]) / 1e9 if mine.exists() else 0.0
+        scraper = 0.0
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # after `rest` it ends at any time
+            scraper = int(mine.read_text().split()[1]) / 1e9
         return scraper + in_line((self.process.pid, *(reader.pid for reader in self.readers())))
 
     def serves_within(self, seconds: float, percent: int = 90) -> None:
