@@ -10,6 +10,7 @@ import pytest
 
 from alerts import inhibition
 from gpuwatch.health.causes import CAUSES
+from gpuwatch.sim.node.scenario import seconds
 from tests import fast_yaml
 from tests.alerts.cases import FINDINGS, NODE_CHECKS
 
@@ -237,3 +238,13 @@ def test_it_holds_back_what_is_superfluous(source, target):
 )
 def test_it_lets_through_what_somebody_must_know(source, target):
     assert not holds_back(labels(*source), labels(*target))
+
+
+def test_a_cause_is_told_before_what_follows_from_it():
+    """Both may begin at the same time: what waits longer could hold nothing back. What is told at once does not wait
+    for its cause.
+    """
+    alert_of = {check: alert for alert, checks in FINDINGS.items() for check in checks}
+    waits = {alert: seconds(rule["for"]) for alert, rule in RULE.items() if "for" in rule}
+    pairs = {(alert_of[a], alert_of[b]) for cause in CAUSES for a, b in itertools.product(cause.checks, cause.effects)}
+    assert [(a, b) for a, b in sorted(pairs) if a != b and b in waits and waits.get(a, 0) > waits[b]] == []
