@@ -19,7 +19,7 @@ from gpuwatch.model.clock import Clock
 from gpuwatch.model.finding import Finding
 from gpuwatch.model.snapshot import Gpu, Host, Snapshot, SourceStatus
 from gpuwatch.model.view import STALE_INTERVALS, AgentStatus, PodEnergy, RepairerStatus, Validation, View
-from gpuwatch.model.workload import Allocatable, Allocation, Attribution, ProcessOwner, Workload
+from gpuwatch.model.workload import Allocatable, Allocation, Attribution, EnergyMethod, ProcessOwner, Workload
 from gpuwatch.model.xid import SxidCount, XidCount
 from gpuwatch.workloads.attribution import attribute
 from gpuwatch.workloads.procfs import PodLogs, Processes
@@ -275,8 +275,10 @@ class ViewBuilder:
         self._strangers = strangers
 
 
-_Party = tuple[str, str | None, str | None, str | None]
-"""GPU, namespace, pod (its uid while the name is unknown), container: a workload learns its uid only later."""
+_Party = tuple[str, int | None, str | None, str | None, str | None]
+"""GPU, GPU instance, namespace, pod (its uid while the name is unknown), container: a workload learns its uid only
+later.
+"""
 
 
 class EnergyMeter:
@@ -284,7 +286,7 @@ class EnergyMeter:
 
     def __init__(self) -> None:
         self._counters: dict[str, float] = {}
-        self._joules: dict[_Party, float] = {}
+        self._joules: dict[_Party, dict[EnergyMethod, float]] = {}
 
     def update(self, gpus: Sequence[Gpu], attribution: Attribution) -> tuple[PodEnergy, ...]:
         """Add what was used since the previous update; pods that left are forgotten."""
@@ -295,15 +297,20 @@ class EnergyMeter:
                 # a smaller counter is one that began anew with the driver
                 used[uuid] = max(0.0, counter - self._counters.get(uuid, counter))
                 self._counters[uuid] = counter
-        joules: dict[_Party, float] = {}
+        joules: dict[_Party, dict[EnergyMethod, float]] = {}
         workloads: dict[_Party, Workload] = {}
         for row in attribution.usage:
-            key = (row.gpu, row.workload.namespace, row.workload.pod or row.workload.pod_uid, row.workload.container)
-            before = joules.get(key, self._joules.get(key, 0.0))
-            joules[key] = before + row.energy_share * used.get(row.gpu, 0.0)
-            workloads[key] = row.workload
+            pod = row.workload
+            key = (row.gpu, row.gi, pod.namespace, pod.pod or pod.pod_uid, pod.container)
+            spent = joules.setdefault(key, dict(self._joules.get(key, {})))
+            spent[row.energy_method] = spent.get(row.energy_method, 0.0) + row.energy_share * used.get(row.gpu, 0.0)
+            workloads[key] = pod
         self._joules = joules
-        return tuple(PodEnergy(gpu=key[0], workload=workloads[key], joules=j) for key, j in joules.items())
+        return tuple(
+            PodEnergy(gpu=key[0], gi=key[1], method=method, workload=workloads[key], joules=spent)
+            for key, methods in joules.items()
+            for method, spent in methods.items()
+        )
 
 
 class SourceHealth:

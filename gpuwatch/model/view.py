@@ -9,7 +9,7 @@ from typing import Literal
 from gpuwatch.model.event import ActionEvent, FindingEvent
 from gpuwatch.model.finding import Judgement
 from gpuwatch.model.snapshot import Record, Snapshot
-from gpuwatch.model.workload import Attribution, ProcessOwner, Workload
+from gpuwatch.model.workload import Attribution, EnergyMethod, ProcessOwner, Workload
 from gpuwatch.model.xid import BusLossEvent, SxidCount, SxidEvent, XidCount, XidEvent
 
 SCHEMA = 1
@@ -19,9 +19,11 @@ STALE_INTERVALS = 3
 
 
 class PodEnergy(Record, frozen=True, kw_only=True):
-    """Joules one container's processes used on one GPU since the agent first saw them."""
+    """Joules one container's processes used on one GPU or GPU instance since the agent first saw them."""
 
     gpu: str
+    gi: int | None = None
+    method: EnergyMethod = "size"
     workload: Workload
     joules: float
 

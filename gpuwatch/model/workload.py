@@ -4,6 +4,8 @@ Unknown is `None`: a pod found only through its processes may have a uid and no 
 kubelet a name and no uid.
 """
 
+from typing import Literal
+
 from gpuwatch.model.snapshot import Record
 
 
@@ -82,11 +84,17 @@ class DeviceUse(Record, frozen=True, kw_only=True):
     holders: tuple[Holder, ...] = ()
 
 
+EnergyMethod = Literal["utilization", "activity", "size"]
+"""How the energy of a GPU is put down to those who share it: by the utilization of their processes, by the activity of
+their GPU instances (GPM), or, where neither is known or all are idle, by the size of what they hold.
+"""
+
+
 class PodUsage(Record, frozen=True, kw_only=True):
     """What one container does on one GPU or GPU instance, summed over its own processes.
 
-    `memory` bytes; `utilization` 0..1 of the whole GPU; `energy_share` 0..1 of the physical GPU's energy. The
-    shares of one GPU sum to at most 1; the rest belongs to processes outside pods, or to none.
+    `memory` bytes; `utilization` 0..1 of the whole GPU; `energy_share` 0..1 of the physical GPU's energy, by
+    `energy_method`. The shares of one GPU sum to at most 1; the rest belongs to processes outside pods, or to none.
     """
 
     gpu: str
@@ -96,6 +104,7 @@ class PodUsage(Record, frozen=True, kw_only=True):
     memory: int | None = None
     utilization: float | None = None
     energy_share: float = 0.0
+    energy_method: EnergyMethod = "size"
 
 
 class Attribution(Record, frozen=True, kw_only=True):

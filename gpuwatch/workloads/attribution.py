@@ -10,12 +10,13 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from gpuwatch.model.snapshot import Gpu, GpuProcess
+from gpuwatch.model.snapshot import Gpu, GpuProcess, MigInstance
 from gpuwatch.model.workload import (
     Allocatable,
     Allocation,
     Attribution,
     DeviceUse,
+    EnergyMethod,
     Holder,
     PodUsage,
     ProcessOwner,
@@ -175,9 +176,8 @@ def pod_usage(
     present = {(claim.workload, claim.gi) for claim in active}
     held = ((holder.workload, device.gi) for device in devices if device.gpu == uuid for holder in device.holders)
     idle = [EnergyClaim(*holder) for holder in dict.fromkeys(held) if holder not in present]
-    sizes: dict[int | None, int] = {mig.gi: mig.multiprocessors or 1 for mig in gpu.mig}
-    shares = energy_shares(active or idle, sizes) + (0.0,) * (len(idle) if active else 0)
-    rows = zip([*active, *idle], shares, strict=True)
+    method, shares = energy_shares(active or idle, gpu.mig)
+    rows = zip([*active, *idle], shares + (0.0,) * (len(idle) if active else 0), strict=True)
     return tuple(
         PodUsage(
             gpu=uuid,
@@ -187,20 +187,36 @@ def pod_usage(
             memory=claim.memory,
             utilization=claim.utilization,
             energy_share=share,
+            energy_method=method,
         )
         for claim, share in rows
         if claim.workload
     )
 
 
-def energy_shares(claims: Sequence[EnergyClaim], sizes: Mapping[int | None, int]) -> tuple[float, ...]:
-    """Each claim's part of the GPU's energy, in their order; sums to 1. `sizes`: multiprocessors by GPU instance."""
-    weights = [claim.utilization or 0.0 for claim in claims]
-    if not any(weights):
-        crowd = [sum(other.gi == claim.gi for other in claims) for claim in claims]
-        weights = [sizes.get(claim.gi, 1) / many for claim, many in zip(claims, crowd, strict=True)]
-    total = sum(weights)
-    return tuple(weight / total for weight in weights)
+def energy_shares(claims: Sequence[EnergyClaim], mig: Sequence[MigInstance]) -> tuple[EnergyMethod, tuple[float, ...]]:
+    """Each claim's part of the GPU's energy, in their order, and how it was found; sums to 1.
+
+    A GPU instance counts by its multiprocessors times their activity, if that is known of every instance in question,
+    and is split evenly among those who are on it.
+    """
+    sizes: Counter[int | None] = Counter()
+    activity: dict[int | None, float] = {}
+    for each in mig:  # compute instances share the activity of their GPU instance
+        sizes[each.gi] += each.multiprocessors or 1
+        if each.activity.sm is not None:
+            activity[each.gi] = each.activity.sm
+    crowd = Counter(claim.gi for claim in claims)
+    by_method: dict[EnergyMethod, list[float]] = {
+        "activity": [activity[claim.gi] * sizes[claim.gi] / crowd[claim.gi] for claim in claims]
+        if crowd.keys() <= activity.keys()
+        else [],
+        "utilization": [claim.utilization or 0.0 for claim in claims],
+        "size": [(sizes[claim.gi] or 1) / crowd[claim.gi] for claim in claims],
+    }
+    method: EnergyMethod = next((name for name, weights in by_method.items() if any(weights)), "size")
+    total = sum(by_method[method])
+    return method, tuple(weight / total for weight in by_method[method])
 
 
 def _claims(gpu: Gpu, workloads: Mapping[int, Workload]) -> list[EnergyClaim]:

@@ -133,7 +133,11 @@ def kubelet(node: Node) -> Iterator[SimKubelet]:
 
 
 def joules(view: View) -> dict[tuple[str, str | None], float]:
-    return {(row.gpu, row.workload.pod): row.joules for row in view.pod_energy}
+    found: dict[tuple[str, str | None], float] = {}
+    for row in view.pod_energy:
+        key = (row.gpu, row.workload.pod)
+        found[key] = found.get(key, 0.0) + row.joules
+    return found
 
 
 def holders(view: View) -> dict[str, set[str | None]]:
@@ -167,12 +171,24 @@ def test_the_same_sample_twice_counts_once(node: Node) -> None:
     assert joules(node.view(sample)) == joules(node.view(sample))
 
 
-def test_energy_of_instances_adds_up_to_one_counter_a_pod(node: Node) -> None:
+def test_energy_is_counted_by_instance_and_adds_up_to_that_of_the_board(node: Node) -> None:
     node.tree.show([SimProcess(pid=10, workload=PODS[0]), SimProcess(pid=11, workload=PODS[0])])
     mig = tuple(MigInstance(index=i, uuid=f"MIG-{i}", gi=i, ci=0, multiprocessors=16) for i in (1, 2))
     on = (process(10, gi=1, ci=0), process(11, gi=2, ci=0))
     node.view(gpu(energy=0.0, mig=mig, processes=on))
-    assert joules(node.view(gpu(energy=50.0, mig=mig, processes=on))) == {("GPU-0", "train-0"): pytest.approx(50.0)}
+    view = node.view(gpu(energy=50.0, mig=mig, processes=on))
+    assert {(row.gi, row.method): row.joules for row in view.pod_energy} == {
+        (1, "size"): pytest.approx(25.0),
+        (2, "size"): pytest.approx(25.0),
+    }
+
+
+def test_another_way_of_sharing_begins_a_counter_of_its_own_and_keeps_the_other(node: Node) -> None:
+    """Nothing is known of the process at first, then it computes, then nothing again."""
+    node.tree.show([SimProcess(pid=10, workload=PODS[0])])
+    for energy, busy in ((0.0, None), (10.0, None), (30.0, 0.5), (35.0, None)):
+        view = node.view(gpu(energy=energy, processes=(process(10, busy),)))
+    assert {row.method: row.joules for row in view.pod_energy} == {"size": 15.0, "utilization": 20.0}
 
 
 def test_a_counter_that_began_anew_takes_nothing_back(node: Node) -> None:

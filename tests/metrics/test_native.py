@@ -40,7 +40,7 @@ gpu_retired_pages{cause} gpu_retired_pages_pending gpu_xid_errors_total{xid} gpu
 nvswitch_sxid_errors_total{switch,sxid,severity} gpu_recovery_action gpu_fabric_state gpu_mig_mode_enabled
 gpu_ecc_mode_enabled gpu_persistence_mode_enabled gpu_workload_info{namespace,pod,container,pod_uid,resource}
 gpu_allocated pod_gpu_memory_bytes{namespace,pod,container} pod_gpu_utilization_ratio{namespace,pod,container}
-pod_gpu_energy_joules_total{namespace,pod,container} process_gpu_memory_bytes{pid,name,type}
+pod_gpu_energy_joules_total{namespace,pod,container,method} process_gpu_memory_bytes{pid,name,type}
 process_gpu_utilization_ratio{pid,name,type} vgpu_info vgpu_memory_used_bytes{vgpu,type,vm}
 vgpu_utilization_ratio{vgpu,type,vm} vgpu_licensed{vgpu,type,vm} finding{check,severity} gpu_health{state}
 node_health{state} source_up{source,reason} source_duration_seconds{source}
@@ -244,7 +244,7 @@ def test_pods_without_a_name_go_by_their_uid_and_equal_labels_add_up() -> None:
     twice = tuple(PodEnergy(gpu=uuid(0), workload=nameless[0], joules=joules) for joules in (1.0, 2.5))
     found = families(bare(Gpu(identity=identity(0)), attribution=Attribution(usage=usage), pod_energy=twice))
     assert values(found["pod_gpu_memory_bytes"]) == {("", "u-1", ""): 1, ("", "u-2", ""): 2}
-    assert values(found["pod_gpu_energy_joules_total"]) == {("", "u-1", ""): 3.5}
+    assert values(found["pod_gpu_energy_joules_total"]) == {("", "u-1", "", "size"): 3.5}
 
 
 def test_processes_are_opt_in() -> None:

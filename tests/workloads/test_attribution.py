@@ -1,10 +1,12 @@
 """Pods get what their own processes use, devices keep their readings, and nothing is counted twice or invented."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.model.snapshot import Gpu, GpuProcess, Identity, MigInstance
+from gpuwatch.model.snapshot import Activity, Gpu, GpuProcess, Identity, MigInstance
 from gpuwatch.model.workload import Allocation, Attribution, Holder, PodUsage, ProcessOwner, Workload
 from gpuwatch.workloads.attribution import EnergyClaim, attribute, energy_shares
 
@@ -61,10 +63,22 @@ def test_pods_that_share_a_gpu_have_their_own_values() -> None:
     )
     assert found.usage == (
         PodUsage(
-            gpu="GPU-0", workload=pod("a", uid="ua"), processes=1, memory=3 * GIB, utilization=0.6, energy_share=0.6
+            gpu="GPU-0",
+            workload=pod("a", uid="ua"),
+            processes=1,
+            memory=3 * GIB,
+            utilization=0.6,
+            energy_share=0.6,
+            energy_method="utilization",
         ),
         PodUsage(
-            gpu="GPU-0", workload=pod("b", uid="ub"), processes=2, memory=2 * GIB, utilization=0.2, energy_share=0.2
+            gpu="GPU-0",
+            workload=pod("b", uid="ub"),
+            processes=2,
+            memory=2 * GIB,
+            utilization=0.2,
+            energy_share=0.2,
+            energy_method="utilization",
         ),
     )
     assert [(holder.workload.pod, holder.replicas) for holder in found.devices[0].holders] == [("a", 2), ("b", 1)]
@@ -132,6 +146,25 @@ def test_mig_instances_are_rows_of_their_own_and_the_cut_gpu_is_none() -> None:
     }
 
 
+def test_instances_share_energy_by_their_activity_where_it_is_known() -> None:
+    """`a` is alone on 60 multiprocessors at 25 %, `b` and `c` share 20 at 75 %; later one instance says nothing."""
+
+    def shares(**other: Any) -> dict[str | None, tuple[str, float]]:
+        cut = (
+            MigInstance(index=0, uuid="MIG-a", gi=1, ci=0, multiprocessors=60, activity=Activity(sm=0.25)),
+            MigInstance(index=1, uuid="MIG-b", gi=7, ci=0, multiprocessors=10, **other),
+            MigInstance(index=2, uuid="MIG-c", gi=7, ci=1, multiprocessors=10, **other),
+        )
+        on = process(1, gi=1, ci=0), process(2, gi=7, ci=0), process(3, gi=7, ci=1)
+        owners = [owned(pid, pod(name, uid=name)) for pid, name in ((1, "a"), (2, "b"), (3, "c"))]
+        usage = join([gpu(0, *on, mig=cut)], None, *owners).usage
+        return {row.workload.pod: (row.energy_method, row.energy_share) for row in usage}
+
+    half, quarter = ("activity", pytest.approx(0.5)), ("activity", pytest.approx(0.25))
+    assert shares(activity=Activity(sm=0.75)) == {"a": half, "b": quarter, "c": quarter}
+    assert shares() == {"a": ("size", 0.75), "b": ("size", 0.125), "c": ("size", 0.125)}
+
+
 def test_a_process_in_two_of_nvmls_lists_counts_once() -> None:
     twice = (GpuProcess(pid=1, type="compute", used_memory=GIB), GpuProcess(pid=1, type="graphics", used_memory=None))
     row = usage_by_pod(join([gpu(0, *twice)], None, owned(1, pod("a"))))["a"]
@@ -180,9 +213,20 @@ CLAIMS = st.builds(
 )
 
 
-@given(st.lists(CLAIMS, min_size=1, max_size=20), st.dictionaries(st.integers(0, 6), st.integers(1, 132)))
-def test_energy_is_given_out_once_whatever_is_known(claims: list[EnergyClaim], sizes: dict[int | None, int]) -> None:
-    shares = energy_shares(claims, sizes)
+INSTANCES = st.builds(
+    MigInstance,
+    index=st.just(0),
+    uuid=st.just("MIG"),
+    gi=st.integers(0, 6),
+    ci=st.integers(0, 1),
+    multiprocessors=st.none() | st.integers(1, 132),
+    activity=st.builds(Activity, sm=st.none() | st.floats(0, 1)),
+)
+
+
+@given(st.lists(CLAIMS, min_size=1, max_size=20), st.lists(INSTANCES, max_size=7))
+def test_energy_is_given_out_once_whatever_is_known(claims: list[EnergyClaim], mig: list[MigInstance]) -> None:
+    _, shares = energy_shares(claims, mig)
     assert sum(shares) == pytest.approx(1)
     assert all(share >= 0 for share in shares)
 

@@ -57,7 +57,10 @@ def pod_items(view: View) -> list[PodItem]:
     """Every container that holds a device or has a process on one."""
     usage = {(row.gpu, row.gi, row.workload): row for row in view.attribution.usage}
     held = {(d.gpu, d.gi, holder.workload): (d, holder) for d in view.attribution.devices for holder in d.holders}
-    joules = {(row.gpu, row.workload): row.joules for row in view.pod_energy}
+    joules: dict[tuple[str, int | None, Workload], float] = {}
+    for row in view.pod_energy:
+        at = (row.gpu, row.gi, row.workload)
+        joules[at] = joules.get(at, 0.0) + row.joules
     indices = _indices(view)
     items = []
     for key in dict.fromkeys([*held, *usage]):
@@ -79,7 +82,7 @@ def pod_items(view: View) -> list[PodItem]:
                 processes=used.processes if used else 0,
                 memory=used.memory if used else None,
                 utilization=used.utilization if used else None,
-                energy=joules.get((uuid, workload)),
+                energy=joules.get(key),
             )
         )
     return sorted(items, key=lambda pod: (pod.namespace or "", pod.pod or "", pod.gpu or 0, pod.gi or 0))

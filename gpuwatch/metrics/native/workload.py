@@ -165,11 +165,13 @@ WORKLOADS: tuple[Row, ...] = (
     ),
     Row(
         "pod_gpu_energy_joules_total",
-        "Energy of the GPU put down to the container's own processes since the agent first saw them.",
+        "Energy of the GPU put down to the container's own processes since the agent first saw them; shared by their "
+        "utilization, by the activity of their GPU instances, or by the size of what they hold.",
         lambda context: summed(
-            ((context.subject(row.gpu), _pod(row.workload)), row.joules) for row in context.view.pod_energy
+            ((context.subject(row.gpu), (*_pod(row.workload), row.method)), row.joules)
+            for row in context.view.pod_energy
         ),
-        POD,
+        (*POD, "method"),
         owned=True,
     ),
 )

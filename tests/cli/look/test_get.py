@@ -3,8 +3,11 @@
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from gpuwatch.cli.look.get import RESOURCES
+from gpuwatch.model.view import PodEnergy
+from gpuwatch.model.workload import Attribution
 from tests.cli.commands import ask
 from tests.model import views
 
@@ -58,3 +61,15 @@ def test_a_column_of_energy_has_one_unit():
     cells = [line.rsplit(maxsplit=1)[-1] for line in shown.splitlines()[1:]]
     assert set(cells) <= {"Wh", "–"}
     assert "Wh" in cells
+
+
+def test_a_pod_on_two_instances_has_the_energy_of_each_beside_it():
+    view = views.mig()
+    (use,), (holder,) = view.attribution.usage, view.attribution.devices[0].holders
+    both = (use, replace(use, gi=2))
+    spent = ((1, "activity", 3600.0), (1, "size", 3600.0), (2, "size", 1800.0))
+    energy = tuple(PodEnergy(gpu=use.gpu, gi=gi, method=how, workload=use.workload, joules=j) for gi, how, j in spent)
+    devices = tuple(replace(device, holders=(holder,)) for device in view.attribution.devices)
+    shown = replace(view, attribution=Attribution(devices=devices, usage=both), pod_energy=energy)
+    items = json.loads(ask(shown, "get", "pods", "-o", "json").stdout)["items"]
+    assert {each["gi"]: each["energy"] for each in items} == {1: 7200.0, 2: 1800.0}
