@@ -1,5 +1,6 @@
 """`gpuwatch config`: what would be used and why, whether a file is right, what may be in it."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,8 @@ def _lines(values: dict[str, Any], origins: Any) -> list[Any]:
 def check(session: Session, file: str) -> None:
     """Check a configuration file: exit 0 when the agent would take it, 2 with the reason when not.
 
+    Web configurations that it names are checked with it, as far as they are on this machine.
+
     \b
     Example:
       gpuwatch config check /etc/gpuwatch.yaml
@@ -80,12 +83,19 @@ def check(session: Session, file: str) -> None:
     from gpuwatch.cli.console.effective_config import with_known_families
     from gpuwatch.config import load
     from gpuwatch.health.checks import CHECKS
+    from gpuwatch.http.web_guard import WebGuard
     from gpuwatch.remediation.planning.policy import Policy
     from gpuwatch.tuning.cycle.obstacles import FASTEST_VIEW
 
     config = with_known_families(load(Path(file)), file)
     Policy.compile(config.remediation, CHECKS, config.checks.xids)
+    named = {section.web_config for section in (config.agent, config.remediation, config.tuning)} - {""}
+    elsewhere = {path for path in named if not os.path.exists(path)}
+    for path in sorted(named - elsewhere):
+        WebGuard(Path(path))
     session.terminal.hint(f"{file} is a good configuration")
+    for path in sorted(elsewhere):
+        session.terminal.hint(f"hint: {path} was not checked: it is not here, or its folder is closed")
     if config.tuning.mode == "enforce" and config.agent.interval > FASTEST_VIEW:
         session.terminal.hint(
             f"hint: tuning.mode enforce tunes nothing while the agent samples every {config.agent.interval:g} s; set "

@@ -105,6 +105,18 @@ def test_a_tuner_that_would_wait_for_a_faster_agent_for_ever_is_told_of(tmp_path
     assert (found.exit_code, "set agent.interval: 1" in found.stderr) == (0, hints)
 
 
+def test_a_web_configuration_is_checked_with_the_file_that_names_it_where_it_is_there(tmp_path):
+    file, web = tmp_path / "gpuwatch.yaml", tmp_path / "web.yaml"
+    file.write_text(f"tuning: {{web_config: {web}}}")
+    away = run("config", "check", str(file))
+    assert (away.exit_code, f"hint: {web} was not checked" in " ".join(away.stderr.split())) == (0, True)
+    web.write_text("basic_auth_users: {ann: secret}")
+    wrong = run("config", "check", str(file))
+    assert (wrong.exit_code, "bcrypt" in wrong.stderr, "is a good configuration" in wrong.stderr) == (2, True, False)
+    web.write_text("basic_auth_users: {}")
+    assert run("config", "check", str(file)).exit_code == 0
+
+
 def test_a_wrong_option_is_2_with_the_key():
     result = run("config", "show", "--profile", "dcgm")
     assert result.exit_code == 2

@@ -76,9 +76,11 @@ def check_target(target: Path) -> None:
     """Check that a file can be made there, before anything is gathered.
 
     Raises:
-        UsageError: its folder is not there, or it is a folder or a device itself.
+        UsageError: its folder is not there, it is a folder or a device itself, or standard output.
         PermissionMissing: its folder is not writable.
     """
+    if str(target) == "-":
+        raise UsageError("a bundle is a file", "standard output has the diagnosis", "write --bundle case.tgz")
     if target.is_dir():
         raise UsageError(f"{target} is a folder", "a bundle is one file", f"write --bundle {target}/case.tgz")
     if target.exists() and not target.is_file():  # as root, a new file would take the place of /dev/null

@@ -160,6 +160,8 @@ def test_a_place_where_none_can_be_made_is_told_at_once(tmp_path):
         check_target(tmp_path / "nowhere/case.tgz")
     with pytest.raises(UsageError, match="no plain file"):
         check_target(Path("/dev/null"))
+    with pytest.raises(UsageError, match="standard output has the diagnosis"):
+        check_target(Path("-"))
     if os.geteuid() != 0:
         tmp_path.chmod(0o500)
         with pytest.raises(PermissionMissing):
