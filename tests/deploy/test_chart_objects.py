@@ -27,7 +27,8 @@ def first_version():
 
 
 def enforces(name):
-    return case(name).get("remediation", {}).get("mode") == "enforce"
+    remediation = case(name).get("remediation", {})
+    return remediation.get("mode") == "enforce" or remediation.get("migrate", False)
 
 
 def daemonset(found):

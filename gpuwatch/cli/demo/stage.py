@@ -234,13 +234,14 @@ class DemoStage:
         self._remediator = Remediator(
             config.remediation, place, views, lambda: transport, clock=clock, ledger=Store.open(""), classes={}
         )
-        service = RemediatorService(self._remediator, views, config.remediation.listen)
+        state_dir = self.variables["GPUWATCH_STATE_DIR"]
+        service = RemediatorService(self._remediator, views, config.remediation.listen, state_dir=state_dir)
         self._town.cluster.observers.append(self._narrator.observe)
         service.start()
         stack.callback(service.stop)
         asking = Transport(str(server.kubeconfig("consents")))
         stack.callback(asking.close)
-        tuning = replace(config, state_dir=self.variables["GPUWATCH_STATE_DIR"])
+        tuning = replace(config, state_dir=state_dir)
         self._tuner = stack.enter_context(DemoTuner(tuning, self.directory, NODE, asking))
 
     def _first_view(self, clock: SystemClock) -> View:

@@ -8,7 +8,7 @@ import click
 
 from gpuwatch.cli.console.commands import Entry
 from gpuwatch.cli.console.lazy import LazyGroup
-from gpuwatch.cli.console.options import KUBECONFIG, NODE_NAME, option, output
+from gpuwatch.cli.console.options import KUBECONFIG, NODE_NAME, keeps_state, option, output
 from gpuwatch.cli.console.session import Session, pass_session
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def reach_options(command: Command) -> Command:
             envvar="GPUWATCH_NODE_AGENT",
             help="Agent of that node. Default: the one here, if it is of that node.",
         ),
+        keeps_state("Where the remediator keeps its state."),
     )
     for decorate in reversed(options):
         command = decorate(command)

@@ -46,7 +46,7 @@ def check(session: Session, file: str | None, output: str) -> None:
     from gpuwatch.cli.policy.screen import limits, rule_items, rule_table
 
     config, compiled = _policy(session, file)
-    items = rule_items(compiled)
+    items = rule_items(compiled, config.checks.ignore)
     terminal = session.terminal
     if output == "table":
         words = Words(terminal.glyphs, 0.0)

@@ -1,6 +1,6 @@
 """What `policy check` and `policy test` print."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -51,10 +51,16 @@ class RehearsedActionItem(Item, frozen=True, kw_only=True):
     why: str
 
 
-def rule_items(policy: Policy) -> tuple[RuleItem, ...]:
-    """The effective policy."""
+def rule_items(policy: Policy, ignored: Collection[str]) -> tuple[RuleItem, ...]:
+    """The effective policy. Of `ignored` checks there is no finding that anything could be done about."""
     return tuple(
-        RuleItem(subject=rule.subject, response=rule.response, most=rule.most, origin=rule.origin, scope=rule.scope)
+        RuleItem(
+            subject=rule.subject,
+            response=Response.IGNORE if rule.subject in ignored else rule.response,
+            most=rule.most,
+            origin="checks.ignore" if rule.subject in ignored else rule.origin,
+            scope=rule.scope,
+        )
         for rule in policy.rules()
     )
 

@@ -77,6 +77,9 @@ def answer(info: XidInfo, line: KernelLine | None, config: Config) -> Iterator[F
     if check is None:
         return
     yield Fact("check", check)
+    if check in config.checks.ignore:
+        yield Fact("ignored", "no finding, so no alert and no condition (checks.ignore)")
+        return
     if check in UNCONFIRMED:
         words = ", ".join(CONFIRMATIONS[word] for word in info.confirmed_by)
         yield Fact("confirmed", f"by any of: {words}; without it {UNCONFIRMED[check]}, which is never acted on")

@@ -325,6 +325,14 @@ def test_the_mode_is_that_of_the_remediator_that_runs(place, tmp_path):
         assert "no remediator runs here" in place.node("status", config=configured).stdout.splitlines()[0]
 
 
+def test_the_state_folder_of_a_running_remediator_may_be_named(place, tmp_path):
+    """In a pod GPUWATCH_STATE_DIR names it to every command."""
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    RemediatorStatusFile(str(folder)).write(RunningRemediator(node=NODE, mode="enforce", at=time.time()))
+    assert place.item("status", "--state-dir", str(folder))["mode"] == "enforce"
+
+
 def test_a_remediator_that_hangs_or_was_killed_is_none_that_runs(tmp_path):
     file = RemediatorStatusFile(str(tmp_path))
     file.write(RunningRemediator(node=NODE, mode="enforce", at=1000.0))

@@ -29,10 +29,14 @@ def items(*words: str) -> list[dict[str, str]]:
 
 def test_check_tells_every_response_and_where_it_is_from(tmp_path: Path) -> None:
     path = tmp_path / "gpuwatch.yaml"
-    path.write_text("remediation: {checks: {gpu_missing: taint}, xids: {79: drain}}")
+    path.write_text(
+        "{remediation: {checks: {gpu_missing: taint}, xids: {79: drain}}, checks: {ignore: [zombie_memory]}}"
+    )
     rules = {item["subject"]: item for item in items("policy", "check", str(path))}
     assert set(rules) == {row.name for row in CHECKS} | {"XID 79"}
     assert rules["gpu_missing"]["origin"] == "remediation.checks.gpu_missing"
+    ignored = rules["zombie_memory"]
+    assert (ignored["response"], ignored["origin"]) == ("ignore", "checks.ignore")
     code, out, _ = run("policy", "check", str(path))
     assert code == 0
     assert "XID 79" in out

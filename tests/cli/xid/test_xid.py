@@ -125,6 +125,14 @@ def test_it_says_what_the_policy_in_force_does(tmp_path, code, settings, told):
         assert words in doing
 
 
+def test_it_says_that_a_check_is_ignored(tmp_path):
+    config = tmp_path / "gpuwatch.yaml"
+    config.write_text("checks: {ignore: [xid_fatal]}")
+    text = run("--config", str(config), "xid", "explain", "79").stdout
+    assert "(checks.ignore)" in text
+    assert "taint gpuwatch.io/gpu-fault" not in text
+
+
 def test_who_had_the_channel_is_named_and_not_blamed():
     line = "NVRM: Xid (PCI:0000:01:00 GPU-I:05): 45, pid=77, name=python3, Ch 00000001 caused by previous Xid 149"
     text = run("xid", "explain", line).stdout
