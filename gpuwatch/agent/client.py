@@ -182,9 +182,14 @@ class AgentClient:
 
     def _unreachable(self, error: Exception) -> GpuwatchError:
         why = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
-        return GpuwatchError(
-            f"cannot reach the agent at {self.name}", why, "start it with `gpuwatch agent`, or use --source nvml"
-        )
+        hint = "start it with `gpuwatch agent`, or use --source nvml"
+        if isinstance(error, ssl.SSLCertVerificationError):
+            hint = "name the file of the CA that signed its certificate in SSL_CERT_FILE"
+        elif isinstance(error, ssl.SSLError):
+            hint = "if it serves without TLS, write agent:http://"
+        elif isinstance(error, ConnectionResetError) and self._parts.scheme == "http":
+            hint = "if it serves with TLS, write agent:https://"
+        return GpuwatchError(f"cannot reach the agent at {self.name}", why, hint)
 
     def _refused(self, status: int, path: str, body: bytes) -> GpuwatchError:
         what = f"the agent at {self.name} refused {path}"

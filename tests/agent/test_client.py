@@ -7,6 +7,7 @@ import threading
 
 import msgspec
 import pytest
+import trustme
 
 from gpuwatch.agent.client import AgentClient, find_agent
 from gpuwatch.config import AgentConfig
@@ -49,6 +50,31 @@ def test_a_view_comes_over_the_socket_and_over_http(serve, tmp_path):
 
 def test_a_url_may_have_a_path_in_front(serve):
     assert AgentClient(f"http://127.0.0.1:{serve().port}/prefix/").view() == VIEW
+
+
+def test_who_speaks_http_to_tls_or_trusts_another_ca_is_told_so(serve, tmp_path, monkeypatch):
+    authority = trustme.CA()
+    authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    web = tmp_path / "web.yaml"
+    web.write_text("tls_server_config: {cert_file: server.pem, key_file: server.pem}")
+    page = Response(content_type="application/json", body=msgspec.json.encode(VIEW))
+    server = HttpServer({"/api/v1/view": lambda _: page}, listen="127.0.0.1:0", web_config=web)
+    server.start()
+    try:
+        refused = {
+            f"http://localhost:{server.port}": "if it serves with TLS, write agent:https://",
+            f"https://localhost:{server.port}": "name the file of the CA that signed its certificate in SSL_CERT_FILE",
+            f"https://localhost:{serve().port}": "if it serves without TLS, write agent:http://",
+        }
+        for url, hint in refused.items():
+            with pytest.raises(GpuwatchError, match="cannot reach the agent") as found:
+                AgentClient(url).view()
+            assert found.value.next_step == hint
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+        assert AgentClient(f"https://localhost:{server.port}").view() == VIEW
+    finally:
+        server.stop()
 
 
 def test_events_come_too(serve):
