@@ -7,7 +7,6 @@ import contextlib
 import logging
 import os
 import re
-import stat
 import threading
 import uuid
 from pathlib import Path
@@ -18,7 +17,7 @@ from gpuwatch.config import Backend, SourcesConfig
 from gpuwatch.model.clock import Clock, SystemClock
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.sim.directory import NodeReplica, create, end, inject
-from gpuwatch.sim.host.machine import KERNEL_LOG, raw_line
+from gpuwatch.sim.host.machine import boot_log
 from gpuwatch.sim.host.tree import SimHostTree
 from gpuwatch.sim.node import pods
 from gpuwatch.sim.node.actions import AnyAction, KubeletState
@@ -34,9 +33,6 @@ log = logging.getLogger(__name__)
 
 KUBELET = "kubelet/api.sock"
 """In a folder of its own: a machine without kubelet has not even that."""
-
-BOOT_SECONDS = 60.0
-"""How long the simulated machine was up when its first second began."""
 
 _WARNING = 4
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\\]")
@@ -142,7 +138,8 @@ class World:
         self._kubelet = SimKubelet(self.directory / KUBELET)
         undo.callback(self._kubelet.stop)
         node = self._replica.update()
-        self._kmsg.write(LogLine(0.0, f"NVRM: loading NVIDIA UNIX x86_64 Kernel Module  {node.driver}"))
+        for at, text in boot_log(node):
+            self._kmsg.write(LogLine(0.0, text), at)
         self._show(node)
 
     def _run(self) -> None:
@@ -150,7 +147,7 @@ class World:
         while not self._stopping.wait(self._replica.until_next()):
             node = self._replica.update()
             while node.lines:
-                self._log(node.lines.popleft())
+                self._kmsg.write(node.lines.popleft())
             try:
                 if node.changes != changes:
                     changes = node.changes
@@ -158,15 +155,6 @@ class World:
                 self._consents.step(node)
             except (OSError, GpuwatchError) as error:
                 log.error("cannot show the simulated node; %s", error)
-
-    def _log(self, line: LogLine) -> None:
-        """To those who follow the kernel log, and to the file for those who come later."""
-        self._kmsg.write(line)
-        try:
-            with (self.directory / KERNEL_LOG).open("a") as file:
-                file.writelines(raw_line(BOOT_SECONDS + line.t, t, line.facility) for t in line.text.splitlines())
-        except OSError as error:
-            log.error("cannot keep the simulated kernel log; %s", error)
 
     def _show(self, node: SimNode) -> None:
         self._processes.show(pods.processes(node), pods.pods(node))
@@ -179,28 +167,31 @@ class World:
 
 
 class KernelRing:
-    """A FIFO that speaks as /dev/kmsg does. When nobody reads and it is full, records are lost, numbers go on."""
+    """A file with records as /dev/kmsg gives them, for any number of readers, each from the oldest on.
 
-    def __init__(self, path: Path, clock: Clock) -> None:
-        if not (path.exists() and stat.S_ISFIFO(path.stat().st_mode)):
-            path.unlink(missing_ok=True)
-            os.mkfifo(path, 0o600)
-        self._path, self._clock = path, clock
-        self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    A ring has room for so much: where it is full, what it has is lost, and the numbers go on.
+    """
+
+    def __init__(self, path: Path, clock: Clock, room: int = 1 << 20) -> None:
+        path.unlink(missing_ok=True)
+        self._path, self._clock, self._room = path, clock, room
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._sequence = 0
 
-    def write(self, line: LogLine) -> None:
-        """One record with the next number."""
+    def write(self, line: LogLine, at: float | None = None) -> None:
+        """One record with the next number; `at`: seconds since boot, None for now."""
         self._sequence += 1
         text = _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", line.text)
-        priority = line.facility * 8 + _WARNING
-        record = f"{priority},{self._sequence},{int(self._clock.monotonic() * 1e6)},-;{text}\n"
+        microseconds = int((self._clock.monotonic() if at is None else at) * 1e6)
+        record = f"{line.facility * 8 + _WARNING},{self._sequence},{microseconds},-;{text}\n"
         try:
+            if os.fstat(self._fd).st_size > self._room:
+                os.ftruncate(self._fd, 0)
             os.write(self._fd, record.encode())
-        except BlockingIOError:
-            log.debug("simulated kernel log is full, record %d is lost", self._sequence)
+        except OSError as error:
+            log.error("cannot keep the simulated kernel log; %s", error)
 
     def close(self) -> None:
-        """Remove the FIFO."""
+        """Remove the file."""
         os.close(self._fd)
         self._path.unlink(missing_ok=True)

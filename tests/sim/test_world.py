@@ -7,17 +7,20 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.collect.kernel_log.follower import KernelLog
+from gpuwatch.collect.kernel_log.ring import KmsgRecords
 from gpuwatch.config import Config
 from gpuwatch.host.pci import bus_gpus, driver_gpus
+from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.errors import GpuwatchError, NoGpuStack, UsageError
 from gpuwatch.model.finding import Severity
 from gpuwatch.sim.directory import inject
 from gpuwatch.sim.node import pods
+from gpuwatch.sim.node.machine import LogLine
 from gpuwatch.sim.node.node import SimNode
 from gpuwatch.sim.node.scenario import load
 from gpuwatch.sim.nvml import open_node
 from gpuwatch.sim.playback import views
-from gpuwatch.sim.world import World
+from gpuwatch.sim.world import KernelRing, World
 from gpuwatch.workloads.podresources import PodResources
 from gpuwatch.workloads.procfs import PodLogs, Processes
 from tests.sim.node.nodes import scenario, work
@@ -62,6 +65,30 @@ def test_an_injection_is_seen_by_the_kernel_log_and_by_another_process_at_the_sa
         other.kill()
         other.communicate()
         log.close()
+
+
+def test_each_reader_of_the_kernel_log_has_every_record(world):
+    """As of /dev/kmsg: an agent loses no XID to a diagnosis beside it, and one that comes later finds it, too."""
+    early, beside = kernel_log(world), kernel_log(world)
+    world.inject({"do": "xid", "gpu": 1, "xid": 79})
+    found = [events_of(log, "xid") for log in (early, beside, kernel_log(world))]
+    assert [[event.line.xid for event in each] for each in found] == [[79]] * 3
+    early.close()
+    beside.close()
+
+
+def test_a_full_kernel_log_loses_what_it_has_and_the_numbers_go_on(tmp_path):
+    ring = KernelRing(tmp_path / "kmsg", SystemClock(), room=500)
+    records = KmsgRecords(tmp_path / "kmsg")
+    found = []
+    for number in range(100):
+        ring.write(LogLine(0.0, f"line {number}"))
+        found += records.read() if number < 10 or number > 90 else []
+    assert [frame.message for frame in found[:10]] == [f"line {number}" for number in range(10)]
+    assert found[-1].message == "line 99"
+    assert records.lost == 100 - len(found) > 0
+    records.close()
+    ring.close()
 
 
 def apart(world, log, other):

@@ -73,6 +73,9 @@ class KmsgRecords:
                     raise error
                 continue
             if not data:
+                if self.fileno is None and os.lseek(self._fd, 0, os.SEEK_CUR) > os.fstat(self._fd).st_size:
+                    os.lseek(self._fd, 0, os.SEEK_SET)  # a file that was emptied, and has grown since
+                    continue
                 break
             frames += self._frames(data)
         return list(records(frames))

@@ -51,9 +51,6 @@ _DRIVER_MAJORS = {
     "nvidia-caps-imex-channels": IMEX, "nvidia-nvlink": 236, "nvidia-nvswitch": 237, "nvidia-uvm": UVM,
 }  # fmt: skip
 
-KERNEL_LOG = "gpuwatch/kernel.log"
-"""The kernel log as `dmesg --raw` prints it, below the host's root."""
-
 
 def machine(node: SimNode) -> Files:
     """The files."""
@@ -74,7 +71,7 @@ def machine(node: SimNode) -> Files:
         "proc/meminfo": "MemTotal:       2113503744 kB\nHugePages_Total:       0\nHugepagesize:       2048 kB\n",
         "sys/module/module/parameters/sig_enforce": "N\n",
         _SECURE_BOOT: "\x06\0\0\0\0",
-        KERNEL_LOG: _boot_log(node),
+        "gpuwatch/kernel.log": "".join(f"<4>[{at:12.6f}] {text}\n" for at, text in boot_log(node)),  # as dmesg --raw
         # whoever diagnoses is root
         "proc/self/status": "Name:\tgpuwatch\nUid:\t0\t0\t0\t0\nCapEff:\t000001ffffffffff\n",
         "proc/self/limits": "Limit                     Soft Limit           Hard Limit           Units     \n"
@@ -133,10 +130,10 @@ def _device_files(node: SimNode) -> dict[str, str | Symlink]:
     return files | {f"dev/char/{major}:{minor}": Symlink(f"../{name}") for name, (major, minor) in links.items()}
 
 
-def _boot_log(node: SimNode) -> str:
-    """Lines up to the moment at which the driver is ready."""
+def boot_log(node: SimNode) -> tuple[tuple[float, str], ...]:
+    """Seconds since boot and text of each line, up to the moment at which the driver is ready."""
     driver = f"{node.driver}  Release Build  (dvs-builder@U22-I3-AE18-23-3)"
-    lines = (
+    return (
         (0.0, f"Linux version {RELEASE} (buildd@lcy02-amd64-065) (x86_64-linux-gnu-gcc-13) #52-Ubuntu SMP"),
         (0.004, "secureboot: Secure boot disabled"),
         (0.41, "pcieport 0000:17:01.0: AER: enabled with IRQ 40"),
@@ -148,9 +145,3 @@ def _boot_log(node: SimNode) -> str:
         (13.1, f"nvidia-modeset: Loading NVIDIA UNIX Open Kernel Mode Setting Driver for x86_64  {driver}"),
         (13.4, f"nvidia-uvm: Loaded the UVM driver, major device number {UVM}."),
     )
-    return "".join(raw_line(at, text) for at, text in lines)
-
-
-def raw_line(at: float, text: str, facility: int = 0) -> str:
-    """`<4>[   12.900000] NVRM: ...`"""
-    return f"<{facility * 8 + 4}>[{at:12.6f}] {text}\n"
