@@ -8,6 +8,7 @@
 set -u
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/slurm/bin  # Slurm sets none
 export PATH
+[ -z "${SLURM_JOB_ID:-}" ] || rm -f "/run/gpuwatch-jobs/$SLURM_JOB_ID"
 command -v gpuwatch >/dev/null || exit 0
 
 said=$(timeout "${GPUWATCH_TIMEOUT:-10}" gpuwatch status --nagios 2>/dev/null)

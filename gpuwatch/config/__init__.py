@@ -82,6 +82,7 @@ class SourcesConfig(Section, frozen=True, kw_only=True):
     dev: str = "/dev"  # the host's /dev
     machine_id: str = "/etc/machine-id"  # the host's, to be told from a Node of the same name
     pod_logs: str = "/var/log/pods"  # names of its folders give the uids of pods
+    slurm_jobs: str = "/run/gpuwatch-jobs"  # where the Slurm prolog notes account and partition of each job
     sample_buffers: bool = True  # read the driver's own sample buffers, so that peaks between looks are not lost
 
 

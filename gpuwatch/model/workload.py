@@ -52,6 +52,8 @@ class ProcessOwner(Record, frozen=True, kw_only=True):
     workload: Workload | None = None  # set when the process lives in a pod
     slurm_job: str | None = None
     slurm_step: str | None = None
+    slurm_account: str | None = None
+    slurm_partition: str | None = None
     unit: str | None = None  # the innermost systemd service
 
     @property

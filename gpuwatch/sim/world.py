@@ -9,6 +9,7 @@ import os
 import re
 import threading
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -20,7 +21,7 @@ from gpuwatch.sim.directory import NodeReplica, create, end, inject
 from gpuwatch.sim.host.machine import boot_log
 from gpuwatch.sim.host.tree import SimHostTree
 from gpuwatch.sim.node import pods
-from gpuwatch.sim.node.actions import AnyAction, KubeletState
+from gpuwatch.sim.node.actions import AnyAction, KubeletState, SimWorkload
 from gpuwatch.sim.node.machine import LogLine
 from gpuwatch.sim.node.node import SimNode
 from gpuwatch.sim.node.scenario import Scenario, load
@@ -31,6 +32,7 @@ from gpuwatch.sim.surroundings.proctree import ProcTree
 
 log = logging.getLogger(__name__)
 
+JOBS = "jobs"
 KUBELET = "kubelet/api.sock"
 """In a folder of its own: a machine without kubelet has not even that."""
 
@@ -78,6 +80,7 @@ class World:
             dev=str(self.directory / "dev"),
             machine_id=str(self.directory / "etc/machine-id"),
             pod_logs=str(self.directory / "log/pods"),
+            slurm_jobs=str(self.directory / JOBS),
         )
 
     def start(self) -> Self:
@@ -157,6 +160,7 @@ class World:
                 log.error("cannot show the simulated node; %s", error)
 
     def _show(self, node: SimNode) -> None:
+        self._show_jobs(process.workload for gpu in node.gpus for _, process in gpu.processes)
         self._processes.show(pods.processes(node), pods.pods(node))
         self._bus.show(node)
         self._host.show(node)
@@ -164,6 +168,17 @@ class World:
         if node.kubelet != self._kubelet_state:
             self._kubelet_state = node.kubelet
             self._kubelet.fail(None if node.kubelet == "ok" else node.kubelet)
+
+    def _show_jobs(self, workloads: Iterable[SimWorkload]) -> None:
+        """As the prolog and the epilog of Slurm do."""
+        folder = self.directory / JOBS
+        folder.mkdir(mode=0o755, exist_ok=True)
+        jobs = {each.slurm: each for each in workloads if each.slurm and each.slurm.isdigit()}
+        for name in set(os.listdir(folder)) - jobs.keys():
+            (folder / name).unlink()
+        for name, job in jobs.items():
+            (folder / name).touch(mode=0o644)
+            (folder / name).write_text(f"account={job.account or ''}\npartition={job.partition or ''}\n")
 
 
 class KernelRing:

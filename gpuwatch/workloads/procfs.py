@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from gpuwatch.model.workload import Allocation, ProcessOwner, Workload
+from gpuwatch.workloads.slurm_jobs import SlurmJob, slurm_job
 
 _DASHED = r"[0-9a-f]{8}(?P<dash>[-_])[0-9a-f]{4}(?P=dash)[0-9a-f]{4}(?P=dash)[0-9a-f]{4}(?P=dash)[0-9a-f]{12}"
 _POD = re.compile(rf"(?:^|[/-])pod(?P<uid>{_DASHED}|[0-9a-f]{{32}})(?![0-9a-f_-])")  # 32 hex: static pods
@@ -127,17 +128,21 @@ class Processes:
     """Owners of processes, remembered for as long as the same process lives.
 
     `vanished` and `unreadable` count the pids that could not be looked at since the start: gone or in a pid namespace
-    we do not see, and refused.
+    we do not see, and refused. `jobs`: the folder of `slurm_job`.
     """
 
     def __init__(
-        self, proc: Path = Path("/proc"), logs: PodLogs | None = None, users: Callable[[int], str | None] = user_name
+        self,
+        proc: Path = Path("/proc"),
+        logs: PodLogs | None = None,
+        users: Callable[[int], str | None] = user_name,
+        jobs: Path | None = None,
     ) -> None:
         self.vanished = 0
         self.unreadable = 0
         self._proc = proc
         self._logs = logs or PodLogs()
-        self._users = users
+        self._users, self._jobs = users, jobs
         self._known: dict[int, ProcessOwner] = {}
         self._logs_are_old = True
 
@@ -167,6 +172,7 @@ class Processes:
         name = self._read(pid, "comm").rstrip("\n")
         if self._start_time(pid) != started:
             raise ProcessLookupError(f"pid {pid} was reused while it was read")
+        job = slurm_job(self._jobs, group.slurm_job) if self._jobs and group.slurm_job else SlurmJob()
         return ProcessOwner(
             pid=pid,
             start_time=started,
@@ -177,6 +183,8 @@ class Processes:
             container_id=group.container_id,
             slurm_job=group.slurm_job,
             slurm_step=group.slurm_step,
+            slurm_account=job.account,
+            slurm_partition=job.partition,
             unit=group.unit,
         )
 

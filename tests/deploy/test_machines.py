@@ -19,6 +19,7 @@ from gpuwatch.remediation.service.process import FINISH_SECONDS
 from gpuwatch.tuning.actuation.guard import FAREWELL_SECONDS
 from gpuwatch.tuning.actuation.record import FOLDER as RECORD_FOLDER
 from gpuwatch.tuning.actuation.restore import ANSWER_SECONDS
+from gpuwatch.workloads.slurm_jobs import SlurmJob, slurm_job
 from tests import fast_yaml
 from tests.deploy.commandline import commands
 from tests.e2e.processes import agent, fetch, prometheus
@@ -233,13 +234,14 @@ def scheduler(place, found, node="State=IDLE"):
     return {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
 
 
-def by_slurm(place, script, found, node="State=IDLE"):
-    """Run a script as slurmd does: without a search path. `place`/bin stands for /usr/local/bin."""
+def by_slurm(place, script, found, node="State=IDLE", **job):
+    """Run a script as slurmd does: without a search path. `place` stands for /run, `place`/bin for /usr/local/bin."""
     scheduler(place, found, node)
     copy = place / script
-    copy.write_text((DEPLOY / "slurm" / script).read_text().replace("/usr/local/bin", str(place / "bin")))
+    text = (DEPLOY / "slurm" / script).read_text().replace("/usr/local/bin", str(place / "bin"))
+    copy.write_text(text.replace("/run/gpuwatch-jobs", str(place / "jobs")))
     copy.chmod(0o755)
-    return subprocess.run([copy], env={"SLURMD_NODENAME": "gpu-1"}, capture_output=True, text=True)
+    return subprocess.run([copy], env={"SLURMD_NODENAME": "gpu-1", **job}, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize(
@@ -259,6 +261,17 @@ def test_slurm_starts_no_job_on_a_failed_gpu(machines, tmp_path, script, node, c
     if drained:
         assert told[:4] == ["update", "nodename=gpu-1", "state=drain", told[3]]
         assert told[3].startswith("reason=gpuwatch: GPU CRITICAL - ")
+
+
+def test_slurm_s_account_and_partition_are_there_for_as_long_as_the_job(machines, tmp_path):
+    job = {"SLURM_JOB_ID": "4711", "SLURM_JOB_ACCOUNT": "physics", "SLURM_JOB_PARTITION": "gpu"}
+    by_slurm(tmp_path, "prolog.sh", machines["well"], **job)
+    assert slurm_job(tmp_path / "jobs", "4711") == SlurmJob("physics", "gpu")
+    by_slurm(tmp_path, "epilog.sh", machines["well"])
+    by_slurm(tmp_path, "epilog.sh", machines["well"], SLURM_JOB_ID="12")
+    assert slurm_job(tmp_path / "jobs", "4711") == SlurmJob("physics", "gpu"), "a health check, another job"
+    by_slurm(tmp_path, "epilog.sh", machines["well"], **job)
+    assert list((tmp_path / "jobs").iterdir()) == []
 
 
 @pytest.mark.parametrize("script", ["prolog.sh", "epilog.sh"])

@@ -310,7 +310,7 @@ def test_a_workload_is_told_by_the_nearest_thing_that_has_a_name() -> None:
         ProcessOwner(pid=pid, start_time=1, uid=1000 + pid, **known)
         for pid, known in enumerate(
             (
-                {"slurm_job": "4711", "slurm_step": "0", "user": "ada"},
+                {"slurm_job": "4711", "slurm_step": "0", "user": "ada", "slurm_account": "physics"},
                 {"container_id": "c" * 64},
                 {"unit": "train.service"},
                 {"user": "bob"},
@@ -322,9 +322,9 @@ def test_a_workload_is_told_by_the_nearest_thing_that_has_a_name() -> None:
     held = devices(Workload(namespace="ml", pod="train-0", container="main"))
     found = families(bare(Gpu(identity=identity(0), processes=processes), owners=owners, attribution=held))
     assert [labels for (_, labels), _ in found["workload_info"].samples] == [
-        ("pod", "ml", "train-0", "main", None, None),
-        ("slurm", None, "4711", None, "ada", "0"),
-        ("container", None, "c" * 12, None, "1001", None),
-        ("unit", None, "train.service", None, "1002", None),
-        ("user", None, "bob", None, "bob", None),
+        ("pod", "ml", "train-0", "main", None, None, None, None),
+        ("slurm", None, "4711", None, "ada", "0", "physics", None),
+        ("container", None, "c" * 12, None, "1001", None, None, None),
+        ("unit", None, "train.service", None, "1002", None, None, None),
+        ("user", None, "bob", None, "bob", None, None, None),
     ]

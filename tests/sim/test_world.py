@@ -1,5 +1,6 @@
 """A hosted node: kernel log, kubelet, /proc and sysfs agree with the driver, in this process and in another."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -114,6 +115,15 @@ def test_kubelet_proc_and_driver_name_the_same_gpu_and_process(world):
     assert allocation.device_ids == (driver.nvmlDeviceGetUUID(handle),)
     assert allocation.workload.pod == owner[process.pid].workload.pod == "train-0"
     assert owner[process.pid].workload.container == "trainer"
+
+
+def test_slurm_s_prolog_has_noted_account_and_partition(tmp_path):
+    with World("a100", tmp_path / "node") as world:
+        sources = world.sources
+        processes = Processes(Path(sources.proc), PodLogs(tmp_path), jobs=Path(sources.slurm_jobs))
+        owners = processes.owners(int(each) for each in os.listdir(sources.proc) if each.isdigit()).values()
+    jobs = {(owner.slurm_job, owner.slurm_account, owner.slurm_partition) for owner in owners if owner.slurm_job}
+    assert jobs == {("4711", "physics", "gpu"), ("4712", "chemistry", "gpu")}
 
 
 def test_sysfs_and_the_module_list_what_the_driver_has(world):

@@ -46,10 +46,12 @@ class PodDescription(WorkDescription, frozen=True, kw_only=True):
 
 
 class JobDescription(WorkDescription, frozen=True, kw_only=True):
-    """A Slurm job, known by its processes; `users`: their accounts."""
+    """A Slurm job, known by its processes; `users`: whose they are. `account` and `partition`: by its prolog."""
 
     job: str
     users: tuple[str, ...]
+    account: str | None
+    partition: str | None
 
 
 def _concerned(
@@ -120,6 +122,8 @@ def job_description(
     return JobDescription(
         job=job,
         users=tuple(sorted({each.user for each in processes if each.user})),
+        account=next((owner.slurm_account for owner in view.owners if owner.slurm_job == job), None),
+        partition=next((owner.slurm_partition for owner in view.owners if owner.slurm_job == job), None),
         **_concerned(view, gpus, processes, events, recent, settings),
     )
 
@@ -131,7 +135,9 @@ def work_lines(item: PodDescription | JobDescription, words: Words, width: int) 
     if isinstance(item, PodDescription):
         title, devices = f"Pod {item.namespace}/{item.pod}", item.devices
     else:
-        title, devices = f"Slurm job {item.job}" + (f" of {', '.join(item.users)}" if item.users else ""), ()
+        of = {"of": ", ".join(item.users), "account": item.account, "in": item.partition}
+        title = " ".join([f"Slurm job {item.job}", *(f"{name} {what}" for name, what in of.items() if what)])
+        devices = ()
     lines = [Text.assemble((words.text(title), "bold"), end="")]
     tables: tuple[tuple[str, Sequence[Column[Any]], Sequence[Any]], ...] = (
         ("Devices", PODS[2:], devices),

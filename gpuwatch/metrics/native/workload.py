@@ -91,7 +91,7 @@ def _process_info(context: MetricContext) -> list[Sample]:
 def _workloads(context: MetricContext) -> list[Sample]:
     """Pods as the join of kubelet and processes has them; of other processes the nearest thing that has a name."""
     pods = (
-        (context.subject(device.gpu, device.gi), ("pod", *_pod(holder.workload), None, None))
+        (context.subject(device.gpu, device.gi), ("pod", *_pod(holder.workload), None, None, None, None))
         for device in context.view.attribution.devices
         for holder in device.holders
     )
@@ -105,12 +105,13 @@ def _workloads(context: MetricContext) -> list[Sample]:
 
 def _outside_pods(owner: ProcessOwner) -> tuple[str | None, ...] | None:
     if owner.slurm_job is not None:
-        return "slurm", None, owner.slurm_job, None, owner.account, owner.slurm_step
+        job = owner.slurm_step, owner.slurm_account, owner.slurm_partition
+        return "slurm", None, owner.slurm_job, None, owner.account, *job
     if owner.container_id is not None:
-        return "container", None, owner.container_id[:CONTAINER_ID], None, owner.account, None
+        return "container", None, owner.container_id[:CONTAINER_ID], None, owner.account, None, None, None
     if owner.unit is not None:
-        return "unit", None, owner.unit, None, owner.account, None
-    return None if owner.account is None else ("user", None, owner.account, None, owner.account, None)
+        return "unit", None, owner.unit, None, owner.account, None, None, None
+    return None if owner.account is None else ("user", None, owner.account, None, owner.account, None, None, None)
 
 
 CONTAINER_ID = 12
@@ -144,7 +145,7 @@ WORKLOADS: tuple[Row, ...] = (
         "workload_info",
         "What uses the GPU or GPU instance: a pod, a Slurm job, a container, a systemd unit, else a user.",
         _workloads,
-        ("kind", "namespace", "name", "container", "user", "step"),
+        ("kind", "namespace", "name", "container", "user", "step", "account", "partition"),
     ),
     _instance("gpu_allocated", "Whether the GPU or GPU instance is given to a container.", _allocated),
     Row(

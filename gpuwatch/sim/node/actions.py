@@ -28,6 +28,8 @@ class SimWorkload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     process: str = "python3"
     kind: Literal["compute", "graphics", "mps"] = "compute"
     slurm: str | None = None
+    account: str | None = None  # of the Slurm job
+    partition: str | None = None
     user: int | None = None
     claim: str | None = None  # got its whole GPUs by this ResourceClaim (dynamic resource allocation)
     cgroup: str | None = None  # a layout of sim.surroundings.proctree
