@@ -222,7 +222,7 @@ def scheduler(place, found, node="State=IDLE"):
     `node`: what `scontrol show node` tells of it.
     """
     programs = place / "bin"
-    programs.mkdir()
+    programs.mkdir(exist_ok=True)
     source = f"agent:{found.log.parent / 'agent.sock'}"
     scripts = {
         "gpuwatch": f'exec {sys.executable} -m gpuwatch --source {source} "$@"',
