@@ -1,5 +1,6 @@
 """The commands under Check, tried on the scenario that fires the alert: each is answered, and the finding is shown."""
 
+import time
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -7,17 +8,21 @@ from typing import NamedTuple
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from gpuwatch.cli.look.recording import STARTED
 from gpuwatch.config import Config
+from gpuwatch.kube.objects import TAINT
 from gpuwatch.model.finding import Finding
+from gpuwatch.model.snapshot import Host
 from gpuwatch.model.view import View
 from gpuwatch.sim.host.tree import SimHostTree
+from gpuwatch.sim.kubeapi import SimulatedApiServer, SimulatedCluster
 from gpuwatch.sim.node.node import SimNode
 from gpuwatch.sim.node.scenario import Scenario, load, parse
 from gpuwatch.sim.playback import views
 from gpuwatch.sim.surroundings.pcitree import PciTree
-from tests.alerts.test_runbooks import PAGES, checks, sections
+from tests.alerts.test_runbooks import PAGES, checks, needs_the_node, page, section_of, sections
 from tests.cli.commands import run, serving
 from tests.cli.test_documented_commands import commands, words
 from tests.e2e.alert_cases import CASES, NODES
@@ -66,7 +71,6 @@ SIGN = {
 """Another finding that shows the fault, of alerts that are about none or about one that needs events of the driver."""
 
 NOT_RUN = {
-    "node": "asks an API server: tests/cli/node",
     "config": "reads a file: tests/cli/test_config.py",
     "policy": "reads a file: tests/cli/policy",
     "metrics": "asks a Prometheus: tests/cli/metrics",
@@ -80,6 +84,10 @@ AT_ONCE = {"why": ("--seconds", "0")}
 
 LONGEST = 240.0
 """Simulated seconds within which each fault is found."""
+
+
+NODE = "node"
+"""As playback calls it."""
 
 
 class Story:
@@ -113,6 +121,12 @@ class Moment(NamedTuple):
     @property
     def code(self) -> int:
         return (self.finding and self.finding.xid) or 79
+
+    @property
+    def now(self) -> View:
+        """As an agent of the machine behind the Node of the cluster has it at this moment."""
+        here = replace(self.view.snapshot, at=time.time(), host=Host(boot_id=f"boot-of-{NODE}"))
+        return replace(self.view, snapshot=here)
 
     def show(self, root: Path) -> Path:
         """Its files, as `gpuwatch diagnose --root` reads them."""
@@ -162,7 +176,7 @@ def fault(alert) -> Moment:
 def to_run(alert, section: str) -> Iterator[list[str]]:
     """Its command lines with the alert's own names in them; none of NOT_RUN."""
     moment = fault(alert)
-    names = {"INDEX": str(moment.index), "CODE": str(moment.code)}
+    names = {"INDEX": str(moment.index), "CODE": str(moment.code), "NODE": NODE}
     for line in commands(sections(alert)[section]):
         args = [names.get(word, word) for word in words(line)]
         if args[0] == "--source":
@@ -171,16 +185,28 @@ def to_run(alert, section: str) -> Iterator[list[str]]:
             yield args
 
 
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """One node, and the way to it: (cluster, kubeconfig)."""
+    simulated = SimulatedCluster()
+    simulated.add_namespace("gpuwatch")
+    simulated.add_node(NODE, labels={"nvidia.com/gpu.present": "true"})
+    with SimulatedApiServer(simulated, folder=tmp_path_factory.mktemp("api")) as server:
+        yield simulated, str(server.kubeconfig("admin"))
+
+
 @pytest.mark.parametrize("alert", PAGES)
-def test_each_command_of_its_check_is_answered_and_the_finding_is_shown(alert, tmp_path):
-    moment = fault(alert)
-    with serving(moment.view) as agent:
+def test_each_command_of_its_check_is_answered_and_the_finding_is_shown(alert, tmp_path, cluster):
+    moment, env = fault(alert), {"GPUWATCH_STATE_DIR": str(tmp_path)}
+    with serving(moment.now if " node " in sections(alert)["Check"] else moment.view) as agent:
         for args in to_run(alert, "Check"):
             if args[0] == "diagnose":
                 result = run(*args, "--root", str(moment.show(tmp_path / "host")))
+            elif args[0] == "node":
+                result = run(*args, "--kubeconfig", cluster[1], "--agent", str(agent), env=env)
             else:
                 args += AT_ONCE.get(args[0], ())
-                result = run("--source", f"agent:{agent}", *args, env={"GPUWATCH_STATE_DIR": str(tmp_path)})
+                result = run("--source", f"agent:{agent}", *args, env=env)
             assert result.exit_code in ANSWERED, (args, result.output)
             if args[:2] == ["get", "findings"] and moment.finding:
                 assert moment.finding.check in result.stdout
@@ -195,10 +221,29 @@ def test_what_verify_waits_for_is_not_so_while_the_fault_lasts(alert):
             assert moment.finding.check in run("--source", f"agent:{agent}", *args).stdout
 
 
-def test_without_a_finding_it_prints_what_the_pages_say():
-    with serving(next(iter(shipped("healthy")))) as agent:
+@pytest.mark.parametrize("alert", [alert for alert in PAGES if needs_the_node(alert)])
+def test_what_takes_a_node_out_and_what_gives_it_back_do_so(alert, cluster):
+    def taints():
+        return [taint["key"] for taint in cluster[0].get("nodes", "", NODE)["spec"].get("taints", ())]
+
+    reach = ("--kubeconfig", cluster[1], "--agent", "none", "--yes")
+    (out,) = (args for args in to_run(alert, "Mitigate") if args[:2] == ["node", "quarantine"])
+    assert run(*out, *reach).exit_code == 0
+    assert taints() == [TAINT]
+    back = next(commands(section_of(page("README"), "Give the node back")))
+    assert run(*(NODE if word == "NODE" else word for word in words(back)), *reach).exit_code == 0
+    assert taints() == []
+
+
+def test_without_a_fault_they_print_what_the_pages_say(tmp_path, cluster):
+    well = Moment(shipped("healthy").scenario, next(iter(shipped("healthy"))), None)
+    with serving(well.now) as agent:
         shown = run("--source", f"agent:{agent}", "get", "findings", "--gpu", "0")
+        reach = ("--kubeconfig", cluster[1], "--agent", str(agent))
+        node = run("node", "status", "--node", NODE, *reach, env={"GPUWATCH_STATE_DIR": str(tmp_path)})
     assert (shown.exit_code, shown.stdout, shown.stderr.strip()) == (0, "", "No findings found.")
+    assert (node.exit_code, node.stdout.split()[:3]) == (0, ["NODE", NODE, "HEALTHY"])
+    assert ["taint", "none"] in [line.split() for line in node.stdout.splitlines()]
 
 
 @pytest.mark.parametrize("alert", [alert for alert in PAGES if checks(alert) and alert not in NOT_PLAYED])
