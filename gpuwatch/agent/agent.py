@@ -22,6 +22,7 @@ from gpuwatch.agent.node_state import SETTLE_SECONDS, NodeState
 from gpuwatch.agent.pages import API_REFUSALS, ViewSignal, routes
 from gpuwatch.agent.periodic import Periodic
 from gpuwatch.agent.repairs import closed_gpu, repaired_at, repairer_status, validations
+from gpuwatch.agent.roles import role_reports
 from gpuwatch.agent.view_builder import ViewBuilder, ViewInputs, capture_status, reader_settings
 from gpuwatch.collect.reader.messages import USAGE, AnyMessage, DriverEventMessage, DriverOpened, GpuFound, ReaderFailed
 from gpuwatch.collect.reader.supervisor import Supervisor
@@ -311,7 +312,7 @@ class Agent:
         findings = self._view.judgement.findings if self._view else ()
         self._builder.set_repaired(repaired_at(self._store), validations(self._store, findings))
         repairer = repairer_status(self._store)
-        self._builder.set_repairer(repairer)
+        self._builder.set_roles(repairer, role_reports(self._config.state_dir, self._clock.time()))
         closed = closed_gpu(repairer, self._clock.time())
         with self._lock:
             indexes = tuple(i.index for i in self._state.identities() if i.uuid == closed)

@@ -18,7 +18,7 @@ from gpuwatch.host.pci import BusGpu, bus_gpus
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.finding import Finding
 from gpuwatch.model.snapshot import Gpu, Host, Snapshot, SourceStatus
-from gpuwatch.model.view import STALE_INTERVALS, AgentStatus, PodEnergy, RepairerStatus, Validation, View
+from gpuwatch.model.view import STALE_INTERVALS, AgentStatus, PodEnergy, RepairerStatus, RoleReport, Validation, View
 from gpuwatch.model.workload import Allocatable, Allocation, Attribution, EnergyMethod, ProcessOwner, Workload
 from gpuwatch.model.xid import SxidCount, XidCount
 from gpuwatch.workloads.attribution import attribute
@@ -71,6 +71,7 @@ class SlowSources(NamedTuple):
     owners: Mapping[int, ProcessOwner] = {}  # by pid
     validations: tuple[Validation, ...] = ()
     repairer: RepairerStatus | None = None
+    roles: tuple[RoleReport, ...] = ()
 
 
 class ViewJoin:
@@ -117,6 +118,7 @@ class ViewJoin:
             judgement=judgement,
             validations=slow.validations,
             repairer=slow.repairer,
+            roles=slow.roles,
         )
 
 
@@ -131,8 +133,9 @@ class ViewBuilder:
     """The last state of the slower sources, and the join.
 
     Threads: `view` and `configure`, and with them the judge, belong to the publisher; `refresh_allocations` and
-    `refresh_bus` to one thread each; `set_repaired` to any. There is no lock: what crosses threads (`_allocations`,
-    `_bus`, `_repaired`, `_validations`, `_repairer`) is an immutable value that is replaced in one assignment.
+    `refresh_bus` to one thread each; `set_repaired` and `set_roles` to any. There is no lock: what crosses threads
+    (`_allocations`, `_bus`, `_repaired`, `_validations`, `_repairer`, `_roles`) is an immutable value that is replaced
+    in one assignment.
     """
 
     def __init__(
@@ -167,6 +170,7 @@ class ViewBuilder:
         self._repaired: Mapping[str, float] = {}
         self._validations: tuple[Validation, ...] = ()
         self._repairer: RepairerStatus | None = None
+        self._roles: tuple[RoleReport, ...] = ()
         up = uptime(Path(sources.proc)) or 0.0
         judge = Judge(config.checks, memory, failures=failures, uptime=up, patient=patient)
         host = machine(Path(sources.proc), Path(sources.sys), Path(sources.machine_id))
@@ -220,9 +224,8 @@ class ViewBuilder:
         statuses = tuple(self._status(name, stale=stale) for name in self._health)
         self._join.judge.repaired_at = self._repaired
         given = (None, None) if stale else (allocations, allocatable)
-        view = self._join.view(
-            inputs, SlowSources(statuses, self.bus, *given, owners, self._validations, self._repairer)
-        )
+        slow = SlowSources(statuses, self.bus, *given, owners, self._validations, self._repairer, self._roles)
+        view = self._join.view(inputs, slow)
         self._notice_news(view.attribution, owners)
         return view
 
@@ -234,9 +237,9 @@ class ViewBuilder:
         """What an operator marked as repaired, and when: GPU uuid or `node` -> unix time. What was validated."""
         self._repaired, self._validations = repaired, validations
 
-    def set_repairer(self, status: RepairerStatus | None) -> None:
-        """What the repairer last reported."""
-        self._repairer = status
+    def set_roles(self, repairer: RepairerStatus | None, others: tuple[RoleReport, ...]) -> None:
+        """What repairer, remediator and tuner last reported."""
+        self._repairer, self._roles = repairer, others
 
     @property
     def bus(self) -> tuple[str, ...] | None:

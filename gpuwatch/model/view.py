@@ -73,6 +73,15 @@ class RepairerStatus(Record, frozen=True, kw_only=True):
     closed_until: float = 0.0
 
 
+class RoleReport(Record, frozen=True, kw_only=True):
+    """What another process of gpuwatch on this node wrote about itself at unix time `at`. `says`: empty is nothing."""
+
+    role: Literal["remediator", "tuner"]
+    mode: str
+    at: float
+    says: str = ""
+
+
 class View(Record, frozen=True, kw_only=True, omit_defaults=False):
     """One snapshot with its findings and the users of its GPUs."""
 
@@ -89,6 +98,8 @@ class View(Record, frozen=True, kw_only=True, omit_defaults=False):
     """The newest of each GPU that is still good: a fault since then takes it away."""
     repairer: RepairerStatus | None = None
     """None: none has reported since the agent's state was begun."""
+    roles: tuple[RoleReport, ...] = ()
+    """Remediator and tuner, as far as they run here and share the agent's state folder."""
 
 
 class Events(Record, frozen=True, kw_only=True, omit_defaults=False):

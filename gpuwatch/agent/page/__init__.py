@@ -98,6 +98,7 @@ def live(view: View | None, recent: Recent) -> str:
         f"driver {driver.version}" if driver and driver.version else "the driver does not answer",
         f"CUDA {driver.cuda}" if driver and driver.cuda else "",
         *(f"{count} × {name}" for name, count in Counter(s.identity.name or "GPU" for s in snapshot.statuses).items()),
+        *(f"{each.role}: {each.mode}" + (f" ({each.says})" if each.says else "") for each in view.roles),
         f"repairer: {view.repairer.mode}" if view.repairer else "",
         f"ignored: {', '.join(judgement.ignored)}" if judgement.ignored else "",
     )

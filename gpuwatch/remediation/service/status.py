@@ -8,6 +8,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from gpuwatch.agent.roles import REMEDIATOR_STATE
 from gpuwatch.config import Mode
 from gpuwatch.kube.errors import KubeError
 from gpuwatch.kube.objects import NodeObject
@@ -23,8 +24,6 @@ from gpuwatch.storage.versioned_file import VersionedFile
 
 log = logging.getLogger(__name__)
 
-
-STATUS_NAME = "remediator-state.json"
 
 WRITE_SECONDS = 10.0
 FRESH_SECONDS = 60.0
@@ -49,7 +48,7 @@ class RemediatorStatusFile:
     """
 
     def __init__(self, directory: str) -> None:
-        path = Path(directory) / STATUS_NAME
+        path = Path(directory) / REMEDIATOR_STATE
         self._file = VersionedFile(path, RunningRemediator, durable=False) if directory else None
         self._written: RunningRemediator | None = None
 

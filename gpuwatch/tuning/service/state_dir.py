@@ -9,6 +9,7 @@ from typing import NamedTuple, Self
 import msgspec
 from msgspec.structs import replace
 
+from gpuwatch.agent.roles import TUNER_STATE
 from gpuwatch.config import Config
 from gpuwatch.consents.file import ConsentsFile, progress_file
 from gpuwatch.model.consent import Progress
@@ -66,8 +67,6 @@ class TunerStopFile:
             return StopRequest(why=error.why)
 
 
-STATUS_NAME = "tuner-state.json"
-
 FRESH_SECONDS = 10.0
 """An older state is that of a tuner which hangs or is gone."""
 
@@ -83,7 +82,7 @@ class TunerStatus:
     """The file in `directory`. It is written each second, and of no use after a reboot: it is not flushed."""
 
     def __init__(self, directory: Path) -> None:
-        self.path = directory / FOLDER / STATUS_NAME
+        self.path = directory / TUNER_STATE
         self._file = VersionedFile(self.path, _StatusFile, durable=False, folder_mode=FOLDER_MODE)
 
     def write(self, state: TunerState) -> None:

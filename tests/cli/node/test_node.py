@@ -11,11 +11,12 @@ import pytest
 import yaml
 from msgspec.structs import replace
 
+from gpuwatch.agent.roles import REMEDIATOR_STATE
 from gpuwatch.kube.objects import TAINT
 from gpuwatch.model.finding import Finding, Remedy, Severity
 from gpuwatch.model.snapshot import Host
 from gpuwatch.remediation.model import OPT_OUT
-from gpuwatch.remediation.service.status import FRESH_SECONDS, STATUS_NAME, RemediatorStatusFile, RunningRemediator
+from gpuwatch.remediation.service.status import FRESH_SECONDS, RemediatorStatusFile, RunningRemediator
 from gpuwatch.sim.kubeapi import AccessRule, SimulatedApiServer, SimulatedCluster
 from tests.cli.commands import run, serving
 from tests.cli.processes import started
@@ -339,7 +340,7 @@ def test_a_remediator_that_hangs_or_was_killed_is_none_that_runs(tmp_path):
     assert file.read(1000.0 + FRESH_SECONDS) is not None
     assert file.read(1001.0 + FRESH_SECONDS) is None
     assert file.read(999.0 - FRESH_SECONDS) is None, "written by a clock that was set back since"
-    (tmp_path / STATUS_NAME).write_text("{")
+    (tmp_path / REMEDIATOR_STATE).write_text("{")
     assert file.read(1000.0) is None
 
 
