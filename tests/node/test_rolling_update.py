@@ -32,6 +32,9 @@ def lost(deployed):
     deployed.driver.xid(SICK, 79)
     deployed.driver.lose(SICK)
     until(
+        lambda: "gpu_lost" in gpuwatch(deployed, "get", "findings", "-o", "json"), "its loss is found", SECONDS, step=1
+    )
+    until(
         lambda: deployed.get("node", NODE)["spec"].get("unschedulable"), "it is tainted and cordoned", SECONDS, step=0.3
     )
     yield uuid
@@ -39,6 +42,7 @@ def lost(deployed):
     deployed.stop("device-plugin")  # it counts the GPU out until it is started anew
     deployed.start_plugin()
     until(lambda: "gpu_lost" not in gpuwatch(deployed, "get", "findings", "-o", "json"), "it answers", SECONDS, step=1)
+    until(lambda: uuid in gpuwatch(deployed, "get", "gpus", "-o", "json"), "it is known", SECONDS, step=1)
     gpuwatch(deployed, "repaired", str(SICK))
     until(lambda: not taints(deployed), "the node is given back", SECONDS, step=1)
 
