@@ -113,7 +113,7 @@ def main() -> None:
             options = ("--source", "nvml", "--nvml-library", str(driver.library))
             started = time.monotonic()
             with running(place / "agent", source=options, config=config, env=driver.env) as agent:
-                temperatures = b"\ngpuwatch_gpu_temperature_celsius{"
+                temperatures = b'sensor="gpu"} '
                 until(lambda: (fetch(f"{agent.url}/metrics") or b"").count(temperatures) == GPUS, step=0.005)
                 print(f"first complete page after {time.monotonic() - started:.2f} s")
                 until(lambda: agent.page().count(b"\ngpuwatch_gpu_workload_info{") == GPUS)
