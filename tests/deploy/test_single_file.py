@@ -55,6 +55,10 @@ def test_it_runs_and_starts_its_reader(made, python, tmp_path):
 
     assert said("version").startswith(f"gpuwatch  {__version__} (gpuwatch-agent; Python 3.")
     assert said("--source", "sim", "status").startswith("NODE ")
+    shutil.copy(made[0], tmp_path / "one.pex")
+    here = [python, "one.pex", "--source", f"agent:{tmp_path}/nowhere", "status"]
+    refused = subprocess.run(here, capture_output=True, text=True, env=environment, cwd=tmp_path).stderr
+    assert f"start it with `{os.path.basename(os.path.realpath(python))} ./one.pex agent`" in refused
     assert (tmp_path / ".cache/pex").is_dir()
 
 

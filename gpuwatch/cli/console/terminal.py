@@ -157,7 +157,10 @@ def program() -> str:
     started = Path(sys.argv[0])
     if started.parent.name == NAME and started.name == "__main__.py":
         return f"{_typed(sys.executable)} -m {NAME}"
-    return _typed(sys.argv[0]) if started.name == NAME else NAME
+    if started.name == NAME:
+        return _typed(sys.argv[0])
+    single_file = os.environ.get("PEX")  # set by pex's own start-up
+    return f"{Path(sys.executable).name} {_typed(single_file)}" if single_file else NAME
 
 
 def as_typed(text: str) -> str:
