@@ -135,9 +135,9 @@ def work_lines(item: PodDescription | JobDescription, words: Words, width: int) 
     if isinstance(item, PodDescription):
         title, devices = f"Pod {item.namespace}/{item.pod}", item.devices
     else:
-        of = {"of": ", ".join(item.users), "account": item.account, "in": item.partition}
-        title = " ".join([f"Slurm job {item.job}", *(f"{name} {what}" for name, what in of.items() if what)])
-        devices = ()
+        noted = [f"{name} {of}" for name, of in (("account", item.account), ("partition", item.partition)) if of]
+        title = f"Slurm job {item.job}" + (f" of {', '.join(item.users)}" if item.users else "")
+        title, devices = title + (f" ({', '.join(noted)})" if noted else ""), ()
     lines = [Text.assemble((words.text(title), "bold"), end="")]
     tables: tuple[tuple[str, Sequence[Column[Any]], Sequence[Any]], ...] = (
         ("Devices", PODS[2:], devices),

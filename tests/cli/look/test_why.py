@@ -92,7 +92,7 @@ def test_describe_job_has_its_gpu_processes_and_user(tmp_path: Path):
     assert shown.stdout.startswith("Slurm job 4711 of anna\n\nGPUs\n")
     noted = tuple(replace(owner, slurm_account="physics", slurm_partition="gpu") for owner in view.owners)
     shown = ask(replace(view, owners=noted), "describe", "job", "4711", *place, recent=hot(view, 0))
-    assert shown.stdout.startswith("Slurm job 4711 of anna account physics in gpu\n")
+    assert shown.stdout.startswith("Slurm job 4711 of anna (account physics, partition gpu)\n")
     unknown = ask(view, "describe", "job", "12", *place)
     assert unknown.exit_code == 2
     assert "no process of Slurm job '12' is on a GPU here; this node's jobs are 4711; see " in unknown.stderr
