@@ -292,9 +292,14 @@ class EnergyMeter:
     def __init__(self) -> None:
         self._counters: dict[str, float] = {}
         self._joules: dict[_Party, dict[EnergyMethod, float]] = {}
+        self._workloads: dict[_Party, Workload] = {}
 
     def update(self, gpus: Sequence[Gpu], attribution: Attribution) -> tuple[PodEnergy, ...]:
-        """Add what was used since the previous update; pods that left are forgotten."""
+        """Add what was used since the previous update; pods that left the GPU are forgotten.
+
+        An instance that only a part of a pod has left is kept: the pod's counter is a sum over instances, and one that
+        falls looks like one that began anew.
+        """
         used: dict[str, float] = {}
         for gpu in gpus:
             uuid, counter = gpu.identity.uuid, gpu.power.energy
@@ -310,7 +315,11 @@ class EnergyMeter:
             spent = joules.setdefault(key, dict(self._joules.get(key, {})))
             spent[row.energy_method] = spent.get(row.energy_method, 0.0) + row.energy_share * used.get(row.gpu, 0.0)
             workloads[key] = pod
-        self._joules = joules
+        here = {(gpu, namespace, pod, container) for gpu, _, namespace, pod, container in joules}
+        for key, before in self._joules.items():
+            if key not in joules and (key[0], *key[2:]) in here:
+                joules[key], workloads[key] = before, self._workloads[key]
+        self._joules, self._workloads = joules, workloads
         return tuple(
             PodEnergy(gpu=key[0], gi=key[1], method=method, workload=workloads[key], joules=spent)
             for key, methods in joules.items()

@@ -183,6 +183,16 @@ def test_energy_is_counted_by_instance_and_adds_up_to_that_of_the_board(node: No
     }
 
 
+def test_a_pod_s_energy_does_not_fall_when_it_leaves_one_of_its_instances(node: Node) -> None:
+    node.tree.show([SimProcess(pid=10, workload=PODS[0]), SimProcess(pid=11, workload=PODS[0])])
+    mig = tuple(MigInstance(index=i, uuid=f"MIG-{i}", gi=i, ci=0, multiprocessors=16) for i in (1, 2))
+    both = (process(10, gi=1, ci=0), process(11, gi=2, ci=0))
+    for energy, on in ((0.0, both), (50.0, both), (50.0, both[:1])):
+        view = node.view(gpu(energy=energy, mig=mig, processes=on))
+    assert joules(view) == {("GPU-0", "train-0"): pytest.approx(50.0)}
+    assert joules(node.view(gpu(energy=90.0, mig=mig, processes=()))) == {}
+
+
 def test_another_way_of_sharing_begins_a_counter_of_its_own_and_keeps_the_other(node: Node) -> None:
     """Nothing is known of the process at first, then it computes, then nothing again."""
     node.tree.show([SimProcess(pid=10, workload=PODS[0])])
