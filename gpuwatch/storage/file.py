@@ -10,7 +10,7 @@ import fcntl
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Self
 
@@ -41,6 +41,7 @@ PRAGMA user_version = {SCHEMA};
 COMMIT;
 """
 _PUT_ROW = "INSERT OR REPLACE INTO events (key, at, kind, gpu, boot_id, body) VALUES (?, ?, ?, ?, ?, ?)"
+_REMOVE_ROW = "DELETE FROM events WHERE key = ?"
 _PUT_DOCUMENT = "INSERT OR REPLACE INTO documents (name, at, body) VALUES (?, ?, ?)"
 _TOO_OLD = "DELETE FROM events WHERE at < ?"
 _TOO_MANY = (
@@ -56,7 +57,12 @@ class StoreFile:
     def __init__(self, directory: Path) -> None:
         """Open or make it. Raises also Newer."""
         self.path = directory / NAME
-        os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE))
+        # One that is there is not opened but by SQLite: closing it would drop the locks of this process's connections.
+        try:
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
+        except FileExistsError:
+            if self.path.is_symlink():
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(self.path)) from None
         # SQLite gives its log and its index the mode of the file
         self._connection = sqlite3.connect(
             self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
@@ -88,11 +94,12 @@ class StoreFile:
         except FileNotFoundError:
             return True
 
-    def put(self, rows: Iterable[StoredRow], documents: Iterable[Document]) -> None:
+    def put(self, rows: Collection[StoredRow], documents: Iterable[Document]) -> None:
         """Write all of them or none; on the disk when it returns."""
         with _unusable(), self._connection:
             self._connection.execute("BEGIN IMMEDIATE")
-            self._connection.executemany(_PUT_ROW, rows)
+            self._connection.executemany(_REMOVE_ROW, [(row.replaces,) for row in rows if row.replaces])
+            self._connection.executemany(_PUT_ROW, [row[:6] for row in rows])
             self._connection.executemany(_PUT_DOCUMENT, documents)
 
     def trim(self, oldest: float, rows: int, size: int) -> None:

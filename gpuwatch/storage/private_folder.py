@@ -101,13 +101,19 @@ def tighten_state(directory: Path) -> None:
 
 
 def _tighten(path: Path, mode: int) -> None:
-    """Never through a link, nor what is another user's. A mount may be read-only."""
+    """Never through a link, nor what is another user's. A mount may be read-only.
+
+    The file is not opened, only its place is (O_PATH): POSIX drops all locks that a process has on a file when it
+    closes any descriptor of it. SQLite of another process would then take the store's index for abandoned and shorten
+    it, and this process, which has it mapped, would die of SIGBUS.
+    """
     with contextlib.suppress(OSError):
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             status = os.fstat(fd)
-            if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) & ~mode:
-                os.fchmod(fd, stat.S_IMODE(status.st_mode) & mode)
+            is_ours = status.st_uid == os.geteuid() and not stat.S_ISLNK(status.st_mode)
+            if is_ours and stat.S_IMODE(status.st_mode) & ~mode:
+                os.chmod(f"/proc/self/fd/{fd}", stat.S_IMODE(status.st_mode) & mode)
         finally:
             os.close(fd)
 

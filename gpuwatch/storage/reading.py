@@ -32,6 +32,7 @@ class EventReader:
 
     def __init__(self, directory: Path | None, query: EventQuery, waiting: Iterable[StoredRow] = ()) -> None:
         self._query, self._waiting = query, {row.key: row for row in waiting}
+        self._replaced = {key for row in self._waiting.values() for key in (row.key, row.replaces)}
         self._open = contextlib.ExitStack()
         self._connection = self._open.enter_context(_reading(directory)) if directory is not None else None
         with contextlib.ExitStack() as unless_complete:
@@ -47,7 +48,7 @@ class EventReader:
             return iter(())
         written = (StoredRow(*row) for row in self._select(_SELECT_ROWS, kind, self._first[0]))
         own = sorted((row for row in self._waiting.values() if row.kind == kind), key=_moment)
-        every = heapq.merge((row for row in written if row.key not in self._waiting), own, key=_moment)
+        every = heapq.merge((row for row in written if row.key not in self._replaced), own, key=_moment)
         return (row for row in every if _moment(row) >= self._first)
 
     def close(self) -> None:
@@ -59,7 +60,7 @@ class EventReader:
         kinds, since, limit = self._query.kinds, self._query.since, self._query.limit
         own = sorted((_moment(row) for row in self._waiting.values() if row.kind in kinds), reverse=True)
         written = [self._select(_SELECT_MOMENTS, kind, since, limit + len(own)) for kind in kinds]
-        wanted = (moment for moment in heapq.merge(*written, reverse=True) if moment[1] not in self._waiting)
+        wanted = (moment for moment in heapq.merge(*written, reverse=True) if moment[1] not in self._replaced)
         newest = heapq.merge(wanted, own, reverse=True)
         return next(itertools.islice(newest, limit - 1, None), (since, ""))
 
@@ -87,13 +88,30 @@ def _reading(directory: Path) -> Iterator[sqlite3.Connection]:
     path = directory / NAME
     # without its log nobody has it open, and a plain look neither makes one nor needs the right to
     mode = "mode=ro" if path.with_name(f"{NAME}-wal").exists() else "immutable=1"
+    try:
+        connection = _connect(path, mode)
+    except sqlite3.OperationalError as error:
+        # The index beside the log, which a killed process left, cannot be made anew on a full disk. Who is alone with
+        # the file needs none: what was open must be known at a start on such a disk, too.
+        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_IOERR:
+            raise
+        connection = _connect(path, "mode=rw", "PRAGMA locking_mode = EXCLUSIVE")
+    with contextlib.closing(connection):
+        yield connection
+
+
+def _connect(path: Path, mode: str, *first: str) -> sqlite3.Connection:
     uri = f"{path.absolute().as_uri()}?{mode}"
-    with contextlib.closing(
-        sqlite3.connect(uri, uri=True, timeout=1, isolation_level=None, check_same_thread=False)
-    ) as connection:
+    connection = sqlite3.connect(uri, uri=True, timeout=1, isolation_level=None, check_same_thread=False)
+    try:
+        for statement in first:
+            connection.execute(statement).fetchall()
         (application,), (version,) = (
             connection.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
         )
         if application != APPLICATION or version > SCHEMA:
             raise sqlite3.DatabaseError(f"{path} is not a store that this gpuwatch knows")
-        yield connection
+    except BaseException:
+        connection.close()
+        raise
+    return connection

@@ -1,7 +1,7 @@
 """What the store keeps of an event: a key that the same event always has, when, of what kind, about whom, and JSON.
 
-The key makes writing twice harmless: a kernel line read again is the same row, and an XID that a second source has
-completed takes the place of the first telling.
+The key makes writing twice harmless: a kernel line read again is the same row, whichever source reported the XID first,
+and an XID that a second source has completed takes the place of the first report.
 """
 
 import logging
@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
+from msgspec import structs
 
 from gpuwatch.model.decoding import prepared
 from gpuwatch.model.event import EVENT_KINDS, ActionEvent, FindingEvent
@@ -30,7 +31,9 @@ _NAMES = {type_: kind for kind, type_ in KINDS.items()}
 
 
 class StoredRow(NamedTuple):
-    """One event as the table has it. `gpu` is a uuid, `body` the event as JSON."""
+    """One event as the table has it. `gpu` is a uuid, `body` the event as JSON; it takes the place of the row with the
+    key `replaces`, which the same event had before its kernel line was read.
+    """
 
     key: str
     at: float
@@ -38,6 +41,7 @@ class StoredRow(NamedTuple):
     gpu: str | None
     boot_id: str | None
     body: bytes
+    replaces: str | None = None
 
 
 class Document(NamedTuple):
@@ -52,7 +56,11 @@ def row_of(event: StoredEvent) -> StoredRow:
     """The row of one event."""
     gpu = event.finding.gpu if isinstance(event, FindingEvent) else getattr(event, "uuid", None)
     kind = _NAMES[type(event)]
-    return StoredRow(_key(kind, event), event.at, kind, gpu, event.boot_id, msgspec.json.encode(event))
+    key, body = _key(kind, event), msgspec.json.encode(event)
+    replaces = None
+    if isinstance(event, XidEvent) and event.source == "nvml" and event.sequence is not None:
+        replaces = _key(kind, structs.replace(event, sequence=None))
+    return StoredRow(key, event.at, kind, gpu, event.boot_id, body, replaces)
 
 
 def newest_events(rows: Iterable[StoredRow], limit: int) -> Events:
@@ -103,9 +111,7 @@ def _key(kind: str, event: StoredEvent) -> str:
         case ActionEvent():
             return f"action/{event.actor}/{event.number}/{event.result}/{event.at!r}"
         case XidEvent():
-            # a line completes what NVML told first: its number is then not the event's own
-            line = event.sequence if event.source == "kernel" else None
-            subject = f"{event.pci or event.uuid}/{event.xid}"
+            line, subject = event.sequence, f"{event.pci or event.uuid}/{event.xid}"
         case SxidEvent():
             line, subject = event.sequence, f"{event.switch}/{event.sxid}"
         case BusLossEvent():
@@ -133,7 +139,9 @@ class StoreQueue:
         """Put a row at the end, or in the place of the one with its key."""
         with self._lock:
             waiting = self._rows[row.kind]
-            waiting[row.key] = row
+            waiting.pop(row.replaces or "", None)
+            before = waiting.get(row.key)
+            waiting[row.key] = row if before is None or row.replaces else row._replace(replaces=before.replaces)
             if len(waiting) > self._bound:
                 del waiting[next(iter(waiting))]
                 self.lost += 1

@@ -113,6 +113,20 @@ def test_what_a_second_source_completes_is_one_event(opened) -> None:
     assert store.events().xids == (complete,)
 
 
+@pytest.mark.parametrize("flushed", [(), (0,), (1,), (2,), (0, 1), (0, 1, 2)])
+def test_a_line_read_again_is_the_event_that_nvml_reported_first(opened, flushed) -> None:
+    store = opened()
+    reported = XidEvent(at=AT, xid=48, source="nvml", pci="0000:3b:00", uuid=GPU, boot_id=BOOT)
+    complete = replace(reported, also="kernel", message="DBE", sequence=9)
+    again = xid(9, xid=48, message="DBE")
+    for number, event in enumerate((reported, complete, again)):
+        store.add(event)
+        if number in flushed:
+            assert store.flush()
+        (found,) = store.events().xids
+        assert found == event
+
+
 def test_documents_are_replaced_and_a_cursor_belongs_to_its_boot(opened) -> None:
     first = opened()
     cursor = KernelCursor(boot_id=BOOT, mode="kmsg", position=42)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.model.event import EventQuery
+from gpuwatch.storage.private_folder import tighten_state
 from gpuwatch.storage.store import Store, stored_events
 from tests.waiting import BOUND_SECONDS, until
 
@@ -151,6 +152,62 @@ def test_a_full_disk_costs_nothing_while_it_fits_into_memory(start, tmp_path: Pa
     assert found is not None
     assert len(found.xids) == 400
     assert "corrupt" not in said
+
+
+REMEMBER = """
+import os, sys
+from gpuwatch.model.finding import Finding, Severity
+from gpuwatch.model.xid import KernelCursor, XidEvent
+from gpuwatch.storage.store import Store
+store = Store.open(sys.argv[1])
+store.add(XidEvent(at=1.0, xid=79, source="kernel", sequence=7, boot_id="boot-1"))
+store.save_open((Finding(check="gpu_lost", severity=Severity.CRITICAL, message="gone"),))
+store.save_cursor(KernelCursor(boot_id="boot-1", mode="kmsg", position=7))
+print(store.flush(), flush=True)
+sys.stdin.readline()
+"""
+RECALL = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+from gpuwatch.storage.store import Store
+store = Store.open(sys.argv[1])
+print(store.trouble is not None, len(store.events().xids), len(store.open_findings()), store.cursor("boot-1").position)
+"""
+
+
+def test_what_was_open_is_known_at_a_start_on_a_full_disk(start, tmp_path: Path) -> None:
+    """A kill leaves SQLite's index to be made anew, for which such a disk has no room."""
+    first = start(REMEMBER, tmp_path)
+    assert first.stdout
+    assert first.stdout.readline() == "True\n"
+    first.kill()
+    first.wait()
+    said, logged = start(RECALL, tmp_path).communicate(timeout=BOUND_SECONDS)
+    assert said == "True 1 1 7\n", logged
+
+
+DMS_LOCK = 128
+"""Byte of the index that each connection to a WAL database holds a lock on (os_unix.c: UNIX_SHM_DMS)."""
+TRY_LOCK = """
+import fcntl, sys
+with open(sys.argv[1], "r+b") as file:
+    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, int(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize("again", [Store.open, tighten_state], ids=["a second store", "modes"])
+def test_a_connection_keeps_its_locks_whatever_else_its_process_opens(tmp_path: Path, again) -> None:
+    """Without them the next process that opens the store shortens the index, and this one dies of SIGBUS."""
+    store = Store.open(tmp_path)
+    store.remember("a", b"1")
+    assert store.flush()
+    other = again(tmp_path)
+    taken = subprocess.run(
+        [sys.executable, "-c", TRY_LOCK, f"{tmp_path}/gpuwatch.db-shm", str(DMS_LOCK)], capture_output=True
+    )
+    for each in filter(None, (store, other)):
+        each.close()
+    assert b"BlockingIOError" in taken.stderr
 
 
 DENIED = """

@@ -46,9 +46,11 @@ _COMPLETED = (
 # other has not made yet: two integers. A report counts when its source is ahead, and completes the oldest incomplete
 # occurrence when it catches up. The count of a storm is therefore the larger of the two sources' counts, in whatever
 # order and however late within the storm they come: exact if one source is complete, never the sum. GPU instances
-# are counted apart where both sources name one. What bounds it: a source that is silent for longer than `window`
-# after the other's last report, and only then reports, begins a storm of its own, and counts again; and in a storm of
-# which both sources lose different reports, what one misses makes up for what the other misses.
+# are counted apart where both sources name one. A report belongs to a storm by its own time, not by when it came: a
+# line that is read late finds the storm it was written in, and a wall clock that was hours ahead for a moment, and was
+# set right, leaves only a storm of its own behind. What bounds it: a source whose times are more than `window` off
+# begins a storm of its own, and counts again; and in a storm of which both sources lose different reports, what one
+# misses makes up for what the other misses.
 #
 # A completed event is given out a second time by `news`, marked with `also`, for a line may decide what the code means.
 # Of a storm only the newest `recent` occurrences can be completed; the count does not depend on them.
@@ -57,6 +59,10 @@ _COMPLETED = (
 # lines from before the agent's start date a row but count nothing: a restart must not look like a fault. An agent that
 # was killed between NVML's report and its line counted in that life: the next one waits for the line (`expect`). A GPU
 # keeps its UUID here after it has vanished, because its last XIDs are the ones that matter.
+
+
+STORMS = 4
+"""Of one code on one GPU that are remembered: reports of the other source may still belong to one before."""
 
 
 class _Ahead:
@@ -78,10 +84,10 @@ class _Ahead:
 
 
 class _Storm:
-    """Reports of one code on one GPU without a longer pause. `last`: unix seconds of the newest."""
+    """Reports of one code on one GPU without a longer pause. `first`, `last`: unix seconds of the oldest and newest."""
 
-    def __init__(self, last: float) -> None:
-        self.last = last
+    def __init__(self, at: float) -> None:
+        self.first = self.last = at
         self.ahead: dict[tuple[XidSource, int | None], _Ahead] = {}
 
     def counterpart(self, event: XidEvent) -> _Ahead | None:
@@ -108,7 +114,7 @@ class XidLedger:
         self._events: dict[int, Event] = {}
         self._news: dict[int, None] = {}
         self._kinds: dict[_Kind, deque[int]] = {}
-        self._storms: dict[tuple[str | None, int], _Storm] = {}
+        self._storms: dict[tuple[str | None, int], deque[_Storm]] = {}
         self._xids: dict[tuple[str | None, int], XidCount] = {}
         self._sxids: dict[tuple[int, int, str], SxidCount] = {}
         self._lost: dict[str, BusLossEvent] = {}
@@ -126,10 +132,9 @@ class XidLedger:
 
     def expect(self, event: XidEvent) -> None:
         """An occurrence that an earlier life counted by one source alone: what the other reports of it completes it."""
-        if storm := self._storm(event):
-            number = self._list(event)
-            del self._news[number]
-            storm.ahead.setdefault((event.source, event.gi), _Ahead(self._limit)).add(number)
+        number = self._list(event)
+        del self._news[number]
+        self._storm(event).ahead.setdefault((event.source, event.gi), _Ahead(self._limit)).add(number)
 
     def observe(self, event: XidEvent | KernelEvent) -> Event | None:
         """Take the report of a source. Returns the occurrence if it is new, else None."""
@@ -216,15 +221,16 @@ class XidLedger:
         self._xids[key] = _counted(row, event.at, event.historical)
         return event
 
-    def _storm(self, event: XidEvent) -> _Storm | None:
-        """The storm the event belongs to; None for one that is older than the storm that goes on."""
-        key = (event.pci or event.uuid, event.xid)
-        storm = self._storms.get(key)
-        if storm is None or event.at - storm.last > self._window:
-            storm = self._storms[key] = _Storm(event.at)
-        elif storm.last - event.at > self._window:
-            return None
-        storm.last = max(storm.last, event.at)
+    def _storm(self, event: XidEvent) -> _Storm:
+        """The storm the event belongs to. One that began later may be over already: a clock that was ahead for a moment
+        was set right, and what follows is older than what was reported then.
+        """
+        storms = self._storms.setdefault((event.pci or event.uuid, event.xid), deque(maxlen=STORMS))
+        near = [each for each in storms if each.first - self._window <= event.at <= each.last + self._window]
+        storm = next((each for each in near if each.counterpart(event)), near[-1] if near else None)
+        if storm is None:
+            storms.append(storm := _Storm(event.at))
+        storm.first, storm.last = min(storm.first, event.at), max(storm.last, event.at)
         return storm
 
     def _complete(self, number: int | None, event: XidEvent) -> None:

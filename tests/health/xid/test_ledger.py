@@ -88,6 +88,25 @@ def test_what_is_far_apart_is_two_occurrences() -> None:
     assert count(book) == 2
 
 
+def test_a_clock_that_was_ahead_for_a_moment_doubles_nothing_afterwards() -> None:
+    book = ledger()
+    for at in (10.0, 7210.0, 20.0, 30.0):
+        book.observe(nvml(at))
+        assert book.observe(line(at + 0.1)) is None
+    assert count(book) == 4
+
+
+def test_a_line_that_is_read_late_completes_what_nvml_reported_then() -> None:
+    book = ledger()
+    for at in (10.0, 20.0, 30.0):
+        book.observe(nvml(at))
+    for at in (10.1, 20.1, 30.1):
+        assert book.observe(line(at)) is None
+    assert [(event.at, event.sources) for event in book.events() if isinstance(event, XidEvent)] == [
+        (at, ("nvml", "kernel")) for at in (10.0, 20.0, 30.0)
+    ]
+
+
 def test_another_code_gpu_or_instance_is_another_occurrence() -> None:
     book = ledger()
     other_gpu = kernel(1.0, "NVRM: Xid (PCI:0000:5e:00): 94, x")
