@@ -4,9 +4,11 @@ import pytest
 from msgspec.structs import replace
 
 from gpuwatch.config import ChecksConfig
+from gpuwatch.health.check import CANNOT_TELL
+from gpuwatch.health.checks.xid import failures_on_one_gpu
 from gpuwatch.health.gpu_history import GpuHistory
 from gpuwatch.health.xid.ledger import XidLedger
-from gpuwatch.model.snapshot import Gpu, GpuState, Power
+from gpuwatch.model.snapshot import Gpu, GpuProcess, GpuState, NvLink, Power
 from gpuwatch.model.workload import Workload
 from gpuwatch.remediation.planning.evidence import is_clean
 from tests.health.judging import Bench, pci
@@ -119,3 +121,47 @@ def test_without_a_quarantine_every_gpu_has_to_be_known_for_the_node_to_be_clean
     assert is_clean(story.observation, story.node, story.policy)
     story.view = view(unknown=("GPU-1",))
     assert not is_clean(story.observation, story.node, story.policy)
+
+
+def test_a_sample_that_is_shown_again_is_not_new() -> None:
+    past = GpuHistory("GPU-0", ChecksConfig(), {})
+    bench = Bench(0)
+    snapshot = bench.snapshot()
+    for now, is_new in ((0.0, True), (1.0, False)):
+        past.update(snapshot.statuses[0], snapshot.gpus[0], (), now, 1.0, 1)
+        assert past.is_new is is_new
+
+
+def test_a_pod_that_failed_again_is_remembered_from_its_latest_failure_on() -> None:
+    past = GpuHistory("GPU-0", ChecksConfig(repeat_window=100.0), {})
+    for now in (0.0, 90.0, 50.0):
+        past.add_failed_pods([Workload(namespace="ml", pod="a")], now)
+    past.update(None, None, (), 180.0, 2.0, 1)
+    assert [pod.pod for pod in past.failed_pods()] == ["a"]
+    past.update(None, None, (), 191.0, 2.0, 2)
+    assert past.failed_pods() == ()
+
+
+def test_memory_of_processes_that_the_driver_lists_is_no_zombies() -> None:
+    bench = Bench(0)
+    bench.make(0, **ZOMBIE, processes=(GpuProcess(pid=7, type="compute", used_memory=3 << 30),))
+    bench.look(times=LONG_ENOUGH)
+    assert "zombie_memory" not in bench.checks()
+
+
+def test_link_errors_name_the_link_that_has_most() -> None:
+    bench = Bench(0)
+    for errors in (10, 1010):
+        few, many = (NvLink(link=n, active=True, errors={"replay": count}) for n, count in ((2, 0), (5, errors)))
+        bench.make(0, nvlinks=(few, many))
+        bench.look()
+    assert bench.finding("nvlink_errors").message.endswith(", most on link 5")
+
+
+def test_a_gpu_that_does_not_answer_is_not_blamed_for_its_pods_failures_anew() -> None:
+    bench = Bench(0)
+    bench.states[0] = GpuState.UNRESPONSIVE
+    past = GpuHistory("GPU-0", ChecksConfig(), {})
+    past.update(bench.snapshot().statuses[0], None, (), 0.0, 2.0, 1)
+    past.add_failed_pods([Workload(namespace="ml", pod=f"p-{n}") for n in range(50)], 0.0)
+    assert failures_on_one_gpu(past) is CANNOT_TELL

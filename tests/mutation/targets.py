@@ -37,11 +37,8 @@ GROUPS = (
     ),
     Group(
         "remediation",
-        (
-            *files("remediation/planning", f"{PLANNING} quarantine recovery scope slots"),
-            "tuning/model/order.py",
-        ),
-        ("remediation/planning/test_*.py", "tuning/actuation/test_restore_value.py", "harms/test_harm_observation.py"),
+        files("remediation/planning", f"{PLANNING} quarantine recovery scope slots"),
+        ("remediation/planning/test_*.py", "harms/test_harm_observation.py"),
     ),
     Group(
         "tuner",
@@ -52,7 +49,8 @@ GROUPS = (
         ),
         (
             *("tuning/cycle/test_[cpst]*.py", "tuning/gates/test_*.py", "tuning/energy/test_tuner_harm.py"),
-            "tuning/actuation/test_order_values.py",
+            *("tuning/actuation/test_order_values.py", "tuning/actuation/test_restore_value.py"),
+            "tuning/actuation/test_actuator.py",
         ),
     ),
     Group("energy", files("tuning/energy", ENERGY), ("tuning/energy/test_*.py", "tuning/cycle/test_cycle.py")),

@@ -2,6 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from gpuwatch.collect.kernel_log.lines import parse_line
 from gpuwatch.health.xid.ledger import ZERO_XIDS, XidLedger
@@ -263,3 +264,20 @@ def test_an_event_without_any_identity_still_counts() -> None:
     book = ledger()
     book.observe(XidEvent(at=1.0, xid=79, source="nvml"))
     assert [(row.uuid, row.pci, row.count) for row in book.xids() if row.count] == [(None, None, 1)]
+
+
+def test_what_an_earlier_life_counted_is_completed_and_not_counted_again() -> None:
+    book = ledger()
+    book.expect(structs.replace(nvml(10.0, 31), pci=PCI))
+    assert book.observe(line(10.1, 31)) is None
+    (event,) = book.news()
+    assert isinstance(event, XidEvent)
+    assert event.sources == ("nvml", "kernel")
+    assert count(book, 31) == 0
+
+
+def test_numbers_of_records_are_remembered_as_far_as_events_are() -> None:
+    book = XidLedger(recent=2)
+    for number in (1, 2, 3, 1):
+        book.observe(kernel(10.0 + 10 * number, f"NVRM: Xid (PCI:{PCI}): 31, x", sequence=number))
+    assert count(book, 31) == 4, "number 1 is forgotten once two more have come"

@@ -6,10 +6,12 @@ import pytest
 from msgspec.structs import replace
 
 from gpuwatch.kube.objects import TAINT
+from gpuwatch.model.finding import Response
 from gpuwatch.model.snapshot import Host
 from gpuwatch.model.view import Validation
-from gpuwatch.remediation.model import BlockReason, NodeStage
-from tests.remediation.planning.remediating import HOST, START, Story, finding, view
+from gpuwatch.remediation.model import BlockReason, Fault, NodeStage
+from gpuwatch.remediation.planning.evidence import fault_age, unvalidated
+from tests.remediation.planning.remediating import HOST, START, Story, finding, policy, view
 
 
 def quarantined(*faults: Any, **settings: Any) -> Story:
@@ -92,3 +94,29 @@ def test_a_proof_never_stands_in_for_a_gpu_that_is_sick() -> None:
     story.wait(10_000.0)
     story.cycle()
     assert any(taint.key == TAINT for taint in story.node.taints)
+
+
+FAULTS = (Fault(key="gpu_lost/GPU-0", check="gpu_lost", response=Response.TAINT, gpu="GPU-0", last=START),)
+
+
+@pytest.mark.parametrize(
+    ("proofs", "found"),
+    [
+        ((), ("GPU 0 has not passed active checks since its fault",)),
+        ((proof(boot_id="boot-0"),), ("GPU 0 has not passed active checks since its fault",)),
+        ((proof(boot_id="boot-0"), proof()), ()),
+        ((proof(),), ()),
+        ((proof(at=START),), ("GPU 0 has not passed active checks since its fault",)),
+        ((proof(passed=False, message="X03"),), ("GPU 0 failed X03",)),
+        ((proof(), proof("GPU-1", passed=False, message="X03")), ()),
+    ],
+)
+def test_what_has_not_been_validated(proofs: Any, found: tuple[str, ...]) -> None:
+    """The proofs are judged GPU by GPU: what another one failed is not asked for."""
+    seen = replace(view(), validations=proofs)
+    assert unvalidated(seen, FAULTS, policy(validate="active", checks={"gpu_lost": "taint"})) == found
+
+
+@pytest.mark.parametrize(("since", "age"), [(None, 0.0), (START - 30.0, 30.0), (START + 5.0, 0.0)])
+def test_the_age_of_a_fault_is_never_negative(since: float | None, age: float) -> None:
+    assert fault_age(replace(FAULTS[0], since=since), view().snapshot) == age

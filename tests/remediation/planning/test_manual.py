@@ -15,13 +15,14 @@ from gpuwatch.remediation.model import (
     QUARANTINED,
     BlockReason,
     CreateEvent,
+    DeleteRule,
     Fault,
     FreeSlot,
     PatchNode,
     SetCondition,
     TakeSlot,
 )
-from gpuwatch.remediation.planning.manual_quarantine import QuarantineRequest, quarantine, release
+from gpuwatch.remediation.planning.manual_quarantine import QuarantineRequest, quarantine, release, withdraw
 from gpuwatch.remediation.planning.ownership import ClaimState, acknowledged, encode, read_claim
 
 AT = 1_790_000_000.0
@@ -144,3 +145,23 @@ def test_whatever_the_node_was_like_it_is_so_again(taints, labels, cordoned, wis
     assert held.taint is not None
     assert next(c for c in held.conditions if c.type == CONDITION).status == "False"
     assert after(held, release(held, wish, ()).steps) == node
+
+
+def test_only_what_a_person_began_and_could_not_end_is_withdrawn():
+    begun = after(NODE, quarantine(NODE, WISH, SLOT).steps[:1])
+    forget, free = withdraw(begun, AT, [LEASE]).steps
+    assert after(begun, [forget]).annotations == NODE.annotations
+    assert free == FreeSlot(name=LEASE.name)
+    owner = replace(read_claim(begun).owner, by="remediator")
+    remediators = replace(begun, annotations={**begun.annotations, OWNER: encode(owner)})
+    for node in (NODE, taken(), remediators):
+        assert withdraw(node, AT, [LEASE]).steps == ()
+
+
+def test_rules_of_a_quarantine_go_with_it():
+    node = taken()
+    owner = replace(read_claim(node).owner, rules=("gpuwatch-a", "gpuwatch-b"))
+    steps = release(replace(node, annotations={**node.annotations, OWNER: encode(owner)}), WISH, []).steps
+    assert [(each.name, each.owner) for each in steps if isinstance(each, DeleteRule)] == [
+        ("gpuwatch-a", owner.id), ("gpuwatch-b", owner.id)
+    ]  # fmt: skip

@@ -16,6 +16,7 @@ from gpuwatch.remediation.planning.labels import DEGRADED, LABELS, PublishedLabe
 from gpuwatch.remediation.planning.manual_quarantine import QuarantineRequest, not_ours, quarantine, release
 from gpuwatch.remediation.planning.node_events import MESSAGE_SECONDS, ConditionReason, condition_update, pod_events
 from gpuwatch.remediation.planning.ownership import ClaimState, encode, other_controller, read_claim
+from gpuwatch.remediation.planning.plan import LOOK_AGAIN
 from gpuwatch.remediation.planning.policy import open_window
 from gpuwatch.tuning.model.order import TOLERANCE_WATTS, PowerLimits, is_same, power_target
 from gpuwatch.tuning.model.setting import Setting
@@ -196,3 +197,10 @@ def test_giving_back_by_hand_warns_only_of_a_taint_that_is_not_ours() -> None:
 def test_a_window_over_midnight_is_open_from_its_first_minute(clock: str, is_open: bool) -> None:
     now = datetime.fromisoformat(f"2026-03-02 {clock}").replace(tzinfo=UTC).timestamp()
     assert (open_window((MaintenanceWindow(start="22:00", end="04:00"),), now) is not None) is is_open
+
+
+def test_without_a_fresh_view_nothing_shortens_the_wait() -> None:
+    story = Story()
+    story.settle()
+    story.age = 10_000.0
+    assert story.plan().look_again == LOOK_AGAIN
