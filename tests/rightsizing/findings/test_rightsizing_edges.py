@@ -4,8 +4,10 @@ import pytest
 from msgspec.structs import replace
 
 from gpuwatch.config import RightsizingConfig
-from gpuwatch.rightsizing.findings.advice import savings
+from gpuwatch.rightsizing.findings.advice import allocation_text, savings
+from gpuwatch.rightsizing.findings.workload import PREALLOCATED
 from gpuwatch.rightsizing.model.recommendation import FindingKind, Level, RecommendedAction
+from gpuwatch.rightsizing.model.usage import DeviceAllocation
 from tests.rightsizing.findings.rightsizing_cases import (
     DAY,
     GIB,
@@ -148,3 +150,56 @@ def test_a_pod_may_go_when_all_its_containers_have_been_idle_for_long_enough(
     other = a_workload(an_idle_hold(minutes * 60, gpu="GPU-1"), key=replace(idle.key, container="sidecar"))
     told = [item for item in advised(idle, other).items if item.kind is FindingKind.IDLE_HOLDER]
     assert [item.action for item in told if item.target.gpus == ("GPU-0",)] == [action]
+
+
+@pytest.mark.parametrize(
+    ("hold", "text"),
+    [
+        (a_hold(), "1 x nvidia.com/gpu"),
+        (a_hold(resource=None), "1 x GPU"),
+        (a_hold(resource=None, device="MIG-0", profile="1g.10gb"), "1 x MIG 1g.10gb"),
+        (a_hold(resource=None, device="MIG-0"), "1 x MIG instance"),
+    ],
+)
+def test_what_is_held_is_named_as_well_as_it_is_known(hold: DeviceAllocation, text: str) -> None:
+    assert allocation_text((hold,)) == text
+
+
+def test_a_pod_that_used_one_of_its_gpus_has_not_left_all_unused() -> None:
+    holds = (an_idle_hold(DAY), untouched(48.0, gpu="GPU-1"))
+    assert FindingKind.NEVER_USED not in found(a_workload(*holds))
+    assert found(a_workload(*holds))[FindingKind.IDLE_HOLDER].savings.gpu_hours_per_day == 48
+
+
+def test_who_ends_an_idle_pod_loses_what_it_has_in_memory_and_nobody_else_does() -> None:
+    assert found(a_workload(an_idle_hold(HOUR)))[FindingKind.IDLE_HOLDER].risk is Level.MEDIUM
+    assert found(a_workload(untouched(48.0)))[FindingKind.NEVER_USED].risk is Level.LOW
+    asked = found(a_workload(an_idle_hold(), work_class="serving"))[FindingKind.IDLE_HOLDER]
+    assert asked.risk is Level.LOW
+
+
+def test_only_of_what_may_serve_answers_may_come_later() -> None:
+    late = "Answers may come later"
+    assert late not in found(a_small_one())[FindingKind.MIG_FIT].risk_text
+    assert late in found(classed(a_small_one(), "serving"))[FindingKind.MIG_FIT].risk_text
+
+
+def test_the_setting_of_who_takes_all_at_once_is_changed_on_one_gpu() -> None:
+    assert found(preallocating(programs=("vllm",)))[FindingKind.PREALLOCATED].change.count == 1
+
+
+def test_what_was_taken_at_once_begins_at_a_share_of_the_gpu() -> None:
+    enough = int(PREALLOCATED * 80 * GIB)
+    assert FindingKind.PREALLOCATED in found(preallocating({"memory_at_start": enough + 1}))
+    assert FindingKind.PREALLOCATED not in found(preallocating({"memory_at_start": enough - 1}))
+
+
+def test_evidence_of_idleness_is_about_the_holds_that_idle() -> None:
+    idle = an_idle_hold(HOUR, since=NOW - 2 * DAY)
+    assert found(a_workload(idle))[FindingKind.IDLE_HOLDER].evidence.held_seconds == 2 * DAY
+
+
+@pytest.mark.parametrize(("covered", "is_known"), [(0.5, True), (0.49, False)])
+def test_a_size_is_judged_from_the_least_coverage_on(covered: float, is_known: bool) -> None:
+    work = a_small_one(held=14 * DAY, covered=covered * 14 * DAY)
+    assert (FindingKind.MIG_FIT in found(work, min_coverage=0.5)) is is_known

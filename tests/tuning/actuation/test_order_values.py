@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gpuwatch.tuning.model.order import (
     GpuCapabilities,
@@ -35,10 +36,10 @@ def test_the_original_is_what_is_configured_before_the_first_write_and_then_what
     assert original_limit(BOARD, setting(600.0, 500.0)) == 600.0
 
 
-@pytest.mark.parametrize("found", [capabilities(limit=None), capabilities(least=None)])
-def test_a_limit_that_is_not_known_is_not_set(found: GpuCapabilities) -> None:
+@pytest.mark.parametrize("missing", ["limit", "limit_min", "limit_default"])
+def test_a_limit_that_is_not_known_is_not_set(missing: str) -> None:
     with pytest.raises(OrderRefused) as refused:
-        original_limit(found, None)
+        original_limit(replace(BOARD, **{missing: None}), None)
     assert refused.value.outcome is OrderOutcome.REFUSED
 
 

@@ -153,3 +153,9 @@ def test_a_board_that_does_not_tell_its_least_limit_takes_any_up_to_the_original
     assert watts_to_set(100.0, capabilities, 700.0) == 100.0
     with pytest.raises(OrderRefused):
         watts_to_set(710.0, capabilities, 700.0)
+
+
+def test_gpus_that_move_together_need_a_driver_that_answers_for_each() -> None:
+    found = ladder_of([BOARD, None], TuningConfig())
+    assert isinstance(found, Obstacle)
+    assert found.message == "the driver does not say what may be set"
