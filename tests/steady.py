@@ -3,7 +3,8 @@
     python -m tests.steady --idle 5 --loaded 3
 
 Each loaded run has four busy loops beside it; runs differ in their conditions too: a random order, another working
-directory, an agent and a Prometheus on their default ports and sockets. What cannot be had is said in the row.
+directory, an agent and a Prometheus on their default ports and sockets, a user without rights, a machine with a running
+kubelet. What cannot be had is said in the row.
 """
 
 import argparse
@@ -19,8 +20,14 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.gobuild import cache
+from tests.image.base import CannotBuild
+from tests.node.cluster import NodeCluster
+from tests.node.machine import lacks
+
 ROOT = Path(__file__).resolve().parents[1]
 LOOPS = 4
+USER = 65534
 CLOSING = re.compile(r"^=+ (.*(?:passed|failed|error).*) in ([\d.]+)s.* =+$", re.MULTILINE)
 
 
@@ -31,6 +38,8 @@ class Conditions(NamedTuple):
     order: int | None = None
     elsewhere: bool = False
     beside: bool = False
+    user: bool = False
+    kubelet: bool = False
 
     def __str__(self) -> str:
         names = {
@@ -38,13 +47,16 @@ class Conditions(NamedTuple):
             f"random order {self.order}": self.order is not None,
             "from another working directory": self.elsewhere,
             "with an agent and a Prometheus on their default addresses": self.beside,
+            f"as user {USER}": self.user,
+            "on a machine with a running kubelet": self.kubelet,
         }
         return ", ".join(name for name, holds in names.items() if holds) or "idle"
 
 
 def runs(idle: int, loaded: int) -> list[Conditions]:
-    """The first idle runs are plain, so that their times compare; then each has a condition of its own."""
-    different = [Conditions(), Conditions(order=1), Conditions(elsewhere=True), Conditions(beside=True), Conditions()]
+    """The first and the last idle run are plain, so that their times compare; each other has a condition of its own."""
+    different = [Conditions(), Conditions(order=1, user=True), Conditions(elsewhere=True, kubelet=True)]
+    different += [Conditions(beside=True), Conditions()]
     alone = [different[number % len(different)] for number in range(idle)]
     heavy = [Conditions(order=2), Conditions(elsewhere=True, beside=True), Conditions(order=3)]
     return alone + [heavy[number % len(heavy)]._replace(load=LOOPS) for number in range(loaded)]
@@ -52,11 +64,19 @@ def runs(idle: int, loaded: int) -> list[Conditions]:
 
 def run(conditions: Conditions, workers: int, log: Path) -> tuple[int, str, float]:
     """Exit code, pytest's own closing words, and seconds of one run."""
-    command = [sys.executable, "-m", "pytest", "--rootdir", str(ROOT), "-c", str(ROOT / "pyproject.toml")]
-    command += ["--numprocesses", str(workers), "--dist", "worksteal", "-m", "not gpu and not bench and not slow"]
-    if conditions.order is not None:
-        command += ["--random-order", f"--random-order-seed={conditions.order}"]
     with ExitStack() as around:
+        prefix, root = [], ROOT
+        try:
+            if conditions.user:
+                prefix, root = around.enter_context(user())
+            if conditions.kubelet:
+                prefix = around.enter_context(node())
+        except CannotBuild as error:
+            return 0, f"not run: {error}", 0.0
+        command = [*prefix, sys.executable, "-m", "pytest", "--rootdir", str(root), "-c", str(root / "pyproject.toml")]
+        command += ["--numprocesses", str(workers), "--dist", "worksteal", "-m", "not gpu and not bench and not slow"]
+        if conditions.order is not None:
+            command += ["--random-order", f"--random-order-seed={conditions.order}"]
         for _ in range(conditions.load):
             around.enter_context(process([sys.executable, "-c", "while True: pass"]))
         if conditions.beside:
@@ -64,10 +84,47 @@ def run(conditions: Conditions, workers: int, log: Path) -> tuple[int, str, floa
                 around.enter_context(process(each))
         started = time.monotonic()
         with log.open("w") as output:
-            where = tempfile.gettempdir() if conditions.elsewhere else ROOT
-            code = subprocess.run([*command, str(ROOT / "tests")], cwd=where, stdout=output, stderr=output, check=False)
+            where = tempfile.gettempdir() if conditions.elsewhere else root
+            code = subprocess.run([*command, str(root / "tests")], cwd=where, stdout=output, stderr=output, check=False)
         closing = CLOSING.findall(log.read_text())
         return code.returncode, closing[-1][0] if closing else "no closing line", time.monotonic() - started
+
+
+@contextmanager
+def user() -> Iterator[tuple[list[str], Path]]:
+    """What starts a command as a user without rights, and that user's own clone, with a copy of the built tools.
+
+    CannotBuild: this process may not become another user, or that user may not run this interpreter.
+    """
+    become = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"]
+    tried = subprocess.run([*become, sys.executable, "-c", ""], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        raise CannotBuild(f"no user can run {sys.executable}: {tried.stderr.strip()}")
+    home = Path(tempfile.mkdtemp(prefix="gpuwatch-user-"))
+    try:
+        root = home / "gpuwatch"
+        subprocess.run(["git", "clone", "--quiet", str(ROOT), str(root)], check=True)
+        (root / ".venv").symlink_to(ROOT / ".venv")
+        if cache().exists():
+            shutil.copytree(cache(), home / ".cache/gpuwatch", symlinks=True, ignore=shutil.ignore_patterns("*.lock"))
+        subprocess.run(["chown", "--recursive", "--no-dereference", f"{USER}:{USER}", str(home)], check=True)
+        variables = [f"HOME={home}", f"PYTHONPATH={root}"]
+        yield ["env", "--unset=XDG_CACHE_HOME", "--unset=XDG_RUNTIME_DIR", *variables, *become], root
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@contextmanager
+def node() -> Iterator[list[str]]:
+    """What starts a command on a machine where a kubelet runs. CannotBuild: there can be none here."""
+    if reason := lacks():
+        raise CannotBuild(reason)
+    folder = Path(tempfile.mkdtemp(prefix="gpuwatch-node-", dir="/var/tmp"))
+    try:
+        with NodeCluster(folder) as cluster:
+            yield cluster.command()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def default_services() -> Iterator[list[str]]:
