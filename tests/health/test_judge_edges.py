@@ -52,6 +52,16 @@ def test_a_recovery_that_is_told_of_twice_ends_nothing_that_came_between() -> No
     assert "xid_fatal" in bench.checks()
 
 
+def test_a_recovery_that_is_told_of_twice_takes_back_nothing_said_of_the_inforom_between() -> None:
+    bench = Bench()
+    said = bench.xid(154, recovery=0, message="GPU recovery action changed")
+    bench.look(said)
+    bench.look(bench.xid(93))
+    assert "inforom" in bench.checks()
+    bench.look(replace(said, also="nvml"))
+    assert "inforom" in bench.checks()
+
+
 def test_the_same_xid_of_two_unknown_places_at_one_instant_is_two_faults() -> None:
     bench = Bench()
     here, there = bench.xid(79, uuid=None, pci="0000:71:00"), bench.xid(79, uuid=None, pci="0000:72:00")

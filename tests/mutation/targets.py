@@ -32,7 +32,7 @@ GROUPS = (
         ),
         (
             *("health/test_[cjr]*.py", "health/xid/test_*.py", "remediation/planning/test_plan.py"),
-            *("remediation/planning/test_remediation*.py", "harms/test_harm_[lo]*.py"),
+            *("remediation/planning/test_[ar]*.py", "harms/test_harm_[lo]*.py"),
         ),
     ),
     Group(

@@ -75,7 +75,7 @@ def records(frames: Iterable[Frame]) -> Iterator[Frame]:
                     opened = opened._replace(message=f"{opened.message}\n{frame.message.lstrip()}")
                 continue
             yield opened
-        opened, is_drivers = frame, is_drivers or opened is None
+        opened = frame
         if frame.stamp is None and not _opens_loss(frame):  # nothing can belong to it: a live log goes on
             yield frame
             opened = None

@@ -184,5 +184,4 @@ def _unproven_gpus(view: View, began: tuple[Fault, ...], owner: Ownership | None
     boot, before = snapshot.host.boot_id, owner.boot_id if owner else None
     rebooted = boot is not None and before is not None and boot != before
     replaced = rebooted and len(well) >= max(need, 1) and well == set(statuses)
-    unproven = sorted(uuid for uuid in wanted - well if not (replaced and uuid not in statuses))
-    return message + tuple(f"{uuid} has not been seen well" for uuid in unproven)
+    return message + tuple(f"{uuid} has not been seen well" for uuid in sorted(wanted - well) if not replaced)

@@ -116,8 +116,9 @@ def release(
     """
     state = read_claim(node)
     overruled = {} if forget else _overruled(node, present)
-    rules = state.owner.rules if state.owner else ()
-    steps: list[Step | None] = [DeleteRule(name=name, owner=state.owner.id) for name in rules if state.owner]
+    steps: list[Step | None] = []
+    if state.owner is not None:
+        steps += [DeleteRule(name=name, owner=state.owner.id) for name in state.owner.rules]
     steps.append(_giving_back(node, encode(overruled) if overruled else None, forget=forget))
     if node.condition is not None:
         steps.append(SetCondition(condition=None))

@@ -256,7 +256,7 @@ def test_a_journal_message_of_bytes_is_read() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        b'{"MESSAGE": 7}', b'{"MESSAGE": [1e9]}', b'{"MESSAGE": [300]}', b"{", b"__CURSOR=x", b"",
+        b'{"MESSAGE": null}', b'{"MESSAGE": 7}', b'{"MESSAGE": [1e9]}', b'{"MESSAGE": [300]}', b"{", b"__CURSOR=x", b"",
         b"__CURSOR=x\nMESSAGE\n" + b"\xff" * 8 + b"NVRM", b"__CURSOR=x\nMESSAGE\n\xff", b"\n\n",
     ],
 )  # fmt: skip

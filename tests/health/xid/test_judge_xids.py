@@ -334,6 +334,14 @@ def test_a_recovery_that_does_not_count(parts: dict[str, Any]) -> None:
     assert bench.checks() == {"xid_fatal"}
 
 
+@pytest.mark.parametrize(("xid", "recovery"), [(43, None), (43, 0), (154, 3)])
+def test_another_xid_and_another_action_are_no_recovery(xid: int, recovery: int | None) -> None:
+    bench = unsupported(sick())
+    bench.look(bench.xid(xid, recovery=recovery))
+    bench.look(times=3)
+    assert "xid_fatal" in bench.checks()
+
+
 def test_a_persons_word_ends_it_where_nothing_else_can_tell() -> None:
     """`nvidia-smi -r` of a GPU without an energy counter, under a driver without a recovery action."""
     bench = unsupported(sick())

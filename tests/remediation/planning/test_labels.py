@@ -52,6 +52,7 @@ def test_every_simulated_model_has_its_class() -> None:
         ("NVIDIA B300 SXM6 AC", 275040, "b300-288"),
         ("NVIDIA A10", 23028, "a10-24"),
         ("NVIDIA RTX PRO 6000 Blackwell Server Edition", 97887, "rtx-pro-6000-blackwell-server-edition-96"),
+        ("NVIDIA A100-SXM-64GB", 65536, "a100-64"),
         ("NVIDIA L4", None, "l4"),
         ("NVIDIA Odd", 3 * 1024, "odd-3"),
         ("NVIDIA", 81559, "gpu-80"),

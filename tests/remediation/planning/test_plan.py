@@ -24,6 +24,7 @@ from gpuwatch.remediation.model import (
     NodeStage,
     PatchNode,
     Plan,
+    RemediatorMemory,
 )
 from gpuwatch.remediation.planning.ownership import encode, read_claim
 from tests.remediation.planning.remediating import GPUS, HOST, START, Story, finding, view
@@ -254,6 +255,24 @@ def test_a_replaced_gpu_after_a_reboot_is_a_recovery() -> None:
     assert story.node.taint is None
 
 
+def test_a_gpu_that_is_gone_and_another_in_its_place_are_no_recovery_without_a_reboot() -> None:
+    story = sick()
+    story.settle()
+    story.see(gpus=("GPU-new", "GPU-1"))
+    story.wait(0.0)
+    story.wait(1000.0)
+    story.settle()
+    assert story.node.taint is not None
+
+
+def test_a_fault_that_the_policy_only_shows_makes_the_condition_degraded() -> None:
+    story = sick("row_remap_pending", checks={"row_remap_pending": "condition"})
+    story.settle()
+    assert story.node.taint is None
+    assert story.node.condition is not None
+    assert (story.node.condition.status, story.node.condition.reason) == ("False", "GPUDegraded")
+
+
 def test_another_condition_of_the_same_gpu_keeps_it_out() -> None:
     story = sick()
     story.settle()
@@ -320,6 +339,18 @@ def test_a_quarantine_by_an_older_version_is_found_by_the_budget_and_leaves_no_l
     assert story.node.labels == {QUARANTINED: "true"}
     story.recover()
     assert (story.node.taint, story.node.labels) == (None, {})
+
+
+def test_a_quarantine_whose_label_was_there_before_it_takes_the_label_neither_anew_nor_off() -> None:
+    story = sick()
+    story.cluster.edit(labels={QUARANTINED: "true"})
+    story.settle()
+    story.now += 1000.0
+    story.see(finding("gpu_lost"))
+    story.settle()
+    owner = read_claim(story.node).owner
+    assert owner is not None
+    assert (story.node.labels, owner.labels) == ({QUARANTINED: "true"}, ())
 
 
 def test_the_mark_for_the_budget_that_a_person_took_off_stays_off() -> None:
@@ -395,6 +426,16 @@ def test_only_pods_of_the_sick_gpu_are_asked_to_leave_and_the_node_is_handed_ove
     assert story.cluster.files == set()
 
 
+def test_a_remediator_that_has_forgotten_its_file_removes_the_one_that_the_node_records() -> None:
+    """The reboot that the file asked for has ended the process that remembered it."""
+    story = draining(handover=HandoverConfig(annotation="example.com/reboot", sentinel="/run/reboot"))
+    story.settle()
+    assert story.cluster.files == {"/run/reboot"}
+    story.memory = RemediatorMemory()
+    story.recover()
+    assert story.cluster.files == set()
+
+
 def gang(**settings: Any) -> Story:
     """Pod a has the sick GPU, b the other one; both are of the Job train, as is one that has ended. Others are not."""
     story = draining(**settings)
@@ -430,6 +471,17 @@ def test_what_has_started_again_on_a_gpu_that_is_well_stays() -> None:
     story.cluster.pods["uid-again"] = again
     story.settle()
     assert set(story.cluster.pods) & {"uid-a", "uid-b", "uid-again"} == {"uid-again"}
+
+
+def test_a_pod_of_the_job_leaves_also_where_only_its_request_says_that_it_has_a_gpu() -> None:
+    """A GPU that the kubelet has not given to it yet, or whose holders cannot be read."""
+    story = gang(drain=DrainConfig(evict="owner-on-node"))
+    story.view = view(
+        finding("gpu_lost", remedy=Remedy.REBOOT_NODE),
+        holders={"GPU-0": (Workload(namespace="ml", pod="a", pod_uid="uid-a"),)},
+    )
+    story.settle()
+    assert not {"uid-a", "uid-b"} & set(story.cluster.pods)
 
 
 def test_by_default_the_others_of_a_job_stay() -> None:

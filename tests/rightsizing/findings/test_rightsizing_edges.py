@@ -135,6 +135,11 @@ def test_who_took_most_of_it_at_once_is_not_told_to_share() -> None:
     assert FindingKind.DUTY_CYCLED not in found(seldom_busy(holds=(hold,)))
 
 
+def test_an_instance_that_is_seldom_busy_is_not_told_to_share_a_gpu_that_it_has_not() -> None:
+    cut = {"device": "MIG-0", "profile": "1g.10gb", "resource": "nvidia.com/mig-1g.10gb"}
+    assert FindingKind.DUTY_CYCLED not in found(seldom_busy(holds=(a_hold(model=A10, busy=0.05, **cut),)))
+
+
 def test_sharing_is_a_higher_risk_where_somebody_waits_for_its_work() -> None:
     assert found(seldom_busy())[FindingKind.DUTY_CYCLED].risk is Level.MEDIUM
     assert found(classed(seldom_busy(), "serving"))[FindingKind.DUTY_CYCLED].risk is Level.HIGH

@@ -30,6 +30,10 @@ def test_what_a_power_limit_goes_back_to(configured: float, most: float, target:
     assert power_target(setting(), PowerLimits(configured, most)) == target
 
 
+def test_a_limit_within_what_the_driver_rounds_of_the_original_is_given_back_already() -> None:
+    assert power_target(setting(applied=(699.5, 500.0)), PowerLimits(699.4, 700.0)) is None
+
+
 def test_a_setting_that_was_cut_off_while_changed_is_known_by_both_its_values() -> None:
     twice = setting(applied=(400.0, 500.0))
     assert {power_target(twice, PowerLimits(now, 700.0)) for now in (400.0, 500.0)} == {700.0}

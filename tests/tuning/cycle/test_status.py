@@ -46,6 +46,25 @@ def test_each_state_says_in_words_what_is_done() -> None:
     assert world.gpu(2).note == "next trial in 20 min"
 
 
+def test_a_state_that_lasts_keeps_the_time_at_which_it_began() -> None:
+    world = World()
+    world.run(3)
+    began = world.gpu(3).since
+    world.run(60)
+    assert (world.gpu(3).state, world.gpu(3).since) == (TuningState.IDLE, began)
+    assert began is not None
+    assert began > world.at - 100
+
+
+def test_an_owner_that_goes_before_anything_was_set_for_it_is_no_news() -> None:
+    world = World()
+    world.run(3)
+    world.works["GPU-2"] = None
+    told = [world.tick().reports for _ in range(5)]
+    assert world.gpu(2).state is TuningState.IDLE
+    assert not any(told)
+
+
 def test_a_serving_pod_without_its_cap_says_why() -> None:
     world = World()
     world.annotations["b"] = {AUTOTUNE: "enforce", CLASS: "serving"}

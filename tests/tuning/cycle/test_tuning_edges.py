@@ -7,7 +7,7 @@ from gpuwatch.config import TuningConfig
 from gpuwatch.model.consent import AUTOTUNE
 from gpuwatch.tuning.cycle.cycle import budgeted
 from gpuwatch.tuning.cycle.gang import ladder_of
-from gpuwatch.tuning.gates.cooldowns import failed_orders
+from gpuwatch.tuning.gates.cooldowns import RateLimit, failed_orders
 from gpuwatch.tuning.model.order import (
     ApplyResult,
     GpuCapabilities,
@@ -45,6 +45,14 @@ def test_clocks_that_somebody_has_reset_are_yielded_for_that_gpu_alone_and_the_o
     (order,) = held.step.orders
     assert order.why == held.step.reports[0].why
     assert held.gpu(2).reason is ObstacleReason.CONFLICT
+
+
+def test_the_actions_of_one_gpu_hold_up_the_search_of_all_that_do_the_same_work() -> None:
+    world = World(max_actions_per_hour=2)
+    world.memory = replace(world.memory, rate_limits={"GPU-1": RateLimit(acts=(world.now - 60, world.now - 30))})
+    world.until(TuningState.REFUSED, seconds=120)
+    assert {world.gpu(index).reason for index in (0, 1)} == {ObstacleReason.RATE_LIMIT}
+    assert not any(order.uuid in ("GPU-0", "GPU-1") for _, order in world.orders)
 
 
 def test_who_stops_it_is_the_reason_of_every_order_and_nothing_is_yielded(held: World) -> None:

@@ -5,7 +5,7 @@ import math
 import pytest
 from msgspec.structs import replace
 
-from gpuwatch.tuning.energy.hold import CHANGE, LEVEL, QUIET, is_same_work, level, raised
+from gpuwatch.tuning.energy.hold import CHANGE, LEVEL, QUIET, is_same_work, level, raised, saving_estimate
 from gpuwatch.tuning.energy.meter import IDLE_SECONDS, IdleCap
 from gpuwatch.tuning.energy.meter import idle_step as rest_step
 from gpuwatch.tuning.energy.model import STEADY, Probe, Refusal, Terms, TrialPhase, TrialState, TrialWindow, WindowPair
@@ -46,6 +46,13 @@ def test_a_verification_is_of_the_cap_that_is_held() -> None:
 def test_one_pair_is_no_evidence_of_the_same_work() -> None:
     assert is_same_work(PAIRS, PAIRS)
     assert not is_same_work(PAIRS, PAIRS[:1])
+
+
+def test_energy_alone_is_no_estimate_of_a_saving() -> None:
+    """A signal that went away: what was spent is known, what was done with it is not."""
+    pairs = tuple(replace(each, speed=(None, None)) for each in PAIRS)
+    assert saving_estimate(TrialState(held=CAP, probes=(Probe(cap=CAP, pairs=pairs),))) is None
+    assert saving_estimate(TrialState(held=CAP, probes=(Probe(cap=CAP, pairs=PAIRS),))) is not None
 
 
 @pytest.mark.parametrize(("swing", "refusal"), [(0.9 * STEADY, None), (1.5 * STEADY, Refusal.UNSTEADY)])

@@ -71,6 +71,17 @@ def test_a_probe_is_judged(found: list[WindowPair], expected: bool | None) -> No
     assert judge(found, TERMS, 0.0) is expected
 
 
+@pytest.mark.parametrize(("count", "expected"), [(LOOKS[1], None), (LOOKS[-1], False)])
+def test_a_weak_signal_that_does_not_settle_is_waited_for_until_the_last_look(
+    count: int, expected: bool | None
+) -> None:
+    found = [
+        replace(each, speed=(each.speed[0], -0.4 if number % 2 else 0.3), weak=frozenset({1}))
+        for number, each in enumerate(pairs(count, 0.97, 0.9))
+    ]
+    assert judge(found, TERMS, 0.0) is expected
+
+
 def test_a_cap_has_to_beat_the_best_so_far() -> None:
     assert judge(pairs(8, 0.97, 0.9), TERMS, math.log(0.9)) is False
     assert judge(pairs(8, 0.97, 0.9), TERMS, math.log(0.92)) is True
