@@ -282,7 +282,8 @@ class Backend(Section, frozen=True, kw_only=True):
 
 
 def runtime_dir() -> Path:
-    """Where sockets live: /run/gpuwatch for root and for its owner, for others their own run folder.
+    """Where sockets live: /run/gpuwatch for root and for its owner, for others their own run folder, or else, as where
+    no login has made one (a container, `su`, cron), a folder of their home.
 
     Never below /tmp: a name there that others can guess is theirs if they come first.
 
@@ -294,14 +295,14 @@ def runtime_dir() -> Path:
         return shared
     if base := os.environ.get("XDG_RUNTIME_DIR"):
         return Path(base) / "gpuwatch"
-    login = Path(f"/run/user/{uid}")
-    for own, folder in ((login, login / "gpuwatch"), (shared, shared)):
+    login, home = Path(f"/run/user/{uid}"), Path("~").expanduser()
+    for own, folder in ((login, login / "gpuwatch"), (shared, shared), (home, home / ".cache/gpuwatch/run")):
         with contextlib.suppress(OSError):
             if own.lstat().st_uid == uid:
                 return folder
     raise UsageError(
         "this user has no run folder",
-        f"XDG_RUNTIME_DIR is not set, and neither {login} nor {shared} is there and belongs to user {uid}",
+        f"XDG_RUNTIME_DIR is not set, and neither {login} nor {shared} nor the home {home} belongs to user {uid}",
         "set XDG_RUNTIME_DIR to a folder of your own, or name a place: --socket of agent and demo, --dir of sim run",
     )
 

@@ -118,6 +118,22 @@ def test_no_run_folder_is_below_tmp(monkeypatch: pytest.MonkeyPatch) -> None:
     assert runtime_dir() == Path("/run/user/12345/gpuwatch")
 
 
+def test_a_user_whom_no_login_gave_a_run_folder_has_one_in_the_own_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container, after `su` and in cron; a HOME that was inherited from another user is none."""
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    owner = tmp_path.stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: owner or 12345)
+    if owner == 0:
+        os.chown(tmp_path, 12345, 12345)
+    assert runtime_dir() == tmp_path / ".cache/gpuwatch/run"
+    monkeypatch.setattr(os, "geteuid", lambda: 12346)
+    with pytest.raises(UsageError, match="belongs to user 12346"):
+        runtime_dir()
+
+
 @pytest.fixture
 def victim(tmp_path: Path) -> Path:
     """Folders with the names that a simulation deletes, which no simulation has made."""
