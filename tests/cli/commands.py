@@ -3,6 +3,7 @@
 import contextlib
 import inspect
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -69,11 +70,12 @@ def runner(**how: str) -> CliRunner:
     return CliRunner(**how, **apart)
 
 
-def run(*args: str, env: dict[str, str] | None = None, stdin: str | None = None) -> Result:
-    """One command line in this process; no variable of the caller's leaks in."""
+def run(*args: str, env: Mapping[str, str | None] | None = None, stdin: str | None = None) -> Result:
+    """One command line in this process; no variable of the caller's leaks in, nor this machine's state."""
     clean = {name: None for name in os.environ if name.startswith(OURS)}
-    fixed = {"COLUMNS": "100"}
-    return runner().invoke(cli, list(args), env=clean | fixed | (env or {}), input=stdin)
+    with TemporaryDirectory() as state:
+        fixed = {"COLUMNS": "100"} if "--config" in args else {"COLUMNS": "100", "GPUWATCH_STATE_DIR": state}
+        return runner().invoke(cli, list(args), env={**clean, **fixed, **(env or {})}, input=stdin)
 
 
 def ask(

@@ -17,7 +17,7 @@ def file(tmp_path):
     return path
 
 
-def shown(*args: str, env: dict[str, str] | None = None) -> dict[str, tuple[str, str]]:
+def shown(*args: str, env: dict[str, str | None] | None = None) -> dict[str, tuple[str, str]]:
     """Key -> value and origin, as the table has them."""
     result = run(*args, env=env)
     assert result.exit_code == 0, result.stderr
@@ -26,7 +26,7 @@ def shown(*args: str, env: dict[str, str] | None = None) -> dict[str, tuple[str,
 
 
 def test_everything_is_default_without_a_file():
-    rows = shown("config", "show")
+    rows = shown("config", "show", env={"GPUWATCH_STATE_DIR": None})
     assert {origin for _, origin in rows.values()} == {"default"}
     assert rows["agent.listen"][0] == '":9400"'
 

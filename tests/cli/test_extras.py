@@ -23,7 +23,6 @@ def kubeconfig(monkeypatch, tmp_path):
     for name in [name for name in sys.modules if name.split(".")[0] == "kubernetes"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "kubernetes", None)
-    monkeypatch.setenv("GPUWATCH_STATE_DIR", str(tmp_path))
     file = tmp_path / "kubeconfig"
     file.write_text("{apiVersion: v1, kind: Config}")
     return str(file)
