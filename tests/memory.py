@@ -2,18 +2,22 @@
 what the tests themselves do.
 """
 
+import contextlib
+import fcntl
 import os
 import shutil
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import psutil
 import pytest
 
 MEMORY = Path("/dev/shm")
 ROOM = 1 << 30
 PREFIX = "gpuwatch-test-"
+NEW_SECONDS = 60.0
 
 
 def place() -> str | None:
@@ -25,22 +29,38 @@ def place() -> str | None:
     return str(MEMORY) if is_good else None
 
 
-def folder() -> TemporaryDirectory[str]:
-    """One that names its process, so that `no_folder_is_left` of a later run can tell whether it is in use."""
-    return TemporaryDirectory(prefix=f"{PREFIX}{os.getpid()}-", dir=place(), ignore_cleanup_errors=True)
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """`path` is locked meanwhile, or until this process dies. BlockingIOError: another process has locked it."""
+    opened = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(opened)
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    """One that is locked while it is in use: by a process number none can tell, as containers have their own."""
+    with ExitStack() as stack:
+        made = Path(stack.enter_context(TemporaryDirectory(prefix=PREFIX, dir=place(), ignore_cleanup_errors=True)))
+        stack.enter_context(locked(made))
+        yield made
 
 
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
     """Removed after the test, also when it has failed: memory is scarcer than disks."""
     with folder() as made:
-        yield Path(made)
+        yield made
 
 
 @pytest.fixture(scope="session", autouse=True)
 def no_folder_is_left() -> None:
-    """What killed runs have left."""
+    """What killed runs have left. A new folder may not have its lock yet."""
     for path in MEMORY.glob(f"{PREFIX}*"):
-        pid = path.name.removeprefix(PREFIX).partition("-")[0]
-        if pid.isdigit() and not psutil.pid_exists(int(pid)):
-            shutil.rmtree(path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime > NEW_SECONDS:
+                with locked(path):
+                    shutil.rmtree(path, ignore_errors=True)

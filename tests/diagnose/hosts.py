@@ -173,7 +173,7 @@ def _looked(text: str) -> View:
     scenario = _scenario(node, timeline, workloads)
     after = SimNode(scenario)
     after.advance(1.0)
-    with folder() as place, World(scenario, Path(place)) as world:
+    with folder() as place, World(scenario, place) as world:
         config = msgspec.structs.replace(Config(), sources=world.sources, state_dir=f"{place}/state")
         for settle in (5.0, 20.0, SECONDS):  # on a busy machine a GPU may need longer to tell who it is
             with OneShotCollector(config, world.backend, settle=settle) as look:

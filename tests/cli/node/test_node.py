@@ -147,8 +147,8 @@ def test_a_person_at_a_terminal_is_asked(place, word, code, taints):
         os.close(theirs)
         heard = hear(ours, b"[y/N]")
         os.write(ours, word)
-        hear(ours, None)
-        assert process.wait(BOUND_SECONDS) == code
+        heard += hear(ours, None)
+        assert process.wait(BOUND_SECONDS) == code, heard
     os.close(ours)
     assert f"Take node {NODE} out of use?".encode() in heard
     assert len(place.live["spec"]["taints"]) == taints
