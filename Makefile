@@ -12,8 +12,6 @@ PYTEST := $(BIN)/python -m pytest
 # Many tests wait for processes, so more workers than cores; each takes tests from the one that has most left.
 WORKERS ?= --numprocesses $(shell expr 2 \* $$(nproc) + 1) --dist worksteal
 
-# What to do after a failure: nothing here; CI runs what failed once more, alone, and names it as unsteady.
-AGAIN ?= false
 # Each commit is tried with an order and with examples of its own; a second run of the same commit repeats them.
 SEED ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 1)
 
@@ -44,10 +42,10 @@ dev: $(VENV)/installed-test parts  ## all that a change needs, and Git's hooks: 
 	git config core.hooksPath scripts/hooks
 
 test: $(VENV)/installed-test parts check  ## install what the tests need, then run all that guards a change: 8 minutes
-	$(PYTEST) $(WORKERS) -m "not gpu and not bench and not slow" || $(AGAIN)
+	$(PYTEST) $(WORKERS) -m "not gpu and not bench and not slow"
 
 test-slow: $(VENV)/installed-test parts  ## every seed, every mutation proof, another order and other examples with coverage
-	$(PYTEST) $(WORKERS) -m "slow and not gpu and not bench" || $(AGAIN)
+	$(PYTEST) $(WORKERS) -m "slow and not gpu and not bench"
 	$(MAKE) random
 	$(MAKE) coverage
 	./scripts/test-dependencies $(WORKERS)
@@ -60,7 +58,7 @@ constraints: $(VENV)/installed-test  ## write down the versions that tests run w
 coverage: $(VENV)/installed-test  ## branches that tests reach in their own process, in a random order
 	$(PYTEST) $(WORKERS) --random-order-seed=$(SEED) --cov --cov-report=term:skip-covered -m "not gpu and not bench and not slow" \
 		$(addprefix tests/,agent cli collect config consents diagnose golden health host http kube metrics model process remediation repair) \
-		$(addprefix tests/,rightsizing sim storage tuning workloads) || $(AGAIN)
+		$(addprefix tests/,rightsizing sim storage tuning workloads)
 
 random: $(VENV)/installed-test  ## new examples for every property; what they find becomes an @example
 	HYPOTHESIS_PROFILE=random $(PYTEST) --numprocesses auto --dist worksteal --hypothesis-seed=$(SEED) -m "hypothesis and not gpu and not bench and not cluster"
