@@ -102,8 +102,10 @@ class Agent:
         self._event_logger = EventLogger()
         self._store = Store.open(config.state_dir, self._clock)
         self._recorder = EventRecorder(self._store, self._clock)
+        self._boot_id = first_line(boot_id_file(Path(config.sources.proc)))
         for event in self._recorder.without_line:
-            self._ledger.expect(event)
+            if event.boot_id == self._boot_id:
+                self._ledger.expect(event)
         self.published = ViewSignal()
         self._recent = RecentSamples()
         self._fatal: ReaderFailed | None = None
@@ -116,7 +118,7 @@ class Agent:
         self._builder = ViewBuilder(config, self._clock, node, self._store.open_findings(), failures=failures)
         self._supervisor = Supervisor(reader_settings(config, backend, interval), self._on_message)
         self._capture = capture_status(backend)
-        told = self._store.cursor(first_line(boot_id_file(Path(config.sources.proc))))
+        told = self._store.cursor(self._boot_id)
         self._kernel = KernelLogThread(config.sources, self._clock, self._on_kernel, told)
         self._pods = Periodic("pods", config.sources.pod_resources_interval, self._builder.refresh_allocations)
         self._bus = Periodic("bus", BUS_SECONDS, self._look_at_bus)
@@ -276,7 +278,8 @@ class Agent:
                 self._ledger.know({message.identity.pci_bus_id: message.identity.uuid})
             if isinstance(message, DriverEventMessage):
                 if message.event.kind == "xid":
-                    events = [new] if (new := self._ledger.observe(_xid_event(message.event))) else []
+                    event = _xid_event(message.event, self._boot_id, now)
+                    events = [new] if (new := self._ledger.observe(event)) else []
                 else:
                     urgent = True
             due = urgent or self._state.round_complete(self._published, now)
@@ -384,6 +387,15 @@ class Agent:
             self._pods.wake()
 
 
-def _xid_event(event: DriverEvent) -> XidEvent:
-    pci = pci_key(event.pci_bus_id)
-    return XidEvent(at=event.at, xid=event.data, source="nvml", uuid=event.uuid, pci=pci, gi=event.gi, ci=event.ci)
+def _xid_event(event: DriverEvent, boot_id: str | None, uptime: float) -> XidEvent:
+    return XidEvent(
+        at=event.at,
+        xid=event.data,
+        source="nvml",
+        uuid=event.uuid,
+        pci=pci_key(event.pci_bus_id),
+        gi=event.gi,
+        ci=event.ci,
+        boot_id=boot_id,
+        uptime=uptime if boot_id else None,
+    )

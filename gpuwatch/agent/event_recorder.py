@@ -52,7 +52,7 @@ class EventRecorder:
         xids = store.events(EventQuery(kinds=("xid",))).xids
         self._stored_lines = {(e.boot_id, e.sequence) for e in xids if e.source == "nvml" and e.sequence is not None}
         self.without_line = [event for event in xids if event.source == "nvml" and event.sequence is None]
-        """What an earlier life kept of NVML and did not read in the kernel log, oldest first."""
+        """What earlier lives kept of NVML and did not read in the kernel log, oldest first."""
         self._lock = threading.Lock()
 
     def failures(self, seconds: float) -> tuple[Finding, ...]:

@@ -65,6 +65,8 @@ class KernelEvent(msgspec.Struct, frozen=True, kw_only=True):
     """Unix seconds, from the record's own monotonic time."""
     line: KernelLine
     boot_id: str | None = None
+    uptime: float | None = None
+    """Seconds since that boot, which do not jump; None where the boot is unknown."""
     sequence: int | None = None
     """The record's number, unique within one boot; None where the kernel gives no numbers (klogctl)."""
     historical: bool = False
@@ -102,6 +104,8 @@ class XidEvent(msgspec.Struct, frozen=True, kw_only=True):
     nvlink: NvLinkError | None = None
     caused_by: int | None = None
     boot_id: str | None = None
+    uptime: float | None = None
+    """Seconds since that boot, which do not jump; None where the boot is unknown."""
     sequence: int | None = None
     historical: bool = False
 

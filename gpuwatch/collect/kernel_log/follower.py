@@ -236,14 +236,21 @@ class KernelLog:
         events = []
         for frame in frames:
             line = read_frame(frame, accept_userspace=self._accept_userspace)
-            at = self._clock.time()
+            if line.kind == "other":
+                continue
             # a line of now gets the time it was read at: the kernel's own clock drifts by seconds a week
-            if late and frame.uptime is not None:
-                at -= max(0.0, self._clock.monotonic() - frame.uptime)
-            if line.kind != "other":
-                events.append(
-                    KernelEvent(at=at, line=line, boot_id=self._boot_id, sequence=frame.sequence, historical=historical)
+            now = self._clock.monotonic()
+            uptime = min(now, frame.uptime) if late and frame.uptime is not None else now
+            events.append(
+                KernelEvent(
+                    at=self._clock.time() - (now - uptime),
+                    line=line,
+                    boot_id=self._boot_id,
+                    uptime=uptime if self._boot_id else None,
+                    sequence=frame.sequence,
+                    historical=historical,
                 )
+            )
         return events
 
     def _turn_off(self, reason: str) -> None:

@@ -47,8 +47,8 @@ _COMPLETED = (
 # occurrence when it catches up. The count of a storm is therefore the larger of the two sources' counts, in whatever
 # order and however late within the storm they come: exact if one source is complete, never the sum. GPU instances
 # are counted apart where both sources name one. A report belongs to a storm by its own time, not by when it came: a
-# line that is read late finds the storm it was written in, and a wall clock that was hours ahead for a moment, and was
-# set right, leaves only a storm of its own behind. What bounds it: a source whose times are more than `window` off
+# line that is read late finds the storm it was written in. That time is the one since boot, so that a wall clock which
+# is set meanwhile parts no event from its line. What bounds it: a source whose times are more than `window` off
 # begins a storm of its own, and counts again; and in a storm of which both sources lose different reports, what one
 # misses makes up for what the other misses.
 #
@@ -84,7 +84,7 @@ class _Ahead:
 
 
 class _Storm:
-    """Reports of one code on one GPU without a longer pause. `first`, `last`: unix seconds of the oldest and newest."""
+    """Reports of one code on one GPU without a longer pause. `first`, `last`: seconds of the oldest and newest."""
 
     def __init__(self, at: float) -> None:
         self.first = self.last = at
@@ -131,7 +131,9 @@ class XidLedger:
                     self._xids.setdefault((uuid, xid), XidCount(uuid=uuid, pci=pci, xid=xid))
 
     def expect(self, event: XidEvent) -> None:
-        """An occurrence that an earlier life counted by one source alone: what the other reports of it completes it."""
+        """An occurrence of this boot that an earlier life counted by one source alone: what the other reports of it
+        completes it.
+        """
         number = self._list(event)
         del self._news[number]
         self._storm(event).ahead.setdefault((event.source, event.gi), _Ahead(self._limit)).add(number)
@@ -146,7 +148,8 @@ class XidLedger:
         match line.kind:
             case "xid":
                 parts = {name: getattr(line, name) for name in _LINE_PARTS}
-                return self._xid(XidEvent(xid=line.xid or 0, source="kernel", **parts, **_common(event)))
+                parts |= {"xid": line.xid or 0, "uptime": event.uptime}
+                return self._xid(XidEvent(source="kernel", **parts, **_common(event)))
             case "sxid":
                 severity = line.severity or "unknown"
                 sxid = SxidEvent(
@@ -222,15 +225,14 @@ class XidLedger:
         return event
 
     def _storm(self, event: XidEvent) -> _Storm:
-        """The storm the event belongs to. One that began later may be over already: a clock that was ahead for a moment
-        was set right, and what follows is older than what was reported then.
-        """
+        """The storm the event belongs to, by its time since boot, or by the clock where that is unknown."""
+        at = event.at if event.uptime is None else event.uptime
         storms = self._storms.setdefault((event.pci or event.uuid, event.xid), deque(maxlen=STORMS))
-        near = [each for each in storms if each.first - self._window <= event.at <= each.last + self._window]
+        near = [each for each in storms if each.first - self._window <= at <= each.last + self._window]
         storm = next((each for each in near if each.counterpart(event)), near[-1] if near else None)
         if storm is None:
-            storms.append(storm := _Storm(event.at))
-        storm.first, storm.last = min(storm.first, event.at), max(storm.last, event.at)
+            storms.append(storm := _Storm(at))
+        storm.first, storm.last = min(storm.first, at), max(storm.last, at)
         return storm
 
     def _complete(self, number: int | None, event: XidEvent) -> None:

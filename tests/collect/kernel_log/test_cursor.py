@@ -69,6 +69,12 @@ def test_what_is_behind_the_cursor_is_news_of_its_own_time(follow: Callable[...,
     events = log.read(0)
     assert (len(events), news(events), log.resumed, log.lost) == (10, [8, 9, 10], True, 0)
     assert events[-1].at == pytest.approx(1_000 - (UPTIME - 50))
+    assert [event.uptime for event in events] == [number + 40.0 for number in range(1, 11)]
+
+
+def test_a_line_without_a_known_boot_has_no_time_since_boot(ring: Path, follow: Callable[..., KernelLog]) -> None:
+    ring.with_name("boot_id").unlink()
+    assert {event.uptime for event in follow().read(0)} == {None}
 
 
 def test_the_cursor_of_one_life_leaves_nothing_for_the_next(follow: Callable[..., KernelLog]) -> None:

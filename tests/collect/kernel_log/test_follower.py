@@ -96,7 +96,7 @@ def test_what_was_there_before_is_history_and_comes_once(tmp_path: Path, follow:
     assert (old.line.xid, old.historical, old.boot_id) == (79, True, "0c3f-boot")
     assert old.at == pytest.approx(940.0, abs=1.0)
     (new,) = log.read(SECONDS)
-    assert (new.line.xid, new.historical, new.at) == (31, False, 1_000.0)
+    assert (new.line.xid, new.historical, new.at, round(new.uptime or 0.0)) == (31, False, 1_000.0, 100)
 
 
 def test_user_space_cannot_forge_a_fault(fifo: Path, follow: Callable[..., KernelLog]) -> None:

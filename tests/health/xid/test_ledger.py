@@ -1,5 +1,6 @@
 """Each XID counts once, for the right GPU, whoever tells it and in whatever order."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
@@ -95,6 +96,19 @@ def test_a_clock_that_was_ahead_for_a_moment_doubles_nothing_afterwards() -> Non
         book.observe(nvml(at))
         assert book.observe(line(at + 0.1)) is None
     assert count(book) == 4
+
+
+@pytest.mark.parametrize("jump", [-7200.0, 7200.0])
+@pytest.mark.parametrize("earlier", [True, False], ids=["killed between them", "running"])
+def test_a_clock_that_is_set_does_not_part_an_event_from_its_line(jump: float, earlier: bool) -> None:
+    book = ledger()
+    event = structs.replace(nvml(1000.0, 31), pci=PCI, boot_id="b", uptime=500.0)
+    (book.expect if earlier else book.observe)(event)
+    assert book.observe(structs.replace(line(1000.2 + jump, 31), uptime=500.2)) is None
+    (both,) = book.events()
+    assert isinstance(both, XidEvent)
+    assert (both.at, both.sources) == (1000.0, ("nvml", "kernel"))
+    assert book.observe(structs.replace(line(1000.3, 31), uptime=500.2 + 7200.0)) is not None, "hours later, be it said"
 
 
 def test_a_line_that_is_read_late_completes_what_nvml_reported_then() -> None:
