@@ -32,12 +32,12 @@ def test_this_version_is_one_of_them():
     assert __version__ in VERSIONS
 
 
-def test_the_folder_of_this_version_is_as_it_writes_it(tmp_path):
-    """Else a change of what is kept came after the folder: python -m tests.states.written, before a release."""
+def test_this_version_writes_what_is_in_its_folder(tmp_path):
+    """What was added after the release may be more; the next version's folder has it."""
     write(tmp_path / "state")
     found, kept = read(tmp_path / "state"), json.loads((HERE / __version__ / READ).read_text())
     assert found.keys() == kept.keys()
-    assert [name for name in kept if found[name] != kept[name]] == []
+    assert [name for name in kept if not within(kept[name], found[name])] == []
 
 
 def test_it_notices_a_loss(tmp_path):
