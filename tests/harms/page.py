@@ -7,11 +7,10 @@ from tests.harms.table import HARMS, Harm
 HEAD = """\
 # How an agent like this can do harm, and what gpuwatch has against it
 
-An agent that taints nodes, evicts pods and turns knobs of GPUs can do more damage than the faults it looks for.
-These are the ways in which such agents have done so, or could; for each, what gpuwatch does against it, where that is
-in the code, and the test that shows it. `make test-slow` also takes every guard out, one by one, and shows that its
-test then fails, `make test` those whose guard or test has changed (`tests/harms/test_proofs.py`).
-Made from `tests/harms/table.py` by `make generate`.
+An agent that taints nodes, evicts pods and turns knobs of GPUs can do more damage than the faults it looks for. These are the ways in
+which such agents have done so, or could, and what gpuwatch does against each. The functions that do it and the tests that show it are in
+[tests/harms/table.py](../tests/harms/table.py), from which this page is made. `make test-slow` takes every guard out, one by one, and shows
+that its test then fails, `make test` those whose guard or test has changed.
 """
 
 
@@ -24,11 +23,6 @@ def _section(harm: Harm) -> Iterator[str]:
     yield f"## {harm.number}. {harm.harm.removesuffix('.')}"
     yield ""
     yield harm.guard
-    yield ""
-    yield f"- Guard: {', '.join(f'`{where}`' for where in harm.where)}"
-    for test in dict.fromkeys(proof.test for proof in harm.proofs):
-        path, _, name = test.partition("::")
-        yield f"- Test: `{name}` in [{path}](../{path})"
     yield ""
 
 
