@@ -86,6 +86,10 @@ class NodeCluster(Machine):
         self.run("ctr", "--address", self.folder / "containerd.sock", "--namespace=k8s.io", "images", "import", archive)
         archive.unlink()
 
+    def name(self, addresses: Mapping[str, str]) -> None:
+        """What the node's pods find by these names, and nothing else by a name."""
+        self._write("names", "".join(f"{name} {address}\n" for name, address in addresses.items()))
+
     def start_plugin(self, *options: str) -> None:
         """NVIDIA's device plugin, as its DaemonSet starts it."""
         variables = {**self.driver.env, "NODE_NAME": NODE}
@@ -217,6 +221,7 @@ class NodeCluster(Machine):
             "containerRuntimeEndpoint": f"unix://{socket}",
             "resolvConf": str(self.folder / "resolv.conf"),
             "clusterDomain": "cluster.local",
+            "clusterDNS": [ADDRESS],
             "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
             "staticPodPath": str(self.folder / "static"),
             "nodeStatusUpdateFrequency": "2s",
@@ -224,6 +229,8 @@ class NodeCluster(Machine):
             "maxPods": 60,
         }
         self._write("kubelet.yaml", yaml.safe_dump(kubelet))
+        self.name({})
+        self.start("dns", sys.executable, HERE / "dns.py", self.folder / "names")
         self.start_kubelet()
         until(self._is_node_ready, "the node is ready", READY_SECONDS, step=0.5)
 

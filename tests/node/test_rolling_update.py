@@ -3,10 +3,11 @@
 import itertools
 import json
 
+import psutil
 import pytest
 
 from tests.node.cluster import NODE
-from tests.node.work import POLICY, SECONDS, gpuwatch, overlay, taints
+from tests.node.work import POLICY, SECONDS, gpuwatch, holders, overlay, pod, taints
 from tests.waiting import until
 
 DEFAULT, BUDGET = 700_000, 4_000_000
@@ -70,6 +71,37 @@ def test_a_rolling_update_gives_limits_back_and_sets_none_twice(tuned):
 def test_without_the_tuner_the_knobs_are_as_they_were(tuned):
     _roll(tuned, "apply", "-k", tuned.deployment)
     until(lambda: set(_limits(tuned)) == {DEFAULT}, "all limits are given back", SECONDS, step=0.5)
+
+
+def test_a_killed_tuner_is_started_again_and_keeps_the_budget(tuned):
+    (killed,) = _tuners()
+    killed.kill()
+    until(lambda: any(each != killed for each in _tuners()), "the kubelet starts it again", SECONDS, step=0.2)
+    until(lambda: _is_enforcing(tuned), "it enforces", SECONDS, step=1)
+    assert sum(_limits(tuned)) <= BUDGET
+
+
+def test_a_drain_takes_the_work_and_leaves_the_budget(tuned):
+    tuned.apply(pod("worker", 2))
+    until(lambda: "worker" in holders(tuned), "it is known", SECONDS, step=1)
+    options = ("--ignore-daemonsets", "--delete-emptydir-data", "--force", f"--timeout={SECONDS:.0f}s")
+    tuned.kubectl("drain", NODE, *options)
+    until(lambda: not holders(tuned), "it holds nothing", SECONDS, step=1)
+    assert _is_enforcing(tuned)
+    assert sum(_limits(tuned)) <= BUDGET, "a budget is the node's, not that of its pods"
+    assert tuned.get("node", NODE)["spec"]["unschedulable"], "the cordon of others stays"
+    tuned.kubectl("uncordon", NODE)
+
+
+def _tuners():
+    """Processes in mode enforce; those of the machine are seen here, too."""
+    found = (each for each in psutil.process_iter(["cmdline"]) if "tuner" in (each.info["cmdline"] or ()))
+    return [each for each in found if not {"--guard", "--consents"} & set(each.info["cmdline"])]
+
+
+def _is_enforcing(node):
+    said = gpuwatch(node, "tune", "status", "-o", "json", container="tuner", check=False)
+    return bool(said) and json.loads(said)["mode"] == "enforce" and sum(_limits(node)) <= BUDGET
 
 
 def _taints(node):
