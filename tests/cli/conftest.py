@@ -7,6 +7,14 @@ import pytest
 from tests.cli.commands import serving
 
 
+@pytest.fixture(autouse=True)
+def no_other_agent(monkeypatch, tmp_path_factory):
+    """None on the usual sockets, where one of this machine may listen."""
+    empty = tmp_path_factory.getbasetemp() / "no-agent"
+    monkeypatch.setattr("gpuwatch.agent.client.SYSTEM_SOCKET", empty / "agent.sock")
+    monkeypatch.setattr("gpuwatch.agent.client.runtime_dir", lambda: empty)
+
+
 @pytest.fixture
 def agent():
     """`agent(view, events)` starts a serving agent and gives its socket's path."""

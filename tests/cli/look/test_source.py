@@ -21,12 +21,6 @@ LOOKS = (
 )
 
 
-@pytest.fixture(autouse=True)
-def without_usual_agents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
-    monkeypatch.setattr("gpuwatch.agent.client.SYSTEM_SOCKET", tmp_path / "system.sock")
-
-
 def configured(place: Path, **agent: object) -> tuple[str, str]:
     """The options that name a file with these settings of `agent:`."""
     file = place / "gpuwatch.yaml"
