@@ -12,6 +12,7 @@ from tests.remediation.model.remediating import NAMESPACE
 
 FOLDER = Path(gpuwatch.__file__).parents[1] / "deploy/components"
 OBSERVE, ENFORCE, DRAIN = "remediation", "remediation-enforce", "remediation-drain"
+DEVICES, CONSENTS = "remediation-devices", "tuner-enforce"
 ACCOUNT = "gpuwatch-remediator"
 POLICY = "ValidatingAdmissionPolicy"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -82,13 +83,13 @@ def apply(api: Api, manifest: Manifest) -> None:
     assert status == 201, answer
 
 
-def rights(found: list[Manifest]) -> set[Right]:
+def rights(found: list[Manifest], account: str = ACCOUNT) -> set[Right]:
     """What the service account may do, by way of the bindings."""
-    return {right for each in found if each["kind"].endswith("RoleBinding") for right in _bound(each, found)}
+    return {right for each in found if each["kind"].endswith("RoleBinding") for right in _bound(each, found, account)}
 
 
-def _bound(binding: Manifest, found: list[Manifest]) -> Iterator[Right]:
-    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE}]
+def _bound(binding: Manifest, found: list[Manifest], account: str) -> Iterator[Right]:
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}]
     space, ref = binding["metadata"].get("namespace", ""), binding["roleRef"]
     (role,) = (
         each
