@@ -202,10 +202,12 @@ def _class(config: TuningConfig, places: Sequence[Place]) -> tuple[Latency | Non
 
 
 def _elsewhere(pod: PodConsent) -> str:
-    if pod.job is None or pod.annotations.get(GANG, "").strip() == "local":
+    """Why a job is refused whose ranks wait for each other elsewhere: behind them, a cap here seems to cost nothing."""
+    if pod.job is None or pod.annotations.get(GANG, "").strip() in ("local", "independent"):
         return ""
     return (
-        f"pod {pod.namespace}/{pod.name} belongs to {pod.job}, which may be on other nodes too; if not: {GANG}: local"
+        f"pod {pod.namespace}/{pod.name} belongs to {pod.job}, which may be on other nodes too; "
+        f"if not: {GANG}: local; if its pods do not wait for each other: {GANG}: independent"
     )
 
 

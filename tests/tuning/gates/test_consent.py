@@ -240,8 +240,13 @@ def test_the_class_is_the_pods_else_the_namespaces_else_the_operators(
     assert reason(found) == (None if expected else ObstacleReason.NO_CLASS)
 
 
-@pytest.mark.parametrize(("annotations", "refused"), [({}, True), ({GANG: "local"}, False), ({GANG: "yes"}, True)])
-def test_a_rank_of_a_job_is_refused_unless_it_is_all_here(annotations: dict[str, str], refused: bool) -> None:
+@pytest.mark.parametrize(
+    ("annotations", "refused"),
+    [({}, True), ({GANG: "local"}, False), ({GANG: "independent"}, False), ({GANG: "yes"}, True)],
+)
+def test_a_rank_of_a_job_is_refused_unless_it_is_all_here_or_waits_for_no_other(
+    annotations: dict[str, str], refused: bool
+) -> None:
     found = wished(YES | annotations, job="train")
     assert reason(found) == (ObstacleReason.GANG if refused else None)
 
