@@ -94,12 +94,15 @@ def run(conditions: Conditions, workers: int, log: Path) -> tuple[int, str, floa
 def user() -> Iterator[tuple[list[str], Path]]:
     """What starts a command as a user without rights, and that user's own clone, with a copy of the built tools.
 
-    CannotBuild: this process may not become another user, or that user may not run this interpreter.
+    CannotBuild: this process may not become another user, or that user may not run this interpreter. The interpreter
+    has to start itself: `setpriv` starts it with root's rights to folders such as /root, in which it may lie.
     """
     become = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"]
-    tried = subprocess.run([*become, sys.executable, "-c", ""], capture_output=True, text=True, check=False)
+    itself = "import subprocess, sys; subprocess.run([sys.executable, '-c', ''], check=True)"
+    tried = subprocess.run([*become, sys.executable, "-c", itself], capture_output=True, text=True, check=False)
     if tried.returncode:
-        raise CannotBuild(f"no user can run {sys.executable}: {tried.stderr.strip()}")
+        why = tried.stderr.strip().rpartition("\n")[2]
+        raise CannotBuild(f"no user can run {sys.executable} ({why}); make .venv with PYTHON=/usr/bin/python3")
     home = Path(tempfile.mkdtemp(prefix="gpuwatch-user-"))
     try:
         root = home / "gpuwatch"

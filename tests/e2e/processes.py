@@ -59,9 +59,10 @@ def in_line(pids: Iterable[int]) -> float:
 
 def _waits(pid: int) -> Iterator[int]:
     """Nanoseconds of each thread."""
-    for file in Path(f"/proc/{pid}/task").glob("*/schedstat"):
-        with contextlib.suppress(OSError):  # it ends meanwhile
-            yield int(file.read_text().split()[1])
+    with contextlib.suppress(OSError):  # the process ends meanwhile
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError):  # or one of its threads
+                yield int(Path(f"/proc/{pid}/task/{thread}/schedstat").read_text().split()[1])
 
 
 class Series(NamedTuple):

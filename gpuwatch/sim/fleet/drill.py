@@ -169,7 +169,9 @@ class DrillStory:
 SLOTS = 2
 QUICK = RemediationConfig(recovery_hold=5.0, min_quarantine=5.0, repeats=1_000_000, max_quarantines_per_day=1_000_000)
 FAULT = FAULTS["driver-rollout"]
-MEETING_SECONDS = 0.05
+MEETING_SECONDS = 30.0
+DISTURBED_MEETING_SECONDS = 0.05
+"""How long one node waits for the other; while requests fail and remediators are killed, it may never come."""
 ROUND_SECONDS = 120.0
 REPAIR_SECONDS = 1800.0
 
@@ -196,16 +198,17 @@ class SlotRace:
             for number in range(self._rounds):
                 if number == self._rounds // 2:
                     fleet.disturb(self._disturbances)
-                self._round(fleet, injector, racers)
+                patience = MEETING_SECONDS if number < self._rounds // 2 else DISTURBED_MEETING_SECONDS
+                self._round(fleet, injector, racers, patience)
                 if fleet.violations or self.shortfalls:
                     break
             self.violations = fleet.violations
             self.writes, self.quarantines = fleet.invariants.writes, fleet.invariants.quarantines
 
-    def _round(self, fleet: SimulatedFleet, injector: FaultInjector, racers: list[str]) -> None:
+    def _round(self, fleet: SimulatedFleet, injector: FaultInjector, racers: list[str], patience: float) -> None:
         meeting = threading.Barrier(len(racers))
         for name in racers:
-            fleet.nodes[name].context.transport.gate = _StartLine(meeting)
+            fleet.nodes[name].context.transport.gate = _StartLine(meeting, patience)
             injector.inject_into(name, FAULT)
             fleet.wake(name, 0.0)
         settled = fleet.run(10 * ROUND_SECONDS, lambda: len(fleet.invariants.tainted) == SLOTS)
@@ -223,14 +226,14 @@ class SlotRace:
 class _StartLine:
     """Holds a remediator before its first write to a slot until the other one is there as well."""
 
-    def __init__(self, meeting: threading.Barrier) -> None:
-        self._meeting, self._passed = meeting, False
+    def __init__(self, meeting: threading.Barrier, patience: float) -> None:
+        self._meeting, self._patience, self._passed = meeting, patience, False
 
     def __call__(self, call: ApiCall) -> None:
         if call.resource == "leases" and call.verb in ("create", "patch") and not self._passed:
             self._passed = True
             with suppress(threading.BrokenBarrierError):
-                self._meeting.wait(MEETING_SECONDS)
+                self._meeting.wait(self._patience)
 
 
 class FleetDrill(msgspec.Struct, frozen=True, kw_only=True):
