@@ -354,6 +354,24 @@ def test_what_nvidias_device_plugin_asks(driver: FakeDriver, connect: Callable[.
     assert client.ask(f"n.nvmlDeviceGetUtilizationRates({GPU.format(2)}).gpu") == 0
 
 
+def test_what_feature_discovery_and_the_container_toolkit_ask(
+    driver: FakeDriver, connect: Callable[..., Client]
+) -> None:
+    """gpu-feature-discovery makes labels of attributes of MIG devices; `nvidia-ctk cdi generate` finds them by UUID."""
+    client = connect(driver)
+    driver.set_mig(1, [FakeMig(gi=1, profile="1g.10gb"), FakeMig(gi=2, profile="2g.20gb")])
+    gpu = GPU.format(1)
+    mig = f"n.nvmlDeviceGetMigDeviceHandleByIndex({gpu}, 1)"
+    uuid = client.ask(f"n.nvmlDeviceGetUUID({mig})")
+    assert client.ask(f"n.nvmlDeviceGetGpuInstanceId(n.nvmlDeviceGetHandleByUUID({uuid!r}))") == 2
+    assert [client.ask(f"n.nvmlDeviceIsMigDeviceHandle({each}).value") for each in (gpu, mig)] == [0, 1]
+    parent = f"n.nvmlDeviceGetDeviceHandleFromMigDeviceHandle({mig})"
+    assert client.ask(f"n.nvmlDeviceGetMinorNumber({parent})") == 1
+    attributes = f"n.nvmlDeviceGetAttributes_v2({mig})"
+    counts = ("multiprocessorCount", "gpuInstanceSliceCount", "computeInstanceSliceCount", "sharedCopyEngineCount")
+    assert [client.ask(f"{attributes}.{each}") for each in counts] == [32, 2, 2, 2]
+
+
 GPM = """(lambda older, newer, request: (
     n.nvmlGpm{get}SampleGet({arguments}, older), n.nvmlGpm{get}SampleGet({arguments}, newer),
     [setattr(request, k, v) for k, v in dict(version=n.NVML_GPM_METRICS_GET_VERSION, numMetrics=2, sample1=older,

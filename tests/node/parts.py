@@ -23,12 +23,19 @@ NVIDIA = GoModule(
     variables={},
     cgo=True,  # it opens libnvidia-ml as the driver's users do
 )
+TOOLKIT = GoModule(
+    "nvidia-toolkit",
+    HERE / "toolkit",
+    {"nvidia-ctk": "github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-ctk"},
+    variables={},
+    cgo=True,
+)
 
 
 def main() -> None:
     """Get the programs and print where they are."""
     try:
-        for module in (KUBERNETES, NVIDIA):
+        for module in (KUBERNETES, NVIDIA, TOOLKIT):
             print(*module.get().values(), sep="\n")
     except NoBinaries as none:
         say(str(none))
