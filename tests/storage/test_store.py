@@ -153,6 +153,18 @@ def test_an_action_keeps_its_number_and_the_next_gets_a_larger_one(opened) -> No
     assert sorted(results) == [Result.DONE, Result.INTENDED]
 
 
+def test_a_process_that_recorded_fast_leaves_no_number_to_the_next_one(opened) -> None:
+    """A thousand actions in a second and more: an agent that is killed and started again goes on with other numbers."""
+    wall, given = Wall(), list[int]()
+    for _ in range(2):
+        store = opened(clock=wall)
+        for _ in range(20):
+            given.append(store.record(action(Result.DONE)))
+            wall.now += 1e-4
+        store.close()
+    assert len(set(given)) == 40
+
+
 def test_an_intention_is_on_the_disk_when_the_call_returns(opened, tmp_path) -> None:
     number = opened().record(action())
     with closing(sqlite3.connect(tmp_path / "state" / NAME)) as other:
