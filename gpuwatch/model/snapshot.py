@@ -150,6 +150,15 @@ class NvLink(Record, frozen=True, kw_only=True):
     transmit_bytes: int | None = None
     receive_bytes: int | None = None
     errors: dict[str, int] = {}
+    fec_history: dict[str, int] = {}  # bin -> blocks in which error correction mended so many symbols (NVLink 5)
+
+
+class License(Record, frozen=True, kw_only=True):
+    """The vGPU software licence of a GPU in a virtual machine; `expires` is None also for one that does not."""
+
+    product: str | None = None
+    licensed: bool | None = None
+    expires: float | None = None
 
 
 class Ecc(Record, frozen=True, kw_only=True):
@@ -280,6 +289,7 @@ class Gpu(Record, frozen=True, kw_only=True):
     utilization: Utilization = Utilization()
     activity: Activity = Activity()
     memory: Memory = Memory()
+    protected_memory: Memory = Memory()  # of `memory`, what confidential computing protects
     bar1: Memory = Memory()
     power: Power = Power()
     temperature: Temperature = Temperature()
@@ -302,6 +312,7 @@ class Gpu(Record, frozen=True, kw_only=True):
     display_active: bool | None = None
     compute_mode: str | None = None
     virtualization_mode: str | None = None
+    license: License = License()
     mig_enabled: bool | None = None
     mig_pending: bool | None = None
     mig: tuple[MigInstance, ...] = ()
@@ -350,11 +361,15 @@ class SourceStatus(Record, frozen=True, kw_only=True):
 
 
 class Driver(Record, frozen=True, kw_only=True):
-    """Versions as NVML gives them; `cuda` such as 12.8."""
+    """Versions as NVML gives them, `cuda` such as 12.8, and whether the GPUs are in confidential computing: that is set
+    before the driver is loaded.
+    """
 
     version: str | None = None
     nvml: str | None = None
     cuda: str | None = None
+    confidential: bool | None = None
+    confidential_debug: bool | None = None  # development tools may look inside
 
 
 class Host(Record, frozen=True, kw_only=True):

@@ -140,7 +140,7 @@ NVLINKS: tuple[Column[NvLinkItem], ...] = (
     Column("SENT", _size(lambda n: n.transmit_bytes), right=True),
     Column("RECEIVED", _size(lambda n: n.receive_bytes), right=True),
     Column("ERRORS", lambda n, w: str(sum(n.errors.values())) if n.errors else w.glyphs.dash, right=True),
-    Column("REMOTE", lambda n, w: w.text(n.remote_pci), drop=3),
+    Column("REMOTE", lambda n, w: w.text(n.remote_pci or n.remote_type), drop=3),
 )
 
 FINDINGS: tuple[Column[FindingItem], ...] = (

@@ -28,7 +28,7 @@ from gpuwatch.cli.look.items import (
 )
 from gpuwatch.cli.look.source import complete_names, open_source, recorded_settings
 from gpuwatch.cli.look.status import finding_lines, folded
-from gpuwatch.model.snapshot import C2c, Identity, Vgpu, VideoSessions
+from gpuwatch.model.snapshot import C2c, Identity, License, Memory, Vgpu, VideoSessions
 from gpuwatch.model.view import Events, View
 from gpuwatch.tuning.model.setting import Setting
 
@@ -64,6 +64,8 @@ PARTS = (
 
 _UNMEASURED = (
     ("identity.", "not reported"),
+    ("protected_memory.", "not reported"),
+    ("license.", "not reported"),
     ("activity.", "not measured (GPM, Hopper and newer)"),
     ("utilization.gpu_m", "not measured"),
     ("power.m", "not measured"),
@@ -82,6 +84,9 @@ class GpuDescription(GpuItem, frozen=True, kw_only=True):
     display_active: bool | None = None
     virtualization_mode: str | None = None
     accounting_mode: bool | None = None
+    license: License = License()
+    confidential: bool | None = None
+    protected_memory: Memory = Memory()
     c2c: C2c = C2c()
     encoder: VideoSessions = VideoSessions()
     frame_capture: VideoSessions = VideoSessions()
@@ -154,6 +159,7 @@ def description(
     sample = next((gpu for gpu in view.snapshot.gpus if gpu.identity.uuid == uuid), None)
     also = (
         *("display_active", "virtualization_mode", "accounting_mode", "c2c", "encoder", "frame_capture"),
+        *("license", "protected_memory"),
         *("mig_pending", "vgpus"),
         *("unsupported", "why_absent", "errors", "read_seconds"),
     )
@@ -162,6 +168,7 @@ def description(
         **{name: getattr(item, name) for name in GpuItem.__struct_fields__},
         **({name: getattr(sample, name) for name in also} if sample else {}),
         identity=status.identity,
+        confidential=view.snapshot.driver.confidential if view.snapshot.driver else None,
         settings=setting_items(settings, uuid),
         nvlinks=tuple(link for link in nvlink_items(view) if link.uuid == uuid),
         mig=tuple(mig for mig in mig_items(view) if mig.gpu in indices),

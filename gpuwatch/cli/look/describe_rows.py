@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from gpuwatch.cli.console.words import Words
+from gpuwatch.cli.console.words import Words, utc
 
 MIB = 1 << 20
 
@@ -118,6 +118,10 @@ SECTIONS: tuple[tuple[str, tuple[DescriptionRow, ...]], ...] = (
             DescriptionRow("Virtualization", "virtualization_mode"),
             DescriptionRow("Accounting mode", "accounting_mode", _on),
             DescriptionRow("Display active", "display_active", Words.flag),
+            DescriptionRow("Confidential computing", "confidential", _on),
+            DescriptionRow("vGPU licence", "license.licensed", Words.flag),
+            DescriptionRow("vGPU licence, product", "license.product"),
+            DescriptionRow("vGPU licence, until", "license.expires", lambda _, at: f"{utc(at):%Y-%m-%d %H:%M:%S} UTC"),
             DescriptionRow("MIG mode", "mig_enabled", _on),
             DescriptionRow("MIG mode after reset", "mig_pending", _on),
             DescriptionRow("ECC mode", "ecc.enabled", _on),
@@ -155,6 +159,8 @@ SECTIONS: tuple[tuple[str, tuple[DescriptionRow, ...]], ...] = (
             DescriptionRow("Used", "memory.used", _size),
             DescriptionRow("Free", "memory.free", _size),
             DescriptionRow("Reserved", "memory.reserved", _size),
+            DescriptionRow("Protected", "protected_memory.total", _size),
+            DescriptionRow("Protected, used", "protected_memory.used", _size),
             DescriptionRow("BAR1 total", "bar1.total", _size),
             DescriptionRow("BAR1 used", "bar1.used", _size),
             DescriptionRow("BAR1 free", "bar1.free", _size),

@@ -7,7 +7,7 @@ from gpuwatch.cli.console.words import utc
 from gpuwatch.cli.look.items import FindingItem, GpuItem, MigItem, NvLinkItem, PodItem, ProcessItem, XidItem
 from gpuwatch.model.finding import Health, Severity
 from gpuwatch.model.pci import pci_key
-from gpuwatch.model.snapshot import Gpu, GpuStatus
+from gpuwatch.model.snapshot import Gpu, GpuStatus, NvLink
 from gpuwatch.model.view import View
 from gpuwatch.model.workload import DeviceUse, Workload
 from gpuwatch.model.xid_catalogue import explain
@@ -117,14 +117,7 @@ def nvlink_items(view: View) -> list[NvLinkItem]:
         NvLinkItem(
             gpu=gpu.identity.index,
             uuid=gpu.identity.uuid,
-            link=link.link,
-            active=link.active,
-            version=link.version,
-            speed_bytes_per_second=link.speed_bytes_per_second,
-            transmit_bytes=link.transmit_bytes,
-            receive_bytes=link.receive_bytes,
-            errors=link.errors,
-            remote_pci=link.remote_pci,
+            **{name: getattr(link, name) for name in NvLink.__struct_fields__},
         )
         for gpu in view.snapshot.gpus
         for link in gpu.nvlinks

@@ -154,6 +154,10 @@ class NvLinkItem(Item, frozen=True, kw_only=True):
     receive_bytes: int | None
     errors: dict[str, int]
     remote_pci: str | None
+    remote_type: str | None
+    effective_ber: float | None
+    symbol_ber: float | None
+    fec_history: dict[str, int]
 
 
 class FindingItem(Item, frozen=True, kw_only=True):

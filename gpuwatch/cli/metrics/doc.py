@@ -83,6 +83,8 @@ name that fits no family gets status 400. `gpuwatch metrics --name 'gpuwatch_gpu
 
 The counters of `gpuwatch_gpu_nvlinks_*` are sums over the links of a GPU. A link that goes down and states no more
 counters stays in the sum with its last ones, so that the sum does not fall.
+Traffic is counted at the GPUs: NVML has no counter of an NVSwitch. GPUs that share the memory of their host (GB10)
+have no memory families; their processes have.
 
 ## Families
 

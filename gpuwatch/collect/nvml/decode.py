@@ -1,6 +1,10 @@
 """What NVML's numbers, masks and structs mean: enumerations under nvidia-smi's names, and units made base units."""
 
+from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any
+
+from gpuwatch.collect.nvml.library import text
 
 CLOCK_EVENT_REASONS = {
     "gpu_idle": 0x1,
@@ -112,6 +116,26 @@ def platform(info: Any) -> tuple[str | int | None, ...]:
     serial = raw[layout.chassisSerialNumber.offset :][:16].partition(b"\0")[0].decode(errors="replace").strip()
     numbers = (layout.slotNumber, layout.trayIndex, layout.hostId, layout.moduleId)
     return (serial or None, *(raw[number.offset] for number in numbers))
+
+
+_HAS_EXPIRY = 2
+"""The `valid` of nvmlGridLicenseExpiry_t's status (nvml.h)."""
+
+
+def vgpu_license(features: Any) -> tuple[str | None, bool | None, float | None]:
+    """Product, state and expiry of the licensed feature of nvmlGridLicensableFeatures, else of one that is enabled."""
+    found = features.gridLicensableFeatures[
+        : features.licensableFeaturesCount if features.isGridLicenseSupported else 0
+    ]
+    chosen = max(found, key=lambda each: (each.featureState > 0, each.featureEnabled > 0), default=None)
+    if chosen is None or not (chosen.featureState or chosen.featureEnabled):
+        return None, None, None
+    until, expires = chosen.licenseExpiry, None
+    if until.status == _HAS_EXPIRY:
+        with suppress(ValueError):  # a driver or a dump may answer a date that there is not
+            when = (until.year, until.month, until.day, until.hour, until.min, until.sec)
+            expires = datetime(*when, tzinfo=UTC).timestamp()
+    return text(chosen.productName), bool(chosen.featureState), expires
 
 
 FABRIC_FIELDS = ("state", "status", "clique_id", "cluster_uuid", "health_mask")

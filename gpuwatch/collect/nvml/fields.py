@@ -26,6 +26,7 @@ from gpuwatch.collect.nvml.decode import (
     remapped_rows,
     reset_status,
     sram_status,
+    vgpu_license,
     video_sessions,
 )
 from gpuwatch.collect.nvml.library import text
@@ -184,6 +185,18 @@ FIELDS: tuple[FieldRow, ...] = (
             NvmlCall("nvmlDeviceGetMemoryInfo", (), lambda m: (m.total, m.used, m.free, None)),
         ),
     ),
+    # a GPU outside confidential computing protects nothing of its memory, and answers so
+    FieldRow(
+        ("protected_memory.total", "protected_memory.used", "protected_memory.free"),
+        Tier.SLOW,
+        (
+            NvmlCall(
+                "nvmlDeviceGetConfComputeProtectedMemoryUsage",
+                (),
+                lambda m: (m.total, m.used, m.free) if m.total else (None, None, None),
+            ),
+        ),
+    ),
     FieldRow(
         ("bar1.total", "bar1.used", "bar1.free"),
         Tier.SLOW,
@@ -302,10 +315,7 @@ FIELDS: tuple[FieldRow, ...] = (
     FieldRow(
         tuple(f"fabric.{name}" for name in FABRIC_FIELDS),
         Tier.SLOW,
-        (
-            NvmlCall("nvmlDeviceGetGpuFabricInfoV", (), fabric),
-            NvmlCall("nvmlDeviceGetGpuFabricInfo", (), fabric),
-        ),
+        (NvmlCall("nvmlDeviceGetGpuFabricInfoV", (), fabric), NvmlCall("nvmlDeviceGetGpuFabricInfo", (), fabric)),
     ),
     FieldRow(
         ("ecc.channel_repair_pending", "ecc.tpc_repair_pending"),
@@ -346,6 +356,11 @@ FIELDS: tuple[FieldRow, ...] = (
     _one("display_active", Tier.SLOW, NvmlCall("nvmlDeviceGetDisplayActive", (), bool)),
     _one("compute_mode", Tier.SLOW, NvmlCall("nvmlDeviceGetComputeMode", (), COMPUTE_MODES.get)),
     _one("virtualization_mode", Tier.STATIC, NvmlCall("nvmlDeviceGetVirtualizationMode", (), VIRTUALIZATION_MODES.get)),
+    FieldRow(
+        ("license.product", "license.licensed", "license.expires"),
+        Tier.SLOW,
+        (NvmlCall("nvmlDeviceGetGridLicensableFeatures_v4", (), vgpu_license),),
+    ),
     FieldRow(
         ("mig_enabled", "mig_pending"),
         Tier.FAST,

@@ -35,11 +35,11 @@ ERRORS = {
 }
 """Error label -> field read per link; NVLink 5 and older generations answer different ones."""
 
-BIT_ERROR_RATES = {
-    "effective_ber": "DEV_NVLINK_COUNT_EFFECTIVE_BER",
-    "symbol_ber": "DEV_NVLINK_COUNT_SYMBOL_BER",
-}
+BIT_ERROR_RATES = {"effective_ber": "DEV_NVLINK_COUNT_EFFECTIVE_BER", "symbol_ber": "DEV_NVLINK_COUNT_SYMBOL_BER"}
 """Member of NvLink -> field read per link (NVLink 5)."""
+
+FEC_HISTORY = {str(bin_): f"DEV_NVLINK_COUNT_FEC_HISTORY_{bin_}" for bin_ in range(16)}
+"""Bin -> field read per link (NVLink 5)."""
 
 SPEED = "DEV_NVLINK_GET_SPEED"  # MB/s
 COUNTER_ERRORS = {"replay": 0, "recovery": 1, "crc_flit": 2, "crc_data": 3, "ecc_data": 4}
@@ -55,7 +55,7 @@ class LinkReader:
         self._remote: dict[int, str | None] = {}
         self._versions: dict[int, str | None] = {}
         self._types: dict[int, str | None] = {}
-        self._slow_names = (SPEED, *ERRORS.values(), *BIT_ERROR_RATES.values())
+        self._slow_names = (SPEED, *ERRORS.values(), *BIT_ERROR_RATES.values(), *FEC_HISTORY.values())
         names = [*self._slow_names, *(name for ways in TRAFFIC.values() for name, _ in ways)]
         driver = text(ask_optional(nvml, "nvmlSystemGetDriverVersion") or "") or ""
         numbers = zip(names, field_numbers(nvml, driver, tuple(names)), strict=True)
@@ -77,7 +77,9 @@ class LinkReader:
                     # a link that went down does not say where it led, but it still leads there
                     self._versions[link] = VERSIONS.get(version or 0) or self._versions.get(link)
                     self._types[link] = REMOTE_TYPES.get(-1 if kind is None else kind) or self._types.get(link)
-                    self._remote[link] = text(remote.busId) if remote else self._remote.get(link)
+                    address = text(remote.busId) if remote else None
+                    is_known = address and not address.upper().startswith(NO_ADDRESS)
+                    self._remote[link] = address if is_known else self._remote.get(link)
             slow = self._fields([self._ids[name] for name in self._slow_names])
             self._slow = {link: self._state(slow, link) for link in self._active}
         ids = [self._ids[name] for ways in TRAFFIC.values() for name, _ in ways]
@@ -135,14 +137,18 @@ class LinkReader:
         return found
 
     def _state(self, values: dict[tuple[int, int], float | NvmlFailure], link: int) -> dict[str, Any]:
-        errors = {
-            label: int(value)
-            for label, name in ERRORS.items()
-            if not isinstance(value := values.get((self._ids[name], link), _MISSING), NvmlFailure)
-        }
+        errors, fec_history = (
+            {
+                label: int(value)
+                for label, name in counters.items()
+                if not isinstance(value := values.get((self._ids[name], link), _MISSING), NvmlFailure)
+            }
+            for counters in (ERRORS, FEC_HISTORY)
+        )
         speed = values.get((self._ids[SPEED], link), _MISSING)
         return {
             "errors": errors or self._error_counters(link),
+            "fec_history": fec_history,
             "speed_bytes_per_second": None if isinstance(speed, NvmlFailure) else speed * 1e6,
             **{
                 member: bit_error_rate(value)
@@ -166,6 +172,9 @@ class LinkReader:
 
 
 _MISSING = NvmlFailure(Failure.TRANSIENT, 0, "not read")
+
+NO_ADDRESS = "FFFFFFFF:FF"
+"""How GPUs of a rack-wide NVLink domain say that the other end is none of this machine's PCI devices."""
 
 REMOTE_TYPES = {0: "gpu", 1: "cpu", 2: "switch"}
 """nvmlIntNvLinkDeviceType_t (nvml.h); 1 is the CPU of POWER systems, 255 unknown."""

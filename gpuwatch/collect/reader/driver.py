@@ -148,7 +148,7 @@ class DriverThread(threading.Thread):
 
 
 def versions(nvml: Nvml) -> Driver:
-    """Driver, NVML and CUDA versions; None for what the driver does not give."""
+    """Driver, NVML and CUDA versions, confidential computing; None for what the driver does not give."""
 
     def get(name: str) -> Any | None:
         try:
@@ -156,11 +156,14 @@ def versions(nvml: Nvml) -> Driver:
         except NvmlFailure:
             return None
 
+    confidential = get("nvmlSystemGetConfComputeState")
     cuda = get("nvmlSystemGetCudaDriverVersion_v2")
     return Driver(
         version=text(get("nvmlSystemGetDriverVersion") or ""),
         nvml=text(get("nvmlSystemGetNVMLVersion") or ""),
         cuda=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None,
+        confidential=bool(confidential.ccFeature) if confidential else None,
+        confidential_debug=bool(confidential.devToolsMode) if confidential and confidential.ccFeature else None,
     )
 
 

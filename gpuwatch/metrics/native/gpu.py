@@ -51,6 +51,12 @@ READINGS: tuple[Row, ...] = (
         read("memory.reserved", mig=True),
         scope="instance",
     ),
+    Row(
+        "gpu_protected_memory_bytes",
+        "Device memory that confidential computing protects, where it is on.",
+        split(total="protected_memory.total", used="protected_memory.used", free="protected_memory.free"),
+        ("state",),
+    ),
     Row("gpu_bar1_total_bytes", "BAR1 aperture.", read("bar1.total", mig=True), scope="instance"),
     Row("gpu_bar1_used_bytes", "BAR1 aperture mapped.", read("bar1.used", mig=True), scope="instance"),
     Row(
@@ -138,6 +144,8 @@ READINGS: tuple[Row, ...] = (
         ("fan",),
     ),
     Row("gpu_mig_mode_enabled", "Whether MIG is on.", read("mig_enabled")),
+    Row("gpu_licensed", "Whether a GPU of a virtual machine has its vGPU software licence.", read("license.licensed")),
+    Row("gpu_license_expiry_timestamp_seconds", "When that licence ends, if it does.", read("license.expires")),
     Row("gpu_ecc_mode_enabled", "Whether ECC is on.", read("ecc.enabled")),
     Row("gpu_persistence_mode_enabled", "Whether the driver stays loaded without clients.", read("persistence_mode")),
     Row("gpu_read_duration_seconds", "Time the driver took for the last sample.", read("read_seconds")),
@@ -269,6 +277,16 @@ NVLINKS: tuple[Row, ...] = (
         "Bit errors per bit in symbols, since the NVLink came up.",
         _links("symbol_ber"),
         ("link",),
+    ),
+    Row(
+        "gpu_nvlink_fec_blocks_total",
+        "Blocks on the NVLink by the symbols that error correction mended in them: bin 0, no symbol (NVLink 5).",
+        lambda context: [
+            ((subject, (own[0], bin_)), count)
+            for (subject, own), link in context.links
+            for bin_, count in link.fec_history.items()
+        ],
+        ("link", "bin"),
     ),
     Row(
         "gpu_nvlink_info",

@@ -205,6 +205,18 @@ IDENTITY: tuple[Row, ...] = (
         node(lambda context: [((d.version, d.cuda, d.nvml), 1)] if (d := context.view.snapshot.driver) else ()),
         ("driver", "cuda", "nvml"),
     ),
+    _node(
+        "confidential_computing_enabled",
+        "Whether the node's GPUs run in confidential computing; `debug`: development tools may look inside.",
+        node(
+            lambda context: [
+                ((str(bool(d.confidential_debug)).lower(),), d.confidential)
+                for d in [context.view.snapshot.driver]
+                if d and d.confidential is not None
+            ]
+        ),
+        ("debug",),
+    ),
     Row(
         "gpu_info",
         "What the GPU is.",

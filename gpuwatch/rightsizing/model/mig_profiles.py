@@ -15,6 +15,9 @@ import msgspec
 from gpuwatch.model.decoding import prepared
 
 GIB = 2**30
+SAME_MEMORY = 0.03
+"""Drivers differ by less in what an instance of a profile has."""
+
 KEPT = 1024
 """Answers that are remembered: names are few, but memory may be told anew a little different each time."""
 
@@ -147,6 +150,32 @@ def instance(model_name: str | None, memory_total: int | None, profile: str | No
     if whole is None or found["compute"] is None:
         return whole
     return _part(model, whole, int(found["compute"]))
+
+
+def name_of(
+    model_name: str | None, memory_total: int, multiprocessors: int, copy_engines: int, ofa_engines: int | None
+) -> str | None:
+    """The name of a MIG device by what it has, the inverse of `instance`; None where several have the same.
+
+    Memory and engines are those of its GPU instance: a copy engine for each compute slice (a whole Hopper GPU has one
+    more), and the one for optical flow only with the media engines. The multiprocessors are its own.
+    """
+    model = model_of(model_name, memory_total)
+    fits = [
+        profile
+        for profile in (model.profiles if model else ())
+        if profile.memory_gib_usable
+        and abs(memory_total / GIB / profile.memory_gib_usable - 1) < SAME_MEMORY
+        and profile.compute_slices == min(copy_engines, 7)
+    ]
+    if len(fits) > 1 and ofa_engines is not None:
+        fits = [profile for profile in fits if profile.media == (ofa_engines > 0)]
+    slices = model.plain()[0].sm_count if model else None
+    if len(fits) != 1 or not slices or not multiprocessors:
+        return None
+    if multiprocessors == fits[0].sm_count:
+        return fits[0].name
+    return None if multiprocessors % slices else f"{multiprocessors // slices}c.{fits[0].name}"
 
 
 def _part(model: GpuModel, whole: Profile, compute_slices: int) -> Profile:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pynvml
 
-from gpuwatch.collect.nvml.links import BIT_ERROR_RATES, ERRORS, SPEED
+from gpuwatch.collect.nvml.links import BIT_ERROR_RATES, ERRORS, FEC_HISTORY, SPEED
 from gpuwatch.collect.nvml.numbers import field_number, lacks
 from gpuwatch.sim.node.physics import HW_BRAKE, HW_THERMAL, IDLE, SW_POWER, SW_THERMAL
 from gpuwatch.sim.nvml.driver import (
@@ -94,6 +94,16 @@ def _bit_errors(d: ResolvedDevice, link: int) -> float | None:
     return 0x10F if d.gpu.faults.link_errors[link] else 0xFFF
 
 
+def _mended(bin_: int) -> Read:
+    """Blocks of 64 bytes that the link carried; of each thousandth a tenth for every symbol more that was mended."""
+
+    def read(d: ResolvedDevice, link: int) -> float | None:
+        carried = _traffic(True, 1)(d, link)
+        return None if carried is None else carried // 64 // (10 ** (2 + bin_) if bin_ else 1)
+
+    return read
+
+
 _READS: dict[str, tuple[int, Callable[[ResolvedDevice, int], float | None]]] = {
     "DEV_POWER_INSTANT": (UNSIGNED, lambda d, scope: 1000 * d.physics.power),
     "DEV_TOTAL_ENERGY_CONSUMPTION": (
@@ -132,6 +142,7 @@ _READS: dict[str, tuple[int, Callable[[ResolvedDevice, int], float | None]]] = {
     "DEV_NVLINK_THROUGHPUT_DATA_RX": (LONG, _traffic(False, KIB)),
     SPEED: (UNSIGNED, _speed),
     **{field: (LONG, _link_error(label)) for label, field in ERRORS.items()},
+    **{field: (LONG, _mended(int(bin_))) for bin_, field in FEC_HISTORY.items()},
     **{field: (UNSIGNED, _bit_errors) for field in BIT_ERROR_RATES.values()},
 }
 

@@ -68,11 +68,13 @@ DEVICE: dict[str, Answer] = {
     "nvmlDeviceGetEncoderStats": only_where(lambda d: not d.gpu.model.fabric, lambda d: (0, 0, 0)),
     "nvmlDeviceGetFBCStats": whole_only(lambda d: struct(sessionsCount=0, averageFPS=0, averageLatency=0)),
     "nvmlDeviceGetPcieThroughput": lambda d, counter: round(d.physics.pcie_rate * (0.6 if counter else 1.0) / KIB),
+    # no GPU of the simulator is a virtual machine's, or in confidential computing
+    "nvmlDeviceGetGridLicensableFeatures_v4": lambda d: struct(isGridLicenseSupported=0, gridLicensableFeatures=[]),
+    "nvmlDeviceGetConfComputeProtectedMemoryUsage": lambda d: struct(total=0, used=0, free=0),
     "nvmlDeviceGetGspFirmwareMode": lambda d: [1, 1],
     "nvmlDeviceGetGspFirmwareVersion": lambda d, version=None: d.node.driver.encode(),
     "nvmlDeviceGetMigMode": only_where(
-        lambda d: d.gpu.model.mig,
-        lambda d: [int(d.gpu.mig_enabled), int(d.gpu.mig_enabled ^ d.gpu.faults.mig_pending)],
+        lambda d: d.gpu.model.mig, lambda d: [int(d.gpu.mig_enabled), int(d.gpu.mig_enabled ^ d.gpu.faults.mig_pending)]
     ),
     "nvmlDeviceGetUtilizationRates": whole_only(
         lambda d: struct(

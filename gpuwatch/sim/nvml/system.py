@@ -46,6 +46,7 @@ SYSTEM: dict[str, Answer] = {
     "nvmlSystemGetNVMLVersion": _of_node(lambda node: f"{cuda_version(node) // 1000}.{node.driver}"),
     "nvmlSystemGetCudaDriverVersion": _of_node(cuda_version),
     "nvmlSystemGetCudaDriverVersion_v2": _of_node(cuda_version),
+    "nvmlSystemGetConfComputeState": _of_node(lambda node: struct(environment=0, ccFeature=0, devToolsMode=0)),
     "nvmlDeviceGetCount": _of_node(lambda node: len(_attached(node))),
     "nvmlEventSetFree": lambda nvml, events: None,
 }

@@ -10,8 +10,8 @@ import pytest
 
 from gpuwatch.collect.nvml.fields import Tier
 from gpuwatch.collect.nvml.links import ERRORS
-from gpuwatch.model.snapshot import Gpu, Identity
-from tests.fakes.libnvml import PROFILES, FakeDriver, FakeMig, FakeVgpu
+from gpuwatch.model.snapshot import Driver, Gpu, Identity, License, Memory
+from tests.fakes.libnvml import PROFILES, FakeDriver, FakeMig, FakeProcess, FakeVgpu
 from tests.fakes.nvml_child import run
 from tests.seeds import a_third
 
@@ -20,6 +20,7 @@ from gpuwatch.collect.nvml.gpu import GpuReader, register
 handle, identity = register(nvml, 0)
 reader = GpuReader(nvml, handle, identity)
 """
+VERSIONS = "from gpuwatch.collect.reader.driver import versions\ntell(versions(nvml))\n"
 POWER_SAMPLES, UTILIZATION_SAMPLES = 0, 1  # nvmlSamplingType_t
 UNSUPPORTED, NO_PERMISSION, UNKNOWN = 3, 4, 999
 
@@ -240,6 +241,8 @@ def test_a_gpu_of_a_rack_says_where_it_is(driver: FakeDriver) -> None:
     assert place == ("1820325190001", 13, 5, 1, 4)
     assert (there.inforom_oem, there.inforom_ecc, there.inforom_power) == ("2.1", "7.16", None)
     assert there.gsp_enabled is True
+    (gpu,) = samples(driver)
+    assert {(link.remote_pci, link.remote_type) for link in gpu.nvlinks} == {(None, "switch")}
 
 
 def test_a_gpu_of_no_rack_has_its_module_alone(driver: FakeDriver) -> None:
@@ -276,3 +279,60 @@ def test_pcie_throughput_is_measured_only_where_bytes_are_not_counted(tmp_path: 
         (measuring,) = samples(old)
     assert measuring.pcie.transmit_bytes is None
     assert (measuring.pcie.transmit_rate, measuring.pcie.receive_rate) == (102_400, 51_200)
+
+
+def test_a_guest_says_whether_it_has_its_licence(driver: FakeDriver) -> None:
+    driver.set(0, licensed=1, license_expires=1_780_000_000)
+    licensed = samples(driver)[0].license
+    driver.set(0, licensed=0, license_expires=None)
+    unlicensed = samples(driver)[0].license
+
+    assert licensed == License(product="NVIDIA Virtual Compute Server", licensed=True, expires=1_780_000_000)
+    assert unlicensed == License(product="NVIDIA Virtual Compute Server", licensed=False)
+
+
+def test_a_gpu_that_needs_no_licence_and_protects_no_memory_says_nothing_of_them(driver: FakeDriver) -> None:
+    driver.set(0, protected_total=0, protected_used=0)
+    gpu = samples(driver)[0]
+
+    assert (gpu.license, gpu.protected_memory, gpu.errors) == (License(), Memory(), {})
+
+
+def test_protected_memory_and_the_state_of_confidential_computing(driver: FakeDriver) -> None:
+    driver.set(0, protected_total=64 << 30, protected_used=1 << 30)
+    states = []
+    for state in (0, 1, 2):
+        driver.control.confidential = state
+        states += msgspec.convert(run(driver, VERSIONS), list[Driver])
+
+    assert samples(driver)[0].protected_memory == Memory(total=64 << 30, used=1 << 30, free=63 << 30)
+    assert [(each.confidential, each.confidential_debug) for each in states] == [
+        (False, None),
+        (True, False),
+        (True, True),
+    ]
+
+
+def test_blocks_by_mended_symbols(driver: FakeDriver) -> None:
+    driver.set(0, nvlink_fec_blocks=1 << 15)
+    gpu = samples(driver)[0]
+
+    assert gpu.nvlinks[17].fec_history == {str(bin_): 1 << 15 - bin_ for bin_ in range(16)}
+
+
+def test_a_driver_before_forward_error_correction_was_counted_has_none(tmp_path: Path) -> None:
+    with FakeDriver(tmp_path / "driver", gpus=1, profile="550") as older:
+        older.set(0, nvlink_fec_blocks=1 << 15)
+        assert samples(older)[0].nvlinks[0].fec_history == {}
+
+
+def test_a_gpu_that_shares_the_memory_of_its_host_has_none_of_its_own(driver: FakeDriver) -> None:
+    """GB10: nvmlDeviceGetMemoryInfo is not supported, processes have their memory all the same."""
+    driver.set(0, memory_total=None, bar1_total=None, util_memory=0)
+    driver.set_processes(0, [FakeProcess(pid=4711, memory=18 << 20)])
+    gpu = samples(driver)[0]
+
+    assert (gpu.memory, gpu.bar1) == (Memory(), Memory())
+    assert {"memory.total", "memory.used", "memory.free", "bar1.total"} <= set(gpu.unsupported)
+    assert [each.used_memory for each in gpu.processes or ()] == [18 << 20]
+    assert gpu.errors == {}

@@ -24,6 +24,8 @@ GPU_VALUES = (
     # modes: 0 or 1 (nvmlEnableState_t) unless NVML says otherwise
     *("persistence_mode", "compute_mode", "display_mode", "display_active", "accounting_mode", "gsp_mode"),
     *("ecc_mode", "ecc_pending", "mig_mode", "mig_pending", "virtualization_mode", "addressing_mode"),
+    # vGPU licence of a guest: 0 or 1, unix seconds (ABSENT: it does not end); what confidential computing protects
+    *("licensed", "license_expires", "protected_total", "protected_used"),
     # power; energy_mj is the value at energy_since_ns (CLOCK_MONOTONIC), from where power_mw is integrated
     *("power_mw", "power_average_mw", "memory_power_mw", "energy_mj", "energy_since_ns"),
     *("power_limit_mw", "power_limit_enforced_mw", "power_limit_default_mw"),
@@ -50,7 +52,7 @@ GPU_VALUES = (
     *("sram_bucket_other", "sram_threshold_exceeded", "channel_repair_pending", "tpc_repair_pending"),
     "unrepairable_memory",
     # NVLink, fabric, capabilities
-    *("c2c_links", "c2c_mbps", "nvlink_effective_ber", "nvlink_symbol_ber"),
+    *("c2c_links", "c2c_mbps", "nvlink_effective_ber", "nvlink_symbol_ber", "nvlink_fec_blocks"),
     *("nvlinks", "nvlink_version", "nvlink_speed_mbps", "fabric_state", "fabric_status", "fabric_clique"),
     *("fabric_health_mask", "fabric_health_summary", "gpm", "supported_events"),
 )
@@ -185,6 +187,8 @@ class ControlStruct(ctypes.Structure):
         ("cuda_version", U32),
         ("driver_version", ctypes.c_char * 80),
         ("nvml_version", ctypes.c_char * 80),
+        ("confidential", U32),  # confidential computing: 0 off, 1 on, 2 on with development tools
+        ("padding", U32),
         ("calls", CallStruct * MAX_CALLS),  # index 0 stands for every function
         ("events", EventStruct * MAX_EVENTS),
         ("set_head", U64),  # setters called so far

@@ -11,13 +11,14 @@ import pynvml
 
 from gpuwatch.collect.nvml.numbers import newest_number
 from gpuwatch.model.pci import pci_key
+from gpuwatch.rightsizing.model.mig_profiles import name_of
 from gpuwatch.sim.capture.data import Answer, Header, Question, Recording, error
 from gpuwatch.sim.capture.nvidia_smi.board import CLOCKS, PCIE, POWER, TEMPERATURE, fabric
 from gpuwatch.sim.capture.nvidia_smi.ecc import ECC, REPAIRS
 from gpuwatch.sim.capture.nvidia_smi.parse import NO_HANDLE, DumpNode, OtherOutputs
 from gpuwatch.sim.capture.nvidia_smi.processes import names, process_lists, utilization
 from gpuwatch.sim.capture.nvidia_smi.row import DumpRow, at, call
-from gpuwatch.sim.capture.nvidia_smi.state import IDENTITY, MEMORY, MODES, USE
+from gpuwatch.sim.capture.nvidia_smi.state import IDENTITY, MEMORY, MODES, PROTECTED, USE
 from gpuwatch.sim.capture.nvidia_smi.values import NoValue, count, hexadecimal
 
 ROWS: tuple[DumpRow, ...] = (
@@ -25,6 +26,7 @@ ROWS: tuple[DumpRow, ...] = (
     *MODES,
     *USE,
     *MEMORY,
+    PROTECTED,
     *POWER,
     *TEMPERATURE,
     *CLOCKS,
@@ -180,7 +182,9 @@ def _answer(row: DumpRow, node: DumpNode, absent: int = pynvml.NVML_ERROR_NOT_SU
 
 
 def _migs(answers: Recording, gpu: DumpNode, migs: list[DumpNode], index: int, extras: OtherOutputs) -> None:
-    """MIG devices; their UUIDs and profiles are only in -L. Without it the UUID is the form drivers before 470 used."""
+    """MIG devices; their UUIDs and profiles are only in -L. Without it the UUID is the form of drivers before 470, and
+    the profile the one that has such memory and engines.
+    """
     handle, listed = f"@gpu{index}", 0
     gpu_uuid = answers.runs["nvmlDeviceGetUUID", handle][0][1]
     for position, mig in enumerate(migs):
@@ -191,13 +195,26 @@ def _migs(answers: Recording, gpu: DumpNode, migs: list[DumpNode], index: int, e
         answers.add(("nvmlDeviceGetMigDeviceHandleByIndex", handle, number), {"handle": token})
         answers.add(("nvmlDeviceGetUUID", token), line.uuid if line else f"MIG-{gpu_uuid}/{gi}/{ci}")
         name = _optional(gpu, "product_name")
-        if line and name:
-            answers.add(("nvmlDeviceGetName", token), f"{name} MIG {line.profile}")
+        profile = line.profile if line else _profile(name, mig)
+        if profile and name:
+            answers.add(("nvmlDeviceGetName", token), f"{name} MIG {profile}")
         for row in MIG_ROWS:
             answers.add(_question(row, token), _answer(row, mig))
         _attributes(answers, token, mig)
         listed = max(listed, number + 1)
     answers.add(("nvmlDeviceGetMaxMigDeviceCount", handle), listed)
+
+
+def _profile(model: str | None, mig: DumpNode) -> str | None:
+    shared = "device_attributes/shared"
+    try:
+        multiprocessors, copy_engines = (
+            at(count, f"{shared}/{each}_count")(mig) for each in ("multiprocessor", "copy_engine")
+        )
+        ofa_engines = int(text) if (text := _optional(mig, f"{shared}/ofa_count") or "").isdecimal() else None
+        return name_of(model, MEMORY[0].sources[0](mig), multiprocessors, copy_engines, ofa_engines)
+    except NoValue:
+        return None
 
 
 ATTRIBUTES = {

@@ -160,10 +160,7 @@ PCIE = [
     call("nvmlDeviceGetMaxPcieLinkWidth", _link("link_width/max", "link_widths/max_link_width")),
     call("nvmlDeviceGetPcieReplayCounter", _REPLAYS),
     field("DEV_PCIE_REPLAY_COUNTER", _REPLAYS),
-    field(
-        "DEV_PCIE_REPLAY_ROLLOVER_COUNTER",
-        at(count, "pci/replay_number_rollovers", "pci/replay_rollover_counter"),
-    ),
+    field("DEV_PCIE_REPLAY_ROLLOVER_COUNTER", at(count, "pci/replay_number_rollovers", "pci/replay_rollover_counter")),
     call("nvmlDeviceGetPcieThroughput", at(count, "pci/tx_throughput", "pci/tx_util"), "NVML_PCIE_UTIL_TX_BYTES"),
     call("nvmlDeviceGetPcieThroughput", at(count, "pci/rx_throughput", "pci/rx_util"), "NVML_PCIE_UTIL_RX_BYTES"),
 ]
@@ -198,8 +195,7 @@ _INCORRECT = bits(
     required=False,
 )
 _HEALTH = bits(
-    one_of(TRUTH),
-    {place: tuple(f"fabric/health/{label}" for label in labels) for place, labels in HEALTH.items()},
+    one_of(TRUTH), {place: tuple(f"fabric/health/{label}" for label in labels) for place, labels in HEALTH.items()}
 )
 _STATUS = one_of({"Success": 0} | {text: code for code, text in pynvml.NVMLError._errcode_to_string.items()})
 

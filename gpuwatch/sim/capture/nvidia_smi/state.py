@@ -1,5 +1,7 @@
 """Dump rows of what a GPU is, how it is set, how busy it is, and its memory."""
 
+import re
+
 from gpuwatch.collect.nvml.decode import ARCHITECTURES, BRANDS, COMPUTE_MODES, VIRTUALIZATION_MODES
 from gpuwatch.sim.capture.data import Answer
 from gpuwatch.sim.capture.nvidia_smi.parse import DumpNode
@@ -36,7 +38,33 @@ IDENTITY = [
     call("nvmlDeviceGetMinorNumber", at(count, "minor_number")),
 ]
 
+_LICENSE = ("vgpu_software_licensed_product", "grid_licensed_product")
+_EXPIRY = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2}) (\d{1,2}):(\d{1,2}):(\d{1,2}) GMT")
+
+
+def _license(product: str, status: str) -> Answer:
+    """`Licensed (Expiry: 2026-7-7 16:1:44 GMT)`, `Licensed (Expiry: N/A)`, `Unlicensed (Restricted)`."""
+    until = _EXPIRY.search(status)
+    parts = map(int, until.groups() if until else ("0",) * 6)
+    expiry = dict(zip(("year", "month", "day", "hour", "min", "sec"), parts, strict=True)) | {
+        "status": 2 if until else 3
+    }
+    feature = {"featureState": int(status.startswith("Licensed")), "featureEnabled": 1, "productName": product}
+    features = [{"object": feature | {"licenseExpiry": {"object": expiry}}}]
+    members = {"isGridLicenseSupported": 1, "licensableFeaturesCount": 1, "gridLicensableFeatures": features}
+    return {"object": members}
+
+
 MODES = [
+    DumpRow(
+        "nvmlDeviceGetGridLicensableFeatures_v4",
+        (),
+        tuple(
+            at(plain, *(f"{section}/{label}" for section in _LICENSE for label in labels))
+            for labels in (("product_name", "licensed_product_name"), ("license_status",))
+        ),
+        _license,
+    ),
     call("nvmlDeviceGetPersistenceMode", at(flag, "persistence_mode")),
     call("nvmlDeviceGetDisplayActive", at(flag, "display_active")),
     call("nvmlDeviceGetDisplayMode", at(flag, "display_attached", "display_mode")),
@@ -109,11 +137,7 @@ def _utilization(gpu: DumpNode) -> Answer:
 
 
 USE = [
-    DumpRow(
-        "nvmlDeviceGetUtilizationRates",
-        (),
-        (_utilization,),
-    ),
+    DumpRow("nvmlDeviceGetUtilizationRates", (), (_utilization,)),
     _engine("Encoder", "encoder", "encoder_util"),
     _engine("Decoder", "decoder", "decoder_util"),
     _engine("Jpg", "jpeg", "jpeg_util"),
@@ -130,6 +154,17 @@ def _memory(section: str, *, shared: str = "") -> dict[str, Source]:
 
 _FB = _memory("fb_memory_usage", shared="shared_fb_memory_usage")
 _BAR1 = _memory("bar1_memory_usage", shared="shared_bar1_memory")
+
+PROTECTED = DumpRow(
+    "nvmlDeviceGetConfComputeProtectedMemoryUsage",
+    (),
+    tuple(
+        at(memory, *(f"{section}_protected_memory_usage/{name}" for section in ("conf_compute", "cc")))
+        for name in ("total", "used", "free")
+    ),
+    struct("c_nvmlMemory_t", "total", "used", "free"),
+)
+"""Of a whole GPU; MIG devices do not have it."""
 
 MEMORY = [
     DumpRow(

@@ -1,6 +1,8 @@
 /* A device's modes, power, temperature, load, memory, clocks and bus: mostly one row a function. */
 #include "fake.h"
 
+#include <time.h>
+
 /* ---- modes ---- */
 GETTER(nvmlDeviceGetPersistenceMode, nvmlEnableState_t, gpu->persistence_mode)
 GETTER(nvmlDeviceGetComputeMode, nvmlComputeMode_t, gpu->compute_mode)
@@ -147,5 +149,31 @@ DEVICE(nvmlDeviceGetTopologyCommonAncestor, nvmlDevice_t other, nvmlGpuTopologyL
     REQUIRE(fake_gpu_of(other) >= 0 && out, INVALID_ARGUMENT);
     *out = device->gpu == other->gpu ? NVML_TOPOLOGY_INTERNAL
          : device->gpu / 4 == other->gpu / 4 ? NVML_TOPOLOGY_NODE : NVML_TOPOLOGY_SYSTEM;
+    return NVML_SUCCESS;
+}
+
+/* ---- licence, confidential computing ---- */
+DEVICE(nvmlDeviceGetGridLicensableFeatures_v4, nvmlGridLicensableFeatures_t *out) {
+    const struct gpu *gpu = gpu_of(device);
+    REQUIRE(device->mig < 0, NOT_SUPPORTED);
+    memset(out, 0, sizeof *out);
+    if (gpu->licensed == ABSENT) return NVML_SUCCESS; /* no vGPU: no licence is needed */
+    nvmlGridLicensableFeature_t *feature = &out->gridLicensableFeatures[0];
+    out->isGridLicenseSupported = 1, out->licensableFeaturesCount = 1;
+    feature->featureState = gpu->licensed, feature->featureEnabled = 1;
+    strcpy(feature->productName, "NVIDIA Virtual Compute Server");
+    if (gpu->license_expires == ABSENT) return feature->licenseExpiry.status = 4, NVML_SUCCESS; /* permanent */
+    time_t expires = gpu->license_expires;
+    struct tm utc;
+    gmtime_r(&expires, &utc);
+    feature->licenseExpiry = (nvmlGridLicenseExpiry_t){
+        .year = utc.tm_year + 1900, .month = utc.tm_mon + 1, .day = utc.tm_mday,
+        .hour = utc.tm_hour, .min = utc.tm_min, .sec = utc.tm_sec, .status = 2};
+    return NVML_SUCCESS;
+}
+DEVICE(nvmlDeviceGetConfComputeProtectedMemoryUsage, nvmlMemory_t *out) {
+    const struct gpu *gpu = gpu_of(device);
+    REQUIRE(device->mig < 0 && gpu->protected_total != ABSENT, NOT_SUPPORTED);
+    out->total = gpu->protected_total, out->used = gpu->protected_used, out->free = out->total - out->used;
     return NVML_SUCCESS;
 }

@@ -74,6 +74,9 @@ static struct reading read_field(const struct gpu *gpu, unsigned int id, unsigne
     case NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON: return UINT(gpu->nvlink_speed_mbps);
     case NVML_FI_DEV_NVLINK_COUNT_EFFECTIVE_BER: return UINT(gpu->nvlink_effective_ber);
     case NVML_FI_DEV_NVLINK_COUNT_SYMBOL_BER: return UINT(gpu->nvlink_symbol_ber);
+    case NVML_FI_DEV_NVLINK_COUNT_FEC_HISTORY_0 ... NVML_FI_DEV_NVLINK_COUNT_FEC_HISTORY_15:
+        if (gpu->nvlink_fec_blocks == ABSENT) return ULL(ABSENT);
+        return ULL(gpu->nvlink_fec_blocks >> (id - NVML_FI_DEV_NVLINK_COUNT_FEC_HISTORY_0));
     case NVML_FI_DEV_C2C_LINK_COUNT: return UINT(gpu->c2c_links);
     case NVML_FI_DEV_C2C_LINK_GET_MAX_BW: return UINT(gpu->c2c_mbps);
     case NVML_FI_DEV_NVLINK_LINK_COUNT: return UINT(gpu->nvlinks);

@@ -103,6 +103,11 @@ DEVICE(nvmlDeviceGetNvLinkErrorCounter, unsigned int link, nvmlNvLinkErrorCounte
 }
 DEVICE(nvmlDeviceGetNvLinkRemotePciInfo_v2, unsigned int link, nvmlPciInfo_t *out) {
     REQUIRE(link < gpu_of(device)->nvlinks, INVALID_ARGUMENT);
+    if (gpu_of(device)->platform_slot != ABSENT) { /* the switches of a rack are on no bus of this machine */
+        memset(out, 0, sizeof *out);
+        strcpy(out->busIdLegacy, "FFFF:FF:FF.0"), strcpy(out->busId, "FFFFFFFF:FF:FF.0");
+        return NVML_SUCCESS;
+    }
     *out = (nvmlPciInfo_t){.bus = 0xc0 + link % 4, .pciDeviceId = 0x22a310de}; /* one of four NVSwitches */
     snprintf(out->busIdLegacy, sizeof out->busIdLegacy, "0000:%02X:00.0", out->bus);
     snprintf(out->busId, sizeof out->busId, "00000000:%02X:00.0", out->bus);

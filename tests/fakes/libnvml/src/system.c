@@ -19,6 +19,14 @@ nvmlReturn_t fake_nvmlSystemGetDriverBranch(nvmlSystemDriverBranchInfo_t *out, u
     return NVML_SUCCESS;
 }
 
+nvmlReturn_t fake_nvmlSystemGetConfComputeState(nvmlConfComputeSystemState_t *out) {
+    bool on = control->confidential;
+    *out = (nvmlConfComputeSystemState_t){
+        .environment = on ? NVML_CC_SYSTEM_ENVIRONMENT_PROD : NVML_CC_SYSTEM_ENVIRONMENT_UNAVAILABLE,
+        .ccFeature = on, .devToolsMode = control->confidential == 2};
+    return NVML_SUCCESS;
+}
+
 nvmlReturn_t fake_nvmlSystemGetProcessName(unsigned int pid, char *out, unsigned int length) {
     for (int g = 0; g < MAX_GPUS; g++)
         for (uint64_t p = 0; p < control->gpus[g].process_count; p++) {

@@ -13,7 +13,7 @@ from gpuwatch.collect.nvml.events import EventReader
 from gpuwatch.collect.nvml.gpu import GpuReader, register
 from gpuwatch.collect.nvml.library import Failure, NvmlFailure, ask
 from gpuwatch.model.errors import UsageError
-from gpuwatch.model.snapshot import Gpu
+from gpuwatch.model.snapshot import Gpu, License
 from gpuwatch.sim.capture import missing, open_capture
 from tests.cli.commands import run
 from tests.seeds import examples
@@ -508,6 +508,7 @@ def test_ampere_xml_of_driver_550_in_mig_mode(tmp_path: Path) -> None:
     assert (mig.gi, mig.ci, mig.multiprocessors, mig.ecc_sram_uncorrected) == (1, 0, 42, 2)
     assert (mig.memory.total, mig.bar1.total) == (40192 * MIB, 65535 * MIB)
     assert mig.uuid == "MIG-GPU-c0ffee00-0000-0000-0000-000000000001/1/0"
+    assert mig.profile == "3g.40gb"
     assert (gpu.power.average, gpu.power.limit_enforced, gpu.power.limit_configured) == (61.4, 400.0, None)
     assert (gpu.row_remap.corrected, gpu.row_remap.uncorrected, gpu.row_remap.pending) == (1, 2, True)
     assert gpu.row_remap.banks == {"max": 637, "high": 2, "partial": 1, "low": 0, "none": 0}
@@ -516,6 +517,31 @@ def test_ampere_xml_of_driver_550_in_mig_mode(tmp_path: Path) -> None:
     assert gpu.ecc.counts["uncorrected/aggregate/sram_mcu"] == 8
     assert gpu.ecc.sram_threshold_exceeded is True
     assert gpu.processes == ()
+
+
+def test_without_a_list_a_mig_device_has_the_profile_of_its_memory_and_engines(tmp_path: Path) -> None:
+    """The list of the capture says the same five."""
+    unlisted = re.sub(r"^  MIG .*\n", "", (CAPTURES / "h200-mig__590.48.01.txt").read_text(), flags=re.MULTILINE)
+    (gpu,) = gpus(unlisted, tmp_path)
+
+    assert [mig.profile for mig in gpu.mig] == ["1c.3g.71gb", "2c.3g.71gb", "2g.35gb", "1g.18gb", "1g.18gb"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("40192 MiB</total><reserved>", "N/A</total><reserved>"),
+        ("40192 MiB</total><reserved>", "30192 MiB</total><reserved>"),
+        (">NVIDIA A100-SXM4-80GB<", ">NVIDIA A100-DRIVE<"),
+        ("<copy_engine_count>3</copy_engine_count>", ""),
+    ],
+)
+def test_a_mig_device_that_may_be_several_has_no_profile(before: str, after: str, tmp_path: Path) -> None:
+    assert before in A100_XML_550
+
+    (gpu,) = gpus(A100_XML_550.replace(before, after), tmp_path)
+
+    assert [mig.profile for mig in gpu.mig] == [None]
 
 
 def test_two_blackwells_of_driver_570(tmp_path: Path) -> None:
@@ -729,3 +755,49 @@ def test_a_dump_tells_of_no_events_but_waits_as_the_driver_does(tmp_path: Path) 
 
     assert events.wait(20, time.time) is None
     assert time.monotonic() - began >= 0.02
+
+
+@pytest.mark.parametrize(
+    ("status", "licensed", "expires"),
+    [
+        ("Licensed (Expiry: 2026-7-7 16:1:44 GMT)", True, 1783440104.0),
+        ("Licensed (Expiry: N/A)", True, None),
+        ("Licensed (Expiry: 2026-99-7 16:1:44 GMT)", True, None),
+        ("Unlicensed (Restricted)", False, None),
+        ("N/A", None, None),
+    ],
+)
+@pytest.mark.parametrize("form", ["xml", "text"])
+def test_the_licence_of_a_guest(
+    form: str, status: str, licensed: bool | None, expires: float | None, tmp_path: Path
+) -> None:
+    product = "NVIDIA RTX Virtual Workstation"
+    printed = {
+        "xml": f"<vgpu_software_licensed_product><licensed_product_name>{product}</licensed_product_name>"
+        f"<license_status>{status}</license_status></vgpu_software_licensed_product><processes>",
+        "text": f"    vGPU Software Licensed Product\n        Product Name : {product}\n"
+        f"        License Status : {status}\n    Processes",
+    }[form]
+    dump, section = {"xml": (T4_XML_470, "<processes>"), "text": (GB200_570, "    Processes")}[form]
+    (gpu, *_) = gpus(dump.replace(section, printed), tmp_path)
+
+    known = licensed is not None
+    assert gpu.license == License(product=product if known else None, licensed=licensed, expires=expires)
+
+
+def test_memory_that_confidential_computing_protects(tmp_path: Path) -> None:
+    text = (CAPTURES / "h100__590.48.01.txt").read_text()
+    on = re.sub(r"(Conf Compute Protected Memory Usage\s+Total\s+): 0 MiB", r"\1: 4096 MiB", text)
+
+    assert on != text
+    assert gpus(text, tmp_path)[0].protected_memory.total is None
+    assert gpus(on, tmp_path)[0].protected_memory.total == 4096 * MIB
+
+
+@pytest.mark.parametrize(("sent", "rate"), [("1430 KB/s", 1430 * 1024.0), ("N/A", None)])
+def test_pcie_throughput_of_a_dump(sent: str, rate: float | None, tmp_path: Path) -> None:
+    text = (CAPTURES / "h100__590.48.01.txt").read_text()
+    printed = re.sub(r"(Tx Throughput\s+:) .*", rf"\1 {sent}", text)
+
+    assert printed != text
+    assert gpus(printed, tmp_path)[0].pcie.transmit_rate == rate
