@@ -17,6 +17,7 @@ from gpuwatch.model.snapshot import (
     GpuState,
     GpuStatus,
     Identity,
+    License,
     Memory,
     MigInstance,
     NvLink,
@@ -96,6 +97,7 @@ def link(number: int, seed: int) -> NvLink:
         errors=dict.fromkeys(LINK_ERRORS, number),
         effective_ber=1.5e-15,
         symbol_ber=1.2e-13,
+        fec_history={"0": 1000 + number, "1": number},
     )
 
 
@@ -129,6 +131,8 @@ def gpu(index: int, *, links: int = 18, seed: int = 1) -> Gpu:
             fp32=0.21, fp16=0.02, window_seconds=2.0,
         ),
         memory=Memory(total=80 * GIB, used=41 * GIB + step, free=38 * GIB, reserved=GIB - step),
+        protected_memory=Memory(total=64 * GIB, used=GIB, free=63 * GIB),
+        license=License(product="NVIDIA Virtual Compute Server", licensed=True, expires=1_800_000_000.0),
         bar1=Memory(total=128 * GIB, used=2 * GIB, free=126 * GIB),
         power=Power(
             average=431.712 + step, instant=440.1, mean=430.0, max=702.5, energy=123456.789 * step,
@@ -208,7 +212,9 @@ def full_view(gpus: int = 8, *, links: int = 18, instances: int = 2, seed: int =
         snapshot=Snapshot(
             at=AT + seed,
             interval=2.0,
-            driver=Driver(version="570.86.15", nvml="12.570.86.15", cuda="12.8"),
+            driver=Driver(
+                version="570.86.15", nvml="12.570.86.15", cuda="12.8", confidential=True, confidential_debug=False
+            ),
             gpus=tuple(seen),
             statuses=tuple(GpuStatus(identity=one.identity, state=GpuState.FRESH) for one in seen),
             sources=(
