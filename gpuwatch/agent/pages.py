@@ -247,7 +247,7 @@ API = (
     ("/api/v1/view", "everything as JSON"),
     ("/api/v1/events", "XIDs, findings and actions as JSON"),
     ("/api/v1/recent", "the last ten minutes of each GPU as JSON"),
-    ("/api/v1/recommendations", "who holds more GPU than they use, as JSON"),
+    ("/api/v1/recommendations", "workloads that hold more GPU than they use, as JSON"),
 )
 API_REFUSALS = dict.fromkeys(
     (path for path, _ in API),
@@ -261,7 +261,7 @@ API_REFUSALS = dict.fromkeys(
 
 LINKS = (
     ("/metrics", "metrics for Prometheus"),
-    *((path, f"{what}; on the unix socket, and here for users") for path, what in API),
+    *((path, f"{what}; on the unix socket; here with a user name and password") for path, what in API),
     ("/runbooks/", "what an alert means and what to do"),
     ("/-/ready", "readiness"),
     ("/-/healthy", "liveness"),

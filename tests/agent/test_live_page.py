@@ -56,6 +56,12 @@ def test_what_follows_from_a_finding_is_below_it():
     assert "links are down" in shown
 
 
+def test_a_finding_without_a_remedy_has_no_arrow():
+    view = views.failing()
+    judged = replace(view.judgement, findings=tuple(replace(each, action="") for each in view.judgement.findings))
+    assert "→" not in live(replace(view, judgement=judged), Recent())
+
+
 def test_a_value_that_is_unknown_is_a_dash_and_no_zero():
     view = views.healthy()
     bare = tuple(type(gpu)(identity=gpu.identity, at=gpu.at) for gpu in view.snapshot.gpus)
@@ -117,7 +123,7 @@ def test_an_open_page_follows_the_node_and_fits_a_phone(served):
         tab.call("Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=1, mobile=True)
         tab.call("Page.navigate", url=url)
         until(lambda: "llama" in (tab.value("document.body?.innerText") or ""), 30)
-        assert tab.value("document.documentElement.scrollWidth <= 390")
+        until(lambda: tab.value("document.documentElement.scrollWidth <= 390"), 30)  # once the style is there
         agent.put(replace(views.failing(), snapshot=replace(views.failing().snapshot, at=time.time())))
         until(lambda: "GPU is lost" in tab.value("document.getElementById('live').innerText"), 30)
         assert "failed" in tab.value("document.getElementById('news').textContent")

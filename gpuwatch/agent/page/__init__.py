@@ -122,7 +122,8 @@ def _findings(view: View, roots: Sequence[Finding]) -> Iterator[str]:
         effects = [each for each in view.judgement.findings if each.caused_by == finding.key]
         yield (
             f'<li><span class="{finding.severity}">{finding.severity}</span> {_text(_where(view, finding))}: '
-            f'{_text(finding.message)}<br><span class="dim">→ {_text(finding.action)}</span>'
+            f"{_text(finding.message)}"
+            + (f'<br><span class="dim">→ {_text(finding.action)}</span>' if finding.action else "")
         )
         if effects:
             why = WHY.get(finding.check, "they follow from it")

@@ -44,6 +44,7 @@ COMMANDS = (
     Entry("remediator", "Keep new work off sick GPUs.", "remediator:remediator", "Run"),
     Entry("repairer", "Reset sick GPUs that nothing uses.", "repairer:repairer", "Run"),
     Entry("tuner", "Tune GPUs, or say which could be; guard what was set.", "tuner:tuner", "Run"),
+    Entry("serve", "Show a recording in a browser, as an agent shows its node.", "serve:serve", "Run"),
     Entry("demo", "Run a simulated node through a story of faults.", "demo.command:demo", "Run"),
     Entry("metrics", "Print the metrics once, or list them.", "metrics.metrics:metrics", "Develop"),
     Entry("capture", "Record what the driver answers, for replay elsewhere.", "capture:capture", "Develop"),

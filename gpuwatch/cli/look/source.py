@@ -31,6 +31,9 @@ COMPLETION_SECONDS = 1.0
 
 DEFAULT_SCENARIO = "healthy"
 
+NOWHERE = "/nonexistent"
+"""A folder that no machine has."""
+
 
 class SourceSpec(NamedTuple):
     """`--source`, parsed. `argument`: scenario, file or URL."""
@@ -121,8 +124,9 @@ def node(
     if source.kind == "capture":
         from gpuwatch.sim.capture import missing
 
-        # a recording is of another machine: this one's kernel, kubelet, processes and bus do not belong to it
-        sources = replace(config.sources, disabled=("kmsg", "podresources", "procfs", "pci"))
+        # a recording is of another machine: this one's kernel, kubelet, processes, bus and ids do not belong to it
+        disabled = ("kmsg", "podresources", "procfs", "pci")
+        sources = replace(config.sources, disabled=disabled, proc=NOWHERE, sys=NOWHERE, machine_id=NOWHERE)
         backend = Backend(
             factory="gpuwatch.sim.capture:open_capture", target=source.argument, incomplete=missing(source.argument)
         )

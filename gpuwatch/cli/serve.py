@@ -1,0 +1,114 @@
+"""`gpuwatch serve`: the agent's pages of a recording, for a support case. Nothing of this machine is read for them."""
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuwatch.cli.console.options import option
+from gpuwatch.cli.console.session import Session, pass_session
+
+if TYPE_CHECKING:
+    from gpuwatch.agent.one_shot import OneShotCollector
+    from gpuwatch.config import Config
+    from gpuwatch.model.event import EventQuery
+    from gpuwatch.model.recent import Recent
+    from gpuwatch.model.view import View
+
+HELP = """Show a recording in a browser, as an agent shows its node.
+
+The recording is one of `gpuwatch capture`, or output of `nvidia-smi -q`. Kernel log, kubelet, processes and GPUs of
+this machine are not read. On another address than this machine's own, /api/v1 answers only with `agent.api: open`.
+
+\b
+Examples:
+  gpuwatch --source capture:node7.capture serve
+  gpuwatch --source capture:nvidia-smi-q.txt serve --listen 127.0.0.1:8080
+"""
+INTERVAL, DEADLINE = 1.0, 10.0
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+
+
+class RecordingPages:
+    """What the pages need of an agent, from a replayed recording. The main thread publishes, HTTP reads."""
+
+    profiles: tuple[str, ...] = ("native",)
+
+    def __init__(self, collector: "OneShotCollector", config: "Config", name: str) -> None:
+        from gpuwatch.agent.pages import ViewSignal
+        from gpuwatch.metrics.page_cache import PageCache
+        from gpuwatch.model.recent import RecentSamples
+
+        self._collector, self._name = collector, name
+        self._samples = RecentSamples(INTERVAL)
+        self.board, self.published = PageCache(config.metrics, node=name), ViewSignal()
+        self._view: View | None = None
+
+    def publish(self) -> None:
+        """Take over what the replay has by now."""
+        from msgspec.structs import replace
+
+        view = self._collector.view()
+        view = replace(view, snapshot=replace(view.snapshot, node=self._name))
+        self.board.publish(view)
+        self._samples.add(view)
+        self._view = view
+        self.published.notify()
+
+    def ready(self) -> str | None:
+        """A recording is there from the beginning."""
+        return None
+
+    def wedged(self) -> str | None:
+        """No driver can hang."""
+        return None
+
+    def view(self) -> "View | None":
+        """The newest View."""
+        return self._view
+
+    def recent(self) -> "Recent":
+        """What was replayed."""
+        return self._samples.recent
+
+    def events_json(self, query: "EventQuery") -> Generator[bytes]:
+        """XIDs of the recording."""
+        import msgspec
+
+        yield msgspec.json.encode(self._collector.events(query))
+
+    def recommendations(self) -> str:
+        """They need days of use."""
+        return "a recording is too short for recommendations"
+
+
+@click.command(help=HELP, short_help="Show a recording in a browser, as an agent shows its node.")
+@option("--listen", metavar="ADDR:PORT", default="127.0.0.1:9400", help="Default: 127.0.0.1:9400.")
+@pass_session
+def serve(session: Session, listen: str) -> None:
+    """Replay until SIGTERM or SIGINT."""
+    from gpuwatch.agent.one_shot import OneShotCollector
+    from gpuwatch.agent.pages import API_REFUSALS, routes
+    from gpuwatch.cli.look.source import node, parse_source
+    from gpuwatch.http.server import HttpServer
+    from gpuwatch.model.errors import UsageError
+    from gpuwatch.process.signals import ENDS, Signals
+
+    source = parse_source(session.source) if session.source else None
+    if source is None or source.kind != "capture":
+        hint = "give --source capture:FILE, or run `gpuwatch agent` for the GPUs of this machine"
+        raise UsageError("serve shows recordings only", "no recording is named", hint)
+    with node(source, session.config()) as (config, backend), OneShotCollector(config, backend, INTERVAL) as collector:
+        collector.wait(1, DEADLINE)
+        pages = RecordingPages(collector, config, Path(source.argument).name)
+        pages.publish()
+        is_open = config.agent.api == "open" or listen.rpartition(":")[0] in LOOPBACK
+        server = HttpServer(routes(pages), listen=listen, without_users={} if is_open else API_REFUSALS)
+        server.start()
+        signals = Signals()
+        signals.heed(ENDS)
+        session.tell_pages(server.port, listen, tls=False)
+        while signals.next(INTERVAL) is None:
+            pages.publish()
+        server.stop()
