@@ -3,7 +3,7 @@
 import pytest
 
 from gpuwatch.diagnose.gathering.cluster import read_cluster
-from gpuwatch.diagnose.kube.client import SurveyReader
+from gpuwatch.diagnose.gathering.survey import SurveyReader
 from gpuwatch.kube.errors import NotFound
 from gpuwatch.kube.transport import Transport
 from gpuwatch.model.snapshot import Host

@@ -17,9 +17,8 @@ from gpuwatch.rightsizing.model.mig_profiles import instance
 from gpuwatch.rightsizing.prometheus.api import PrometheusApi
 from gpuwatch.rightsizing.prometheus.chunk import ChunkReader
 from gpuwatch.rightsizing.prometheus.config import load_http_config
-from gpuwatch.rightsizing.prometheus.history import FleetHistory
+from gpuwatch.rightsizing.prometheus.history import FleetHistory, Position
 from gpuwatch.rightsizing.prometheus.http import PrometheusHttp
-from gpuwatch.rightsizing.prometheus.position import Position
 from gpuwatch.rightsizing.prometheus.read_plan import HistoryOptions, read_plan
 from gpuwatch.rightsizing.usage.prometheus_windows import windows
 from tests.e2e.backfilled import backfill, lines, serving

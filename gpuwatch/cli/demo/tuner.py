@@ -1,7 +1,7 @@
 """The demo's tuner with its guard, its actuator and the reader of pods' consents."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from gpuwatch.agent.client import AgentClient, AgentViews
 from gpuwatch.cli.console.session import Session
-from gpuwatch.cli.demo.tuner_narrator import TunerNarrator
 from gpuwatch.cli.tune.driver_access import ACTORS, nvml_actuator, restorer
 from gpuwatch.config import Config
 from gpuwatch.consents.kube import ConsentsReader
@@ -23,7 +22,7 @@ from gpuwatch.storage.audit import Audit
 from gpuwatch.storage.store import Store
 from gpuwatch.tuning.actuation.guard import Guard
 from gpuwatch.tuning.model.setting import Trigger
-from gpuwatch.tuning.model.status import TunerState
+from gpuwatch.tuning.model.status import GpuTuning, ObstacleReason, TunerState, TuningState
 from gpuwatch.tuning.service.process import TunerService
 from gpuwatch.tuning.service.state_dir import TunerFolder
 from gpuwatch.tuning.service.tuner import Tuner
@@ -34,9 +33,107 @@ RIGHTS = (
 )
 """Of the token with which the cluster is asked what pods agree to."""
 
-
 ASK_SECONDS = 2.0
 """Between two requests for consents: 15 s would be too long for a demo."""
+
+PASSING = (
+    ObstacleReason.NO_GUARD,
+    ObstacleReason.NO_CONSENT,
+    ObstacleReason.STALE_VIEW,
+    ObstacleReason.UNKNOWN,
+    ObstacleReason.MONITORING,
+    ObstacleReason.NO_COUNTERS,
+)
+"""Reasons of the first seconds, before all inputs are there."""
+
+ACTOR = "tuner"
+
+
+class TunerNarrator:
+    """Compares each state with the one before and describes the differences."""
+
+    def __init__(self) -> None:
+        self._topics: dict[str, object] = {}  # uuid -> the topic of its last sentence
+        self._limits: dict[int, float] = {}
+        self._how = ""
+
+    def sentences(self, state: TunerState) -> Iterator[tuple[str, str]]:
+        """(actor, sentence) for each difference."""
+        if state.mode != "enforce" or not state.gpus:
+            return
+        for text in (*self._limited(state), *self._moved(state.gpus)):
+            yield ACTOR, text
+
+    def _moved(self, gpus: Iterable[GpuTuning]) -> Iterator[str]:
+        """GPUs with the same sentence together."""
+        together: dict[str, list[int]] = {}
+        for gpu in gpus:
+            text, topic = _sentence(gpu), (gpu.state, gpu.reason, gpu.clock_cap)
+            if text and topic != self._topics.get(gpu.uuid):
+                self._topics[gpu.uuid] = topic
+                together.setdefault(text, []).append(gpu.index)
+        for text, indexes in together.items():
+            yield text.format(gpus=_names(indexes))
+
+    def _limited(self, state: TunerState) -> Iterator[str]:
+        limits = {gpu.index: gpu.power_limit for gpu in state.gpus if gpu.power_limit is not None}
+        how = state.budget.how if state.budget else ""
+        if limits == self._limits and how == self._how:
+            return
+        if state.budget is not None and how != self._how:
+            yield f"shares {state.budget.budget:.0f} W among the GPUs: {state.budget.message}"
+        by_watts: dict[float, list[int]] = {}
+        for index, watts in limits.items():
+            if watts != self._limits.get(index):
+                by_watts.setdefault(watts, []).append(index)
+        for watts, indexes in sorted(by_watts.items(), reverse=True):
+            yield f"limits {_names(indexes)} to {watts:.0f} W{' each' if len(indexes) > 1 else ''}"
+        if gone := [index for index in self._limits if index not in limits]:
+            yield f"gives the power limit of {_names(gone)} back"
+        self._limits, self._how = limits, how
+
+
+def _sentence(gpu: GpuTuning) -> str:
+    """With {gpus} in the place of their names; empty: nothing worth telling."""
+    owners = ", ".join(gpu.owners)
+    cap = "" if gpu.clock_cap is None else f"{gpu.clock_cap / 1e6:.0f} MHz"
+    match gpu.state:
+        case TuningState.OBSERVING:
+            return f"watches {{gpus}} at full speed for a minute: {owners} has agreed to be tuned"
+        case TuningState.SEARCHING | TuningState.VERIFYING if cap:
+            return f"tries {cap} on {{gpus}}, in turns with full speed"
+        case TuningState.HOLDING if cap and gpu.slowdown is not None and gpu.saved is not None:
+            upper = "" if gpu.slowdown_upper is None else f" ({_percent(gpu.slowdown_upper)} at most)"
+            gain = f"{_percent(gpu.slowdown)} slower{upper}, {_percent(gpu.saved)} less energy for the same work"
+            return f"holds {{gpus}} at {cap}: {gain}"
+        case TuningState.RESTING if cap:
+            return f"keeps {{gpus}} at {cap}: {owners} holds it and does nothing"
+        case TuningState.REFUSED if gpu.reason not in PASSING:
+            return f"leaves {{gpus}} alone: {_why(gpu)}"
+        case _:
+            return ""
+
+
+def _why(gpu: GpuTuning) -> str:
+    """The first reason, without the seconds that are left of it."""
+    if gpu.reason is ObstacleReason.NOT_OPTED_IN:
+        return "no pod there has agreed to be tuned"
+    words = gpu.obstacles[0].message if gpu.obstacles else ""
+    return words.partition(";")[0].replace("{", "").replace("}", "")
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _names(indexes: list[int]) -> str:
+    """`GPU 3`, `GPUs 0 to 3`, `GPUs 1, 5`."""
+    found = sorted(indexes)
+    if len(found) == 1:
+        return f"GPU {found[0]}"
+    if found == list(range(found[0], found[-1] + 1)) and len(found) > 2:
+        return f"GPUs {found[0]} to {found[-1]}"
+    return f"GPUs {', '.join(map(str, found))}"
 
 
 class DemoTuner:

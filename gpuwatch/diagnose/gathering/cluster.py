@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from gpuwatch.diagnose.kube.client import SurveyReader
+from gpuwatch.diagnose.gathering.survey import SurveyReader
 from gpuwatch.diagnose.model import ClusterFacts
 from gpuwatch.host.plain_file import content, opened
 from gpuwatch.kube.errors import ApiCall, Forbidden, KubeError, NotFound, Unavailable

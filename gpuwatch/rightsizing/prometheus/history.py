@@ -7,6 +7,7 @@ saved, and comes to the same result: chunks are a function of the position alone
 import contextlib
 import hashlib
 import logging
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,11 +24,11 @@ from gpuwatch.rightsizing.model.usage import FleetFacts
 from gpuwatch.rightsizing.prometheus import facts as fleet_facts
 from gpuwatch.rightsizing.prometheus.api import PrometheusApi
 from gpuwatch.rightsizing.prometheus.chunk import ChunkReader
-from gpuwatch.rightsizing.prometheus.position import Position, PositionFile
 from gpuwatch.rightsizing.prometheus.queries import DIALECTS
 from gpuwatch.rightsizing.prometheus.read_plan import HistoryOptions, ReadPlan, read_plan
 from gpuwatch.rightsizing.usage.ledger import LedgerState, UsageLedger
 from gpuwatch.rightsizing.usage.prometheus_windows import windows
+from gpuwatch.storage.versioned_file import read_file, replace_file
 
 log = logging.getLogger(__name__)
 
@@ -37,9 +38,66 @@ SAVE_EVERY = 30.0
 STALE = 86400.0
 """What was read longer ago than this is read again: advice is about now."""
 
-
 WORKLOADS = 10_000
 """What is kept at least: `max_workloads` is meant for a node."""
+
+SCHEMA = 1
+ENDING = ".history"
+MOST_BYTES = 1 << 30
+
+
+class Position(msgspec.Struct, frozen=True, kw_only=True):
+    """`question`: a fingerprint of what is asked of whom; `begin`, `end`, `at`: unix seconds of the history, read up to
+    `at`; `step`: seconds, `steps` of them a chunk; `windows`: so many so far; `ledger`: its state, as msgpack.
+    """
+
+    question: str
+    begin: float
+    end: float
+    step: float
+    steps: int
+    at: float
+    saved: float
+    windows: int
+    ledger: bytes
+    schema: int = SCHEMA
+
+
+class PositionFile:
+    """The file of one question in the cache directory `place`, written whole or not at all.
+
+    One that cannot be read means that the reader begins at the beginning.
+    """
+
+    def __init__(self, place: Path, question: str) -> None:
+        self.path = place / f"{question[:16]}{ENDING}"
+        self._question = question
+
+    def read(self) -> Position | None:
+        """What an earlier reader of the same has left; None: nothing that is of use."""
+        with contextlib.suppress(OSError, *UNREADABLE):
+            found = msgspec.msgpack.decode(read_file(self.path, MOST_BYTES)[1], type=prepared(Position))
+            if (found.schema, found.question) == (SCHEMA, self._question):
+                return found
+        return None
+
+    def write(self, position: Position) -> None:
+        """Replace it. Raises OSError: it cannot be written."""
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        partial = self.path.with_name(f"{self.path.name}.{os.getpid()}.partial")  # another reader may ask the same
+        replace_file(self.path, (msgspec.msgpack.encode(position),), partial=partial)
+
+    def forget_older(self, than: float) -> None:
+        """What was left before unix time `than`, of whatever question, also half written: nobody goes on with it."""
+        with contextlib.suppress(OSError):
+            for file in self.path.parent.glob(f"*{ENDING}*"):
+                if file.stat().st_mtime < than:
+                    file.unlink(missing_ok=True)
+
+    def forget(self) -> None:
+        """The whole has been read."""
+        with contextlib.suppress(OSError):
+            self.path.unlink(missing_ok=True)
 
 
 class ReadProgress(NamedTuple):

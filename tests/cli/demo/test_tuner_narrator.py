@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from gpuwatch.cli.demo.tuner_narrator import TunerNarrator
+from gpuwatch.cli.demo.tuner import TunerNarrator
 from gpuwatch.tuning.model.status import BudgetState, GpuTuning, Obstacle, ObstacleReason, TunerState, TuningState
 
 POD = "ml/train-0"

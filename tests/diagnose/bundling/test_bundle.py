@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gpuwatch.diagnose.bundling import verification
+from gpuwatch.diagnose.bundling import bundle as bundling
 from gpuwatch.diagnose.bundling.bundle import check_target, write_bundle
 from gpuwatch.diagnose.bundling.copier import copied
 from gpuwatch.diagnose.bundling.selected_files import without_code
@@ -298,7 +298,7 @@ def test_the_versions_and_the_document_are_json(case):
 def test_taking_apart_by_hand_gives_what_tar_gives(case, tmp_path):
     host, _, _, top = case
     members, late = copied(Places.tree(host.root), 20.0)
-    verification.unpack(members, tmp_path / "copy")
+    bundling.unpack(members, tmp_path / "copy")
     assert late == {}
     mine = {str(path.relative_to(tmp_path / "copy")) for path in (tmp_path / "copy").rglob("*")}
     theirs = {str(path.relative_to(top)) for path in top.rglob("*")}

@@ -5,7 +5,7 @@ import os
 import msgspec
 import pytest
 
-from gpuwatch.rightsizing.prometheus.position import Position, PositionFile
+from gpuwatch.rightsizing.prometheus.history import Position, PositionFile
 
 
 def position(question="q" * 64, **changes):

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.diagnose.kube import parse as kube_survey_parse
-from gpuwatch.diagnose.kube.client import SurveyReader
+from gpuwatch.diagnose.gathering import survey
+from gpuwatch.diagnose.gathering.survey import SurveyReader
 from gpuwatch.kube.errors import ApiCall, Garbled, NotFound
 from tests.kube.kube_server import NODE, served
 
@@ -44,9 +44,7 @@ def test_only_pods_that_have_or_give_gpus_are_kept_and_nothing_private_of_them()
         variable("DP_DISABLE_HEALTHCHECKS", "all"), variable("MIG_STRATEGY", "single"), variable("TOKEN", "planted"),
         {"name": "DP_FROM", "valueFrom": {"fieldRef": {}}},
     ]  # fmt: skip
-    found = kube_survey_parse.gpu_pods(
-        CALL, body(pod("web"), pod("train", gpus=2, env=env), pod("plugin", app=PLUGIN, env=env))
-    )
+    found = survey.gpu_pods(CALL, body(pod("web"), pod("train", gpus=2, env=env), pod("plugin", app=PLUGIN, env=env)))
     assert [(each.name, each.gpus, each.app) for each in found] == [("train", 2, None), ("plugin", 0, PLUGIN)]
     assert found[0].environment == {}
     assert found[1].environment == {"DP_DISABLE_HEALTHCHECKS": "all", "MIG_STRATEGY": "single"}
@@ -74,7 +72,7 @@ def test_only_pods_that_have_or_give_gpus_are_kept_and_nothing_private_of_them()
     ],
 )  # fmt: skip
 def test_why_a_pod_does_not_run(status, expected):
-    (found,) = kube_survey_parse.gpu_pods(CALL, body(pod("a", app=PLUGIN, status=status)))
+    (found,) = survey.gpu_pods(CALL, body(pod("a", app=PLUGIN, status=status)))
     assert (found.ready, found.waiting, found.restarts) == expected
 
 
@@ -84,12 +82,12 @@ def test_why_a_pod_does_not_run(status, expected):
 )
 def test_the_policy_in_force_is_the_one_that_is_not_ignored(states, expected):
     items = [{"status": {"state": state}} if state else {"metadata": {"name": "new"}} for state in states]
-    assert kube_survey_parse.policy_state(CALL, body(*items)) == expected
+    assert survey.policy_state(CALL, body(*items)) == expected
 
 
 def test_runtime_classes_come_with_their_handlers():
     text = body({"metadata": {"name": "nvidia"}, "handler": "nvidia"}, {"metadata": {"name": "gv"}, "handler": "runsc"})
-    assert kube_survey_parse.runtime_classes(CALL, text) == {"nvidia": "nvidia", "gv": "runsc"}
+    assert survey.runtime_classes(CALL, text) == {"nvidia": "nvidia", "gv": "runsc"}
 
 
 def test_the_config_map_of_a_plugin_is_the_one_its_config_manager_chooses_from():
@@ -99,21 +97,21 @@ def test_the_config_map_of_a_plugin_is_the_one_its_config_manager_chooses_from()
         {"name": "available-configs", "configMap": {"name": "time-slicing-config"}},
         {"name": "device-plugin", "hostPath": {"path": "/var/lib/kubelet/device-plugins"}},
     ]
-    (found,) = kube_survey_parse.gpu_pods(CALL, body(plugin))
+    (found,) = survey.gpu_pods(CALL, body(plugin))
     assert found.configs is None
     mounts = [
         {"name": "entrypoint", "mountPath": "/bin/entrypoint.sh"},
         {"name": "available-configs", "mountPath": "/available-configs"},
     ]
     plugin["spec"]["initContainers"] = [{"volumeMounts": mounts}]
-    (found,) = kube_survey_parse.gpu_pods(CALL, body(plugin))
+    (found,) = survey.gpu_pods(CALL, body(plugin))
     assert found.configs == "time-slicing-config"
 
 
 def test_of_a_config_map_only_the_keys_are_kept():
     text = json.dumps({"data": {"tesla-t4": "planted", "any": "planted"}}).encode()
-    assert kube_survey_parse.keys(CALL, text) == ("any", "tesla-t4")
-    assert kube_survey_parse.keys(CALL, b"{}") == ()
+    assert survey.keys(CALL, text) == ("any", "tesla-t4")
+    assert survey.keys(CALL, b"{}") == ()
 
 
 MEMBERS = ("items", "status", "spec", "metadata", "state", "handler", "env")
@@ -123,8 +121,8 @@ ANYTHING = st.recursive(
     max_leaves=12,
 )
 PARSERS = (
-    kube_survey_parse.gpu_pods, kube_survey_parse.runtime_classes, kube_survey_parse.policy_state,
-    kube_survey_parse.keys,
+    survey.gpu_pods, survey.runtime_classes, survey.policy_state,
+    survey.keys,
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""From the API's JSON to what a diagnosis wants to know of pods, RuntimeClasses and the GPU operator."""
+"""What only a diagnosis asks the API server for: pods that matter to GPUs, RuntimeClasses, the GPU operator's state."""
 
 from collections.abc import Iterator
 
@@ -8,8 +8,10 @@ from msgspec.structs import asdict
 from gpuwatch.diagnose.model import NodePod
 from gpuwatch.kube import parse as kube_parse
 from gpuwatch.kube.errors import ApiCall
+from gpuwatch.kube.reader import PAGE, NodeReader
 from gpuwatch.kube.wire import PodStatus, Wire, WireList, WireObject, WirePod, decode
 
+_PODS = "/api/v1/pods"
 APP_LABELS = ("app", "app.kubernetes.io/name", "k8s-app", "name")
 PLUGIN_VARIABLES = (
     "CONFIG_FILE", "DEVICE_ID_STRATEGY", "DEVICE_LIST_STRATEGY", "FAIL_ON_INIT_ERROR", "MIG_STRATEGY",
@@ -103,3 +105,48 @@ def _variables(pod: WirePod) -> Iterator[tuple[str, str]]:
         for each in container.env or ():
             if each.value is not None and (each.name.startswith("DP_") or each.name in PLUGIN_VARIABLES):
                 yield each.name, each.value
+
+
+class SurveyReader(NodeReader):
+    """Each method is one request, and raises the errors of `kube_errors`."""
+
+    def gpu_pods(self) -> tuple[NodePod, ...]:
+        """The pods of our Node that have GPUs or give them to others."""
+        call = ApiCall("list", "pods")
+        query = {"fieldSelector": f"spec.nodeName={self.name}"}
+        return gpu_pods(call, self._transport.request(call, _PODS, query=query))
+
+    def pending(self) -> tuple[NodePod, ...]:
+        """Pods of the whole cluster that wait for a node with GPUs; of a very long queue only its first page."""
+        call = ApiCall("list", "pods")
+        query: dict[str, str | int] = {"fieldSelector": "status.phase=Pending,spec.nodeName=", "limit": PAGE}
+        found = gpu_pods(call, self._transport.request(call, _PODS, query=query))
+        return tuple(pod for pod in found if pod.gpus)
+
+    def runtime_classes(self) -> dict[str, str]:
+        """RuntimeClass -> the handler that the container runtime must know."""
+        call = ApiCall("list", "runtimeclasses")
+        path = "/apis/node.k8s.io/v1/runtimeclasses"
+        return runtime_classes(call, self._transport.request(call, path))
+
+    def policy_state(self) -> str | None:
+        """State of the GPU operator's ClusterPolicy: `ready`, `notReady`; None: there is no policy, or it has none yet.
+
+        Raises:
+            NotFound: the cluster does not know ClusterPolicies.
+        """
+        call = ApiCall("list", "clusterpolicies")
+        path = "/apis/nvidia.com/v1/clusterpolicies"
+        return policy_state(call, self._transport.request(call, path))
+
+    def config_keys(self, namespace: str, name: str) -> tuple[str, ...]:
+        """Keys of a ConfigMap; its contents are not kept."""
+        call = ApiCall("get", "configmaps", name, namespace)
+        path = f"/api/v1/namespaces/{namespace}/configmaps/{name}"
+        return keys(call, self._transport.request(call, path))
+
+    def names(self, host: str) -> frozenset[str]:
+        """Nodes whose kubelet runs on a host of this name."""
+        call = ApiCall("list", "nodes")
+        query = {"labelSelector": f"kubernetes.io/hostname={host}"}
+        return kube_parse.names(call, self._transport.request(call, "/api/v1/nodes", query=query))
