@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,9 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 import dashboards.history
 import gpuwatch
@@ -68,10 +72,32 @@ def build(place: Path) -> None:
 
 
 def _record(place: Path) -> None:
-    """Add what the recording rules make of the rest."""
-    with prometheus(place) as url:
-        times = [f"--start={BEGIN:.0f}", f"--end={END:.0f}", f"--eval-interval={STEP:.0f}s"]
-        _promtool("rules", f"--url={url}", *times, f"--output-dir={place}", str(RULES))
+    """Add what the recording rules make of the rest. promtool's rules read what is in the database already:
+    those that read others come in a pass of their own after them.
+    """
+    times = [f"--start={BEGIN:.0f}", f"--end={END:.0f}", f"--eval-interval={STEP:.0f}s"]
+    for groups in _passes():
+        file = place.with_name("rules.yaml")
+        file.write_text(yaml.safe_dump({"groups": groups}))
+        with prometheus(place) as url:
+            # A group's moments follow from the path as it is given: the same for each pass and each history.
+            _promtool("rules", f"--url={url}", *times, f"--output-dir={place}", file.name, folder=file.parent)
+
+
+def _passes() -> Iterator[list[dict[str, Any]]]:
+    """The groups, each time with the rules that read nothing which is still missing. A rule may read its own record."""
+    groups = yaml.safe_load(RULES.read_text())["groups"]
+    waiting = [(group, rule) for group in groups for rule in group["rules"] if "record" in rule]
+    while waiting:
+        missing = {rule["record"] for _, rule in waiting}
+        begun = missing - {rule["record"] for _, rule in waiting if rule["record"] not in _reads(rule)}
+        ready = [(g, rule) for g, rule in waiting if not _reads(rule) & missing - ({rule["record"]} & begun)]
+        yield [{**group, "rules": rules} for group in groups if (rules := [rule for g, rule in ready if g is group])]
+        waiting = [each for each in waiting if each not in ready]
+
+
+def _reads(rule: dict[str, Any]) -> set[str]:
+    return set(re.findall(r"\w+:\w+:\w+", rule["expr"]))
 
 
 def _played(work: Path) -> list[Path]:
@@ -86,9 +112,9 @@ def _played(work: Path) -> list[Path]:
     return list(files.values())
 
 
-def _promtool(kind: str, *arguments: str) -> None:
+def _promtool(kind: str, *arguments: str, folder: Path | None = None) -> None:
     command = ["promtool", "tsdb", "create-blocks-from", kind, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}: {(done.stderr or done.stdout)[-2000:]}")
 

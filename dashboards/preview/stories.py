@@ -27,6 +27,7 @@ STORIES: tuple[Story, ...] = (
     Story("node", "mig", {"node": "gpu-east-02"}),
     Story("workload", "idle-allocated", {"namespace": "team-nlp + team-vision"}),
     Story("workload", "straggler", {"namespace": "ml-research", "pod": "llama-pretrain-30"}),
+    Story("cost", "month"),
     Story("operations", "quarantine"),
 )
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from dashboards.source.build import document
 from dashboards.source.panel import Board
 
-NAMES = ("fleet", "node", "workload", "operations")
+NAMES = ("fleet", "node", "workload", "cost", "operations")
 PLACE = Path(__file__).resolve().parents[1]
 
 

@@ -11,6 +11,8 @@ from gpuwatch.model.xid_catalogue import all_xids
 APPLICATION = "|".join(str(xid.code) for xid in all_xids() if xid.category == "application")
 """XIDs that applications cause, as a regular expression."""
 
+GPU = "cluster, node, gpu"
+
 
 class Annotation(msgspec.Struct, frozen=True, kw_only=True):
     """`at_value`: the value is the event's time in milliseconds, as exact as it can be."""
@@ -37,6 +39,17 @@ class Annotation(msgspec.Struct, frozen=True, kw_only=True):
             "step": "60s",
             "useValueForTime": "on" if self.at_value else False,
         }
+
+
+def annotations(uid: str) -> tuple[Annotation, ...]:
+    """Of a dashboard. Those about GPUs are on the workload's dashboard of the GPUs that its pods have."""
+    if uid != "gpuwatch-workload":
+        return ANNOTATIONS
+    theirs = f"and on ({GPU}) gpuwatch_gpu_workload_info{{@workload}}"
+    return tuple(
+        msgspec.structs.replace(each, expr=f"{each.expr} {theirs}") if "{{gpu}}" in each.title else each
+        for each in ANNOTATIONS
+    )
 
 
 ANNOTATIONS: tuple[Annotation, ...] = (
@@ -68,7 +81,7 @@ ANNOTATIONS: tuple[Annotation, ...] = (
     ),
     Annotation(
         name="GPU resets and driver reloads",
-        expr="sum by (cluster, node, gpu) (resets(gpuwatch_gpu_energy_joules_total{@node}[$__rate_interval])) > 0",
+        expr="max by (cluster, node, gpu) (gpu:gpuwatch_gpu_energy_joules:resets2m{@node})",
         title="GPU {{gpu}} of {{node}} was reset, or its driver was loaded again",
         text="Its energy counter began anew.",
         color="orange",

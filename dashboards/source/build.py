@@ -11,9 +11,9 @@ from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from dashboards.source import fields
-from dashboards.source.annotations import ANNOTATIONS
+from dashboards.source.annotations import annotations
 from dashboards.source.kinds import AT_THE_END, KINDS
-from dashboards.source.panel import Board, Panel, Query, Section
+from dashboards.source.panel import Board, Panel, Query, Section, Style
 from dashboards.source.selectors import expand
 from dashboards.source.variables import Variable
 
@@ -41,8 +41,10 @@ def document(board: Board) -> str:
     """The JSON file of a dashboard; the same text for the same board."""
     made = json.loads(json.dumps(_dashboard(board).build(), cls=JSONEncoder))
     made["schemaVersion"] = SCHEMA_VERSION
-    made["annotations"] = {"list": [json.loads(json.dumps(row.json(SOURCE), cls=JSONEncoder)) for row in ANNOTATIONS]}
-    return json.dumps(_without_noise(made), indent=1, ensure_ascii=False) + "\n"
+    made["annotations"] = {
+        "list": [json.loads(json.dumps(row.json(SOURCE), cls=JSONEncoder)) for row in annotations(board.uid)]
+    }
+    return json.dumps(_without_noise(made), indent=0, ensure_ascii=False) + "\n"
 
 
 def _without_noise(made: Any) -> Any:
@@ -125,6 +127,8 @@ def _panel(panel: Panel) -> Any:
     colored = panel.kind == "bargauge" or (bool(panel.thresholds) and panel.kind != "timeseries")
     mode = model.FieldColorModeId.THRESHOLDS if colored else model.FieldColorModeId.PALETTE_CLASSIC
     made = made.color_scheme(build.FieldColor().mode(mode))
+    for color, matching in fields.plain_colors(panel):
+        made = made.override_by_regexp(f"/{matching}/", fields.style(Style(match=matching, color=color)))
     plain = ((None, "blue" if panel.kind == "bargauge" else "text"),)
     made = made.thresholds(fields.thresholds(panel.thresholds or plain))
     for name, value in (("decimals", panel.decimals), ("min", panel.min), ("max", panel.max)):

@@ -1,9 +1,9 @@
-"""What several panels mean by a GPU, idle, lost: PromQL pieces, each a vector with one series a GPU or a node.
+"""What several panels of the fleet mean by a GPU, idle, lost: series that the recording rules keep (alerts/).
 
-A GPU instance belongs to its GPU: a GPU counts as allocated, or busy, when any of its instances is.
+Rules add up nodes and namespaces once, so that a dashboard reads a few series a node, however many GPUs there are and
+however many people look. What is idle is judged there and nowhere else.
 """
 
-from dashboards.source.held import BY_GPU, BY_PLACE, IDLE_BELOW, SHARE, activity
 from dashboards.source.selectors import OF_AGENTS, of_gpuwatch
 
 BY_NODE = "cluster, node"
@@ -11,32 +11,36 @@ BY_NODE = "cluster, node"
 NODES = f"count by ({BY_NODE}) {of_gpuwatch('up{@node}', OF_AGENTS)}"
 """Every node whose agent should answer."""
 
-GPUS = f"""max by ({BY_NODE}) (
-    gpuwatch_gpus{{@node, state=~"expected|bus|nvml"}}
-    or count by ({BY_NODE}) (gpuwatch_gpu_health{{@node, state="healthy"}}))"""
-"""How many GPUs a node should have: configured, on the bus, known to NVML or remembered, whichever is most."""
+GPUS = "node:gpuwatch_gpus:count{@node}"
+"""How many GPUs a node should have: configured, else those on the bus or known to NVML."""
 
-ALLOCATED = f"max by ({BY_GPU}) (gpuwatch_gpu_allocated{{@node}})"
-"""1 where a container has the GPU or part of it."""
+QUARANTINED = "(node:gpuwatch_remediator_quarantined:max{@node} == 1)"
 
-ACTIVITY = f"""(max by ({BY_GPU}) (gpuwatch_gpu_sm_active_ratio{{@node}})
-    or max by ({BY_GPU}) (gpuwatch_gpu_utilization_ratio{{@node}}))"""
-"""Share of time the GPU works: multiprocessors where the GPU tells (Hopper and newer), else utilization."""
+HELD = "node_namespace:gpuwatch_gpus_held:sum{@node}"
+HELD_IDLE = "node_namespace:gpuwatch_gpus_idle:sum{@node}"
+FAILURES = 'ceil(changes(gpuwatch_gpu_health{@node, state="failed"}[$__range]) / 2)'
+"""How often each GPU went from usable to failed."""
 
-IDLE = f"({ALLOCATED} == 1 and {ACTIVITY} < {IDLE_BELOW})"
-"""Held by a container and not used."""
 
-QUARANTINED = f"(max by ({BY_NODE}) (gpuwatch_remediator_quarantined{{@node}}) == 1)"
+def used(use: str) -> str:
+    """GPUs of each node in one of the four uses: active, idle, free, unavailable."""
+    return f'node:gpuwatch_gpus_by_use:count{{@node, use="{use}"}}'
 
-LOST = f"""group by ({BY_GPU}) (max by ({BY_GPU}) (gpuwatch_gpu_health{{@node, state="failed"}}) == 1
-    or ({ALLOCATED} == 0 and on ({BY_NODE}) {QUARANTINED}))"""
+
+LOST = used("unavailable")
 """GPUs that no new work can use: failed ones, and free ones of a node in quarantine."""
-
-HELD = f"({SHARE.replace('@workload', '@node')})"
-"""Every pod's share of every GPU it has."""
-HELD_IDLE = f"({HELD} and on ({BY_PLACE}) {activity('5m').replace('@workload', '@node')} < {IDLE_BELOW})"
 
 
 def hours(vector: str) -> str:
-    """How long `vector` had series in the time range, in hours each, looked at every five minutes."""
+    """What `vector` counts, times how long it did in the time range, in hours; looked at every five minutes."""
     return f"sum_over_time(({vector})[$__range:5m]) / 12"
+
+
+def largest(count: int, vector: str, by: str) -> str:
+    """The `count` series with the highest mean over the time range; the choice is the same at every step."""
+    return f"({vector}) and on ({by}) topk({count}, avg_over_time(({vector})[$__range:5m] @ end()))"
+
+
+def others(count: int, vector: str, by: str) -> str:
+    """The sum of all series that `largest` leaves out."""
+    return f"sum(({vector}) unless on ({by}) topk({count}, avg_over_time(({vector})[$__range:5m] @ end())))"

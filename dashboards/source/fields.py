@@ -1,11 +1,13 @@
 """Units, colours, thresholds, value mappings and links of fields, in Grafana's terms."""
 
+import re
+from collections.abc import Iterator
 from typing import Any
 
 from grafana_foundation_sdk.builders import dashboard as build
 from grafana_foundation_sdk.models import dashboard as model
 
-from dashboards.source.panel import Column, Link, State, Style, Thresholds
+from dashboards.source.panel import Column, Link, Panel, State, Style, Thresholds
 
 LABEL = "string"
 """The unit of labels: else a process id or serial number is written as 2.15 Mil."""
@@ -18,6 +20,22 @@ CELLS: dict[str, dict[str, str]] = {
     "cell": {"type": "color-background", "mode": "basic"},
     "gauge": {"type": "gauge", "mode": "basic", "valueDisplayMode": "text"},
 }
+
+
+PLAIN_COLORS = ("blue", "green", "purple", "yellow", "light-blue", "light-green", "light-purple", "#8ab8a8")
+"""Of series that are neither good nor bad: no red and no orange, which mean that something is wrong."""
+
+
+def plain_colors(panel: Panel) -> Iterator[tuple[str, str]]:
+    """Colour and regular expression of legends, for graphs that number GPUs or have a few series of known names."""
+    if panel.kind != "timeseries":
+        return
+    legends = [query.legend for query in panel.queries]
+    for place, color in enumerate(PLAIN_COLORS):
+        if any("GPU {{gpu}}" in legend for legend in legends):
+            yield color, rf"GPU ({place}|{place + len(PLAIN_COLORS)})\b"
+        elif place < len(legends) and "{{" not in legends[place]:
+            yield color, f"^{re.escape(legends[place])}$"
 
 
 def thresholds(bounds: Thresholds) -> build.ThresholdsConfig:
@@ -63,6 +81,7 @@ def style(row: Style) -> list[model.DynamicConfigValue]:
     """How one series of a graph differs from the others."""
     values: dict[str, Any] = {
         "color": {"mode": "fixed", "fixedColor": row.color} if row.color else None,
+        "displayName": row.name,
         "unit": row.unit,
         "custom.lineStyle": {"fill": "dash", "dash": [10, 10]} if row.dashed else None,
         "custom.fillOpacity": row.fill if row.fill is not None else (0 if row.dashed else None),

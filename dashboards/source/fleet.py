@@ -1,6 +1,6 @@
 """Is the fleet healthy, used, and what changed?"""
 
-from dashboards.source.expressions import ALLOCATED, GPUS, IDLE, NODES, QUARANTINED
+from dashboards.source.expressions import GPUS, HELD, NODES, used
 from dashboards.source.fleet_faults import ATTENTION, FAULTS
 from dashboards.source.fleet_use import POWER, USE
 from dashboards.source.panel import Board, Panel, Query, Section
@@ -38,7 +38,7 @@ HEADLINES = (
         title="Quarantined",
         kind="stat",
         description="Nodes that gpuwatch keeps new work away from. The table says why; Operations says since when.",
-        queries=(Query(f"count({QUARANTINED}) or sum(gpuwatch_remediator_quarantined{{@node}})"),),
+        queries=(Query("sum(node:gpuwatch_remediator_quarantined:max{@node})"),),
         thresholds=((None, "green"), (1, "orange")),
         no_value="no remediator",
         width=3,
@@ -47,9 +47,10 @@ HEADLINES = (
     Panel(
         title="Allocated GPUs",
         kind="stat",
-        description="Share of GPUs that a container has, whole or in part. It says nothing about work done.",
+        description="Share of all GPUs that pods hold; of a GPU cut into MIG instances, what is held of it. It says "
+        "nothing about work done.",
         unit="percentunit",
-        queries=(Query(f"sum({ALLOCATED}) / sum({GPUS})"),),
+        queries=(Query(f"sum({HELD}) / sum({GPUS})"),),
         decimals=0,
         width=3,
         height=4,
@@ -57,8 +58,8 @@ HEADLINES = (
     Panel(
         title="Allocated, idle",
         kind="stat",
-        description="GPUs a container holds and does not use now (below 2 % active). Whose they are: see Namespaces.",
-        queries=(Query(f"count({IDLE}) or vector(0)"),),
+        description="GPUs a container holds and does not use now (below 1 % active). Whose they are: see Namespaces.",
+        queries=(Query(f"sum({used('idle')})"),),
         thresholds=((None, "green"), (1, "yellow")),
         width=3,
         height=4,
@@ -68,7 +69,7 @@ HEADLINES = (
         kind="stat",
         description="What all GPUs draw now: the boards, without hosts and cooling.",
         unit="watt",
-        queries=(Query('sum(gpuwatch_gpu_power_watts{@node, window="average"})'),),
+        queries=(Query("sum(node:gpuwatch_gpu_power_watts:sum{@node})"),),
         trend=True,
         width=3,
         height=4,

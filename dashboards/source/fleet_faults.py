@@ -1,12 +1,12 @@
 """The fleet's faults: what is wrong now and with whom, what it was over time, and what it cost."""
 
-from dashboards.source.expressions import BY_NODE, GPUS, LOST, hours
+from dashboards.source.expressions import BY_NODE, FAILURES, GPUS, LOST, hours
 from dashboards.source.held import BY_GPU
 from dashboards.source.links import RUNBOOK, SERIES_NODE, TO_GPU, TO_NODE, TO_POD
 from dashboards.source.panel import Column, Panel, Query, State
 from dashboards.source.runbooks import alert_of_check
 from dashboards.source.stages import STAGES
-from dashboards.source.states import FINDINGS, HEALTH, REMEDIES, health_code, xid_events
+from dashboards.source.states import FINDINGS, HEALTH, REMEDIES, SEVERITIES, XID_STYLES, health_code, severity_code
 
 _FINDING = 'gpuwatch_finding{@node, severity!="info"}'
 _LATER = "1e10"
@@ -44,8 +44,14 @@ ATTENTION = (
             "gpuwatch did. Without a workload, it can be repaired at once. Click the runbook for what to do, the node "
             "for all of its findings. Since is cut off at the start of the time range."
         ),
-        queries=(Query(_ADVICE), Query(_STAGE), Query(f"count by ({BY_GPU}) ({_FINDING})")),
+        queries=(
+            Query(_ADVICE),
+            Query(_STAGE),
+            Query(f"count by ({BY_GPU}) ({_FINDING})"),
+            Query(f"{severity_code('@node', BY_GPU)} > 0"),
+        ),
         columns=(
+            Column(field="Value #D", title="Severity", states=SEVERITIES, color="text", width=90),
             Column(field="node", title="Node", links=(TO_NODE,)),
             Column(field="gpu", title="GPU", links=(TO_GPU,), width=60),
             Column(field="check", title="Worst finding", states=FINDINGS, color="text"),
@@ -63,7 +69,7 @@ ATTENTION = (
                 links=(RUNBOOK,),
             ),
         ),
-        sort="Node",
+        sort="-Severity",
         no_value="nothing needs attention",
         width=24,
         height=8,
@@ -99,7 +105,7 @@ FAULTS = (
             "Times the price, it is what faults and slow repairs cost."
         ),
         unit="none",
-        queries=(Query(f"sum({hours(f'count({LOST})')}) or vector(0)"),),
+        queries=(Query(f"sum({hours(f'sum({LOST})')}) or vector(0)"),),
         decimals=1,
         thresholds=((None, "green"), (0.1, "orange")),
         width=4,
@@ -110,7 +116,7 @@ FAULTS = (
         kind="stat",
         description="GPU-hours lost times the price of a GPU hour above.",
         unit="currencyUSD",
-        queries=(Query(f"(sum({hours(f'count({LOST})')}) or vector(0)) * $price"),),
+        queries=(Query(f"(sum({hours(f'sum({LOST})')}) or vector(0)) * $price"),),
         decimals=0,
         width=4,
         height=4,
@@ -120,7 +126,7 @@ FAULTS = (
         kind="bargauge",
         description="GPU-hours lost in the time range, worst ten nodes. The same node every week: replace, not repair.",
         unit="none",
-        queries=(Query(f"topk(10, sum by ({BY_NODE}) ({hours(LOST)}))", "{{node}}"),),
+        queries=(Query(f"topk(10, sum by ({BY_NODE}) ({hours(LOST)}) >= 0.1)", "{{node}}"),),
         decimals=1,
         thresholds=((None, "orange"),),
         min=0,
@@ -133,11 +139,12 @@ FAULTS = (
         title="XIDs",
         kind="timeseries",
         description=(
-            "Errors that the driver reported, by code. 13, 31, 43, 45 and the like come from applications; "
-            "`gpuwatch xid explain CODE` says what a code means and what helps."
+            "Errors that the driver reported in five minutes, by code. Red: the GPU is broken. Blue: applications caused "
+            "them. `gpuwatch xid explain CODE` says what a code means and what helps."
         ),
-        queries=(Query(f"sum by (xid) ({xid_events('@node', BY_GPU, '$__rate_interval')})", "XID {{xid}}"),),
+        queries=(Query("sum by (xid) (node:gpuwatch_gpu_xid_errors:increase5m{@node})", "XID {{xid}}"),),
         bars=True,
+        styles=XID_STYLES,
         stacked=True,
         interval="5m",
         no_value="no XIDs",
@@ -148,7 +155,7 @@ FAULTS = (
         title="GPU failures",
         kind="stat",
         description="How often a GPU went from usable to failed in the time range.",
-        queries=(Query('sum(ceil(changes(gpuwatch_gpu_health{@node, state="failed"}[$__range]) / 2))'),),
+        queries=(Query(f"sum({FAILURES})"),),
         thresholds=((None, "green"), (1, "orange")),
         width=4,
         height=4,
@@ -164,7 +171,7 @@ FAULTS = (
         queries=(
             Query(
                 f"""sum({GPUS}) * $__range_s / 3600
-                    / (sum(ceil(changes(gpuwatch_gpu_health{{@node, state="failed"}}[$__range]) / 2)) > 0)""",
+                    / (sum({FAILURES}) > 0)""",
             ),
         ),
         decimals=0,

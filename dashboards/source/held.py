@@ -5,14 +5,16 @@ A pod holds whole GPUs, MIG instances, or a place on a shared GPU. A series for 
 `group_left`. What a shared GPU does is nobody's: there the pods' own processes count.
 """
 
+from gpuwatch.rightsizing.usage.allocation import IDLE_BUSY
+
 BY_GPU = "cluster, node, gpu, uuid"
 BY_PART = f"{BY_GPU}, gi"
 """A GPU, or a MIG instance of it."""
 BY_PLACE = f"{BY_PART}, namespace, pod"
 BY_POD = "cluster, namespace, pod"
 BY_HOLDER = f"{BY_GPU}, namespace, pod"
-IDLE_BELOW = 0.02
-"""Of activity."""
+IDLE_BELOW = IDLE_BUSY
+"""Of activity: what `gpuwatch recommend` and the recording rules call idle, too."""
 
 HELD = f"max by ({BY_PLACE}) (gpuwatch_gpu_workload_info{{@workload}})"
 HOLDERS = f"max by ({BY_GPU}, namespace, pod) (gpuwatch_gpu_workload_info{{@workload}})"

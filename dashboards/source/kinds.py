@@ -91,7 +91,7 @@ def _timeline(panel: Panel) -> statetimeline.Panel:
 
 def _heatmap(panel: Panel) -> heatmap.Panel:
     """A row for each series, in the order of their names; colour is the value."""
-    color = heatmap.HeatmapColorOptions().mode(HeatmapColorMode.SCHEME).scheme("Turbo").steps(64)
+    color = heatmap.HeatmapColorOptions().mode(HeatmapColorMode.SCHEME).scheme("Blues").steps(64)
     color = color if panel.min is None else color.min(panel.min)
     color = color if panel.max is None else color.max(panel.max)
     return (

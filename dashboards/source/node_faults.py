@@ -2,7 +2,16 @@
 
 from dashboards.source.node_now import HOLDER, THIS_GPU, THIS_POD
 from dashboards.source.panel import Column, Link, Panel, Query, Section
-from dashboards.source.states import RECOVERY_ACTIONS, XID_CODES, XID_MEANINGS, YES_NO, xid_events
+from dashboards.source.states import (
+    HEALTH,
+    RECOVERY_ACTIONS,
+    XID_CODES,
+    XID_MEANINGS,
+    XID_STYLES,
+    YES_NO,
+    health_code,
+    xid_events,
+)
 
 CATALOGUE = Link("NVIDIA's catalogue", "https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html")
 SEEN = """label_replace(max by (node, gpu, xid) (gpuwatch_gpu_xid_last_timestamp_seconds{@gpu}) * 1000,
@@ -58,9 +67,10 @@ FAULTS = Section(
             queries=(
                 Query(
                     xid_events("@gpu", "gpu", "$__rate_interval"),
-                    "GPU {{gpu}}: {{xid}}",
+                    "GPU {{gpu}}: XID {{xid}}",
                 ),
             ),
+            styles=XID_STYLES,
             bars=True,
             stacked=True,
             interval="5m",
@@ -119,25 +129,28 @@ FAULTS = Section(
                 ),
                 Query('max by (node, gpu) (gpuwatch_gpu_row_remap_banks{@gpu, availability="none"})'),
                 Query("sum by (node, gpu) (gpuwatch_gpu_retired_pages{@gpu})"),
+                Query(health_code("gpuwatch_gpu_health", "@gpu", "node, gpu")),
             ),
             columns=(
                 Column(field="gpu", title="GPU", links=(THIS_GPU,), width=60),
-                Column(field="Value #A", title="Wants", states=RECOVERY_ACTIONS, color="text", width=148),
-                Column(field="Value #B", title="Corrected", decimals=0, width=148),
-                Column(field="Value #C", title="Uncorrected", decimals=0, thresholds=BROKEN, color="text", width=148),
-                Column(field="Value #D", title="Corr., ever", decimals=0, width=148),
+                Column(field="Value #K", title="Health", states=HEALTH, color="text", width=80),
+                Column(field="Value #A", title="Wants", states=RECOVERY_ACTIONS, color="text", width=138),
+                Column(field="Value #B", title="Corrected", decimals=0, width=138),
+                Column(field="Value #C", title="Uncorrected", decimals=0, thresholds=BROKEN, color="text", width=138),
+                Column(field="Value #D", title="Corr., ever", decimals=0, width=138),
                 Column(
-                    field="Value #E", title="Uncorrected, ever", decimals=0, thresholds=ERRORS, color="text", width=148
+                    field="Value #E", title="Uncorrected, ever", decimals=0, thresholds=ERRORS, color="text", width=138
                 ),
-                Column(field="Value #F", title="Rows remapped", decimals=0, thresholds=ERRORS, color="text", width=148),
-                Column(field="Value #G", title="Repair pending", states=YES_NO, color="text", width=148),
-                Column(field="Value #H", title="Beyond repair", states=YES_NO, color="text", width=148),
-                Column(field="Value #I", title="No spares", decimals=0, thresholds=ERRORS, color="text", width=148),
-                Column(field="Value #J", title="Retired pages", decimals=0, thresholds=ERRORS, color="text", width=148),
+                Column(field="Value #F", title="Rows remapped", decimals=0, thresholds=ERRORS, color="text", width=138),
+                Column(field="Value #G", title="Repair pending", states=YES_NO, color="text", width=138),
+                Column(field="Value #H", title="Beyond repair", states=YES_NO, color="text", width=138),
+                Column(field="Value #I", title="No spares", decimals=0, thresholds=ERRORS, color="text", width=138),
+                Column(field="Value #J", title="Retired pages", decimals=0, thresholds=ERRORS, color="text", width=138),
             ),
             sort="GPU",
             width=24,
             height=11,
         ),
     ),
+    collapsed=True,
 )

@@ -3,7 +3,7 @@
 from dashboards.source.node_now import THIS_GPU
 from dashboards.source.node_work import EACH
 from dashboards.source.panel import Column, Panel, Query, Section, Style
-from dashboards.source.states import FABRIC_STATES
+from dashboards.source.states import FABRIC_STATES, HEALTH, health_code
 
 RECEIVED = (Style(match="in$", dashed=True),)
 NOT_ZERO = ((None, "text"), (1, "orange"))
@@ -89,14 +89,16 @@ LINKS = Section(
                         unless on (node, gpu) gpuwatch_gpu_mig_mode_enabled{@gpu} == 1"""
                 ),
                 Query("max by (node, gpu) (gpuwatch_gpu_fabric_state{@gpu})"),
+                Query(health_code("gpuwatch_gpu_health", "@gpu", "node, gpu")),
             ),
             columns=(
                 Column(field="gpu", title="GPU", links=(THIS_GPU,), width=60),
+                Column(field="Value #H", title="Health", states=HEALTH, color="text", width=80),
                 Column(field="Value #A", title="Lanes", decimals=0, width=70),
                 Column(field="Value #B", title="at most", decimals=0, width=80),
-                Column(field="Value #C", title="PCIe gen.", decimals=0, width=100),
-                Column(field="Value #D", title="gen. at most", decimals=0, width=110),
-                Column(field="Value #E", title="NVLinks up", decimals=0, width=110),
+                Column(field="Value #C", title="PCIe gen.", decimals=0, width=80),
+                Column(field="Value #D", title="gen. at most", decimals=0, width=100),
+                Column(field="Value #E", title="NVLinks up", decimals=0, width=90),
                 Column(field="Value #F", title="down", decimals=0, thresholds=NOT_ZERO, color="text", width=70),
                 Column(field="Value #G", title="Fabric", states=FABRIC_STATES, color="text"),
             ),
@@ -105,4 +107,5 @@ LINKS = Section(
             height=11,
         ),
     ),
+    collapsed=True,
 )

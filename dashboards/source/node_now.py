@@ -8,9 +8,11 @@ from dashboards.source.states import (
     FINDINGS,
     HEALTH,
     RUNBOOKS,
+    SEVERITIES,
     XID_CODES,
     clock_event_code,
     health_code,
+    severity_code,
 )
 
 PODS = "max by (node, gpu, namespace, pod) (gpuwatch_gpu_workload_info{@gpu})"
@@ -33,7 +35,9 @@ WORST_FINDING = """topk by (node, gpu) (1, max by (node, gpu, check) (
     or gpuwatch_finding{@gpu, severity="warning"} * 2
     or gpuwatch_finding{@gpu, severity="info"}))"""
 
-FOUND = "max by (node, gpu, check, action, caused_by) (gpuwatch_finding_info{@gpu})"
+FOUND = """max by (node, gpu, check, action, caused_by) (label_replace(gpuwatch_finding_info{@gpu},
+    "caused_by", "$1", "caused_by", "([^/]+)/.*"))"""
+"""Of the cause its check: the rest is where it is, which the row says."""
 LAST_XID = """topk by (node, gpu) (1, max by (node, gpu, xid) (
     gpuwatch_gpu_xid_last_timestamp_seconds{@gpu, xid!="154"}))"""
 """154 only says what an earlier one asks for."""
@@ -166,8 +170,8 @@ NOW = Section(
             title="Findings",
             kind="table",
             description="All that gpuwatch holds against the node and its GPUs, with the pod that has the GPU now. "
-            "What stands for itself comes first, then what follows from it. The runbook says what to do; `gpuwatch get "
-            "findings` on the node has the evidence. Empty is good.",
+            "The worst comes first; Follows from names the finding that explains one. The runbook says what to do; "
+            "`gpuwatch get findings` on the node has the evidence. Empty is good.",
             queries=(
                 Query(
                     f"""label_replace(
@@ -175,17 +179,19 @@ NOW = Section(
                         or on (node, gpu, check) {FOUND},
                         "runbook", "$1", "check", "(.+)")"""
                 ),
+                Query(severity_code("@gpu", "node, gpu, check")),
             ),
             columns=(
+                Column(field="Value #B", title="Severity", states=SEVERITIES, color="text", width=90),
                 Column(field="check", title="Check", states=FINDINGS, color="text", width=200),
                 Column(field="gpu", title="GPU", links=(THIS_GPU,), width=60),
                 Column(field="namespace", title="Namespace", width=180),
                 Column(field="pod", title="Pod", links=(THIS_POD,), width=260),
                 Column(field="action", title="What to do"),
-                Column(field="caused_by", title="Follows from", width=220),
+                Column(field="caused_by", title="Follows from", states=FINDINGS, width=200),
                 Column(field="runbook", title="Runbook", states=RUNBOOKS, links=(RUNBOOK,), width=220),
             ),
-            sort="Follows from",
+            sort="-Severity",
             no_value="No findings",
             width=24,
             height=7,

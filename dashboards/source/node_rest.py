@@ -42,6 +42,7 @@ PROCESSES = Section(
             width=24,
         ),
     ),
+    collapsed=True,
 )
 
 MIG = Section(
@@ -187,4 +188,5 @@ HARDWARE = Section(
             height=8,
         ),
     ),
+    collapsed=True,
 )

@@ -2,11 +2,22 @@
 
 from dashboards.source.node_now import HEADROOM, HEADROOM_BOUNDS
 from dashboards.source.panel import Panel, Query, Section, Style
-from dashboards.source.states import CLOCK_EVENTS, CLOCK_STATES, clock_event_code
+from dashboards.source.states import CLOCK_STATES, CLOCK_STYLES, clock_event_code
 
 LIMIT = (Style(match="^limit|^highest", color="red", dashed=True),)
 """A dashed line that the others should be held against."""
 EACH = "GPU {{gpu}}"
+
+
+def _busy(family: str, of_instance: str = "") -> str:
+    """A ratio of each GPU; where it is cut into MIG, that of its instances, each weighed by its part of the memory."""
+    parts = """gpuwatch_gpu_memory_total_bytes{@gpu, gi!=""}
+        / on (cluster, node, gpu, uuid) group_left () gpuwatch_gpu_memory_total_bytes{@gpu, gi=""}"""
+    whole = "@gpu" if of_instance else '@gpu, gi=""'
+    return f"""max by (cluster, node, gpu, uuid) (gpuwatch_{family}{{{whole}}})
+        or sum by (cluster, node, gpu, uuid) (gpuwatch_{of_instance or family}{{@gpu, gi!=""}}
+            * on (cluster, node, gpu, uuid, gi) group_left () ({parts}))"""
+
 
 SLOW = Section(
     "Why is it slow?",
@@ -23,7 +34,7 @@ SLOW = Section(
             height=9,
         ),
         Panel(
-            title="Time held down, by reason",
+            title="GPUs with clocks held down, by reason",
             kind="timeseries",
             description="GPUs whose clocks were held down, by reason, as the driver counts the time: it sees what "
             "lies between two scrapes. Only power limit should be large, and only under load.",
@@ -34,7 +45,7 @@ SLOW = Section(
                     "{{reason}}",
                 ),
             ),
-            styles=tuple(Style(match=f"^{reason}$", color=color) for reason, _, color in CLOCK_EVENTS),
+            styles=CLOCK_STYLES,
             stacked=True,
             min=0,
             decimals=1,
@@ -97,13 +108,14 @@ WORK = Section(
             description="Utilization: share of time in which anything ran. SM: multiprocessors at work. Tensor: "
             "tensor cores. DRAM: memory moving data. High utilization and low SM: small kernels, waits for data or "
             "for other ranks. High DRAM and low tensor: memory-bound. SM, tensor and DRAM need Hopper or newer. "
+            "A GPU that is cut into MIG counts as the sum of its instances, each by its part of the memory. "
             "Choose one GPU above to see it alone.",
             unit="percentunit",
             queries=(
-                Query("avg(gpuwatch_gpu_utilization_ratio{@gpu})", "utilization"),
-                Query('avg(gpuwatch_gpu_sm_active_ratio{@gpu, gi=""})', "SM"),
-                Query('avg(gpuwatch_gpu_tensor_active_ratio{@gpu, gi=""})', "tensor"),
-                Query('avg(gpuwatch_gpu_dram_active_ratio{@gpu, gi=""})', "DRAM"),
+                Query(f"avg({_busy('gpu_utilization_ratio', 'gpu_sm_active_ratio')})", "utilization"),
+                Query(f"avg({_busy('gpu_sm_active_ratio')})", "SM"),
+                Query(f"avg({_busy('gpu_tensor_active_ratio')})", "tensor"),
+                Query(f"avg({_busy('gpu_dram_active_ratio')})", "DRAM"),
             ),
             min=0,
             max=1,

@@ -80,10 +80,14 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Style(msgspec.Struct, frozen=True, kw_only=True):
-    """How the series whose legend matches the regular expression `match` are drawn apart from the others."""
+    """How the series whose legend matches the regular expression `match` are drawn apart from the others.
+
+    `name` replaces the legend.
+    """
 
     match: str
     color: str = ""
+    name: str = ""
     unit: str = ""
     dashed: bool = False
     fill: int | None = None

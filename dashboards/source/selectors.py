@@ -15,8 +15,8 @@ SELECTORS = {
 """Narrower each time. None names a job: metrics of gpuwatch have names of their own, and how a site calls its scrape
 jobs is its affair. What every process has (`up`, `process_*`) is joined with those: `of_gpuwatch`."""
 
-OF_AGENTS = f"max_over_time(gpuwatch_snapshot_timestamp_seconds{{{_NODE}}}[1d:10m])"
-"""Targets that were agents within a day."""
+OF_AGENTS = f'node:gpuwatch_target:known{{{_NODE}, process="agent"}}'
+"""Targets that were agents within a day: a recording rule."""
 OF_GPUWATCH = f"gpuwatch_build_info{{{_NODE}}}"
 
 

@@ -2,7 +2,7 @@
 
 import re
 
-from dashboards.source.panel import State
+from dashboards.source.panel import State, Style
 from dashboards.source.runbooks import alert_of_check
 from gpuwatch.health.checks import CHECKS
 from gpuwatch.model.finding import Remedy
@@ -17,6 +17,16 @@ HEALTH = (
     State("3", "failed", "red"),
 )
 """Of `health_code`."""
+
+_NAMES = {
+    name.lower(): name for name in ("GPU", "GPUs", "ECC", "XID", "SXID", "PCIe", "NVLink", "NVSwitch", "MIG", "NVML")
+}
+
+
+def spoken(name: str) -> str:
+    """A value of a label as people write it: `pcie_degraded` is "PCIe degraded"."""
+    return " ".join(_NAMES.get(word, word) for word in name.split("_"))
+
 
 YES_NO = (State("0", "no", "text"), State("1", "yes", "red"))
 """Of a gauge that should be 0."""
@@ -33,6 +43,13 @@ CLOCK_EVENTS = (
     ("hw_thermal_slowdown", "heat (hardware)", "red"),
 )
 """Reason, what it is called, colour: from harmless to harmful; the place in this list is its code."""
+
+CLOCK_STYLES = (
+    *(Style(match=f"^{reason}$", color=color, name=text) for reason, text, color in CLOCK_EVENTS),
+    Style(match="^board_limit$", color="light-yellow", name="limit of the board"),
+    Style(match="^reliability$", color="light-orange", name="voltage (reliability)"),
+)
+"""The same for series whose legend is the reason."""
 
 CLOCK_STATES = (
     State("0", "full clocks", "green"),
@@ -56,14 +73,17 @@ FABRIC_STATES = (
     State("3", "completed", "green"),
 )
 
-FINDINGS = tuple(State(check.name, check.name, SEVERITY_COLORS[check.severity]) for check in CHECKS)
-"""Checks in the colour of their severity."""
+FINDINGS = tuple(State(check.name, spoken(check.name), SEVERITY_COLORS[check.severity]) for check in CHECKS)
+"""Checks in words, in the colour of their severity."""
+
+SEVERITIES = (State("0", "info", "blue"), State("1", "warning", "orange"), State("2", "critical", "red"))
+"""Of `severity_code`."""
 
 _ALERTS = alert_of_check()
 RUNBOOKS = tuple(State(check.name, _ALERTS[check.name], SEVERITY_COLORS[check.severity]) for check in CHECKS)
 """Checks by the alert that stands for them, which is the name of the runbook."""
 
-REMEDIES = tuple(State(remedy.value, remedy.value.replace("_", " ")) for remedy in Remedy)
+REMEDIES = tuple(State(remedy.value, spoken(remedy.value)) for remedy in Remedy)
 """Rungs of the ladder, as `gpuwatch_finding_info` names them."""
 
 XID_CODES = tuple(
@@ -72,6 +92,12 @@ XID_CODES = tuple(
     if xid.severity == "fatal" or xid.category == "application"
 )
 """The codes that stand out: those of a broken GPU, and those of applications."""
+
+XID_STYLES = (
+    Style(match=rf"XID ({'|'.join(state.value for state in XID_CODES if state.color == 'red')})$", color="red"),
+    Style(match=rf"XID ({'|'.join(state.value for state in XID_CODES if state.color == 'blue')})$", color="blue"),
+)
+"""The same for series whose legend ends in the code."""
 
 XID_MEANINGS = tuple(
     State(str(xid.code), re.split(r"[.;] ", re.sub(r" \([^)]*\)", "", xid.description))[0].rstrip("."))
@@ -85,6 +111,12 @@ def health_code(family: str, selector: str, by: str) -> str:
     """The state set `family` as one number, the worse the higher: see HEALTH."""
     ranks = {"unknown": 1, "degraded": 2, "failed": 3}
     parts = (f'{family}{{{selector}, state="{state}"}} * {rank}' for state, rank in ranks.items())
+    return f"max by ({by}) ({' or '.join(parts)})"
+
+
+def severity_code(selector: str, by: str) -> str:
+    """The worst severity of what is found, as a number: see SEVERITIES."""
+    parts = (f'gpuwatch_finding{{{selector}, severity="{state.text}"}} * {state.value}' for state in SEVERITIES)
     return f"max by ({by}) ({' or '.join(parts)})"
 
 

@@ -1,13 +1,18 @@
 """What right-sizing recommends for the chosen namespaces, and what that would free."""
 
-from dashboards.source.links import TO_NODE
-from dashboards.source.panel import Column, Panel, Query, Section
+from dashboards.source.links import TO_NAMESPACE, TO_NODE
+from dashboards.source.panel import Column, Panel, Query, Section, State, Style
+from dashboards.source.states import spoken
+from gpuwatch.rightsizing.model.recommendation import FindingKind, RecommendedAction
 
 _CHOSEN = '@node, namespace=~"$namespace"'
 _HOURS = f"gpuwatch_recommendation_gpu_hours_per_day{{{_CHOSEN}}}"
 _FREED = f'gpuwatch_recommendation_gpu_hours_per_day{{{_CHOSEN}, kind!~"quota_slack|steady_load|mig_layout"}}'
 """Without what is about room for GPUs: whoever leaves that room is in it already."""
 _TARGET = "cluster, node, namespace, workload, container, kind, action, confidence"
+KINDS = tuple(State(kind, spoken(kind)) for kind in FindingKind)
+KIND_STYLES = tuple(Style(match=f"^{kind}$", name=spoken(kind)) for kind in FindingKind)
+_ACTIONS = tuple(State(action, spoken(action)) for action in RecommendedAction)
 _NONE = "Nothing is recommended; see how many workloads are still being learned"
 
 RIGHTSIZING = Section(
@@ -55,6 +60,7 @@ RIGHTSIZING = Section(
             "size. A step down: somebody followed, or the work came back.",
             unit="none",
             queries=(Query(f"sum by (kind) ({_FREED})", "{{kind}}"),),
+            styles=KIND_STYLES,
             stacked=True,
             min=0,
             no_value=_NONE,
@@ -71,12 +77,12 @@ RIGHTSIZING = Section(
                 Query(f"max by ({_TARGET}) ({_HOURS}) * $price"),
             ),
             columns=(
-                Column(field="kind", title="Finding", width=140),
+                Column(field="kind", title="Finding", states=KINDS, width=140),
                 Column(field="namespace", title="Namespace", width=160),
-                Column(field="workload", title="Workload"),
+                Column(field="workload", title="Workload", links=(TO_NAMESPACE,)),
                 Column(field="container", title="Container", width=140),
                 Column(field="node", title="Node", width=140, links=(TO_NODE,)),
-                Column(field="action", title="What to do", width=150),
+                Column(field="action", title="What to do", states=_ACTIONS, width=150),
                 Column(field="confidence", title="Confidence", width=110),
                 Column(field="Value #A", title="GPU-hours a day", unit="none", decimals=1, width=140),
                 Column(field="Value #B", title="Cost a day", unit="currencyUSD", decimals=0, width=110),

@@ -79,7 +79,7 @@ SUMS = Section(
         ),
         _stat(
             "Idle share",
-            "Share of the time held in which a GPU was less than 2 % active over five minutes. Much of it: the pod "
+            "Share of the time held in which a GPU was less than 1 % active over five minutes. Much of it: the pod "
             "waits for data or people, or has been forgotten. What could be freed: right-sizing, below.",
             f"avg({IDLE_SHARE})",
             "percentunit",

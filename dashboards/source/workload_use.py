@@ -34,7 +34,7 @@ USE = Section(
         Panel(
             title="Idle spans of the 20 least used",
             kind="state-timeline",
-            description="Each GPU or instance while it was held: idle is below 2 % active, little below 30 %, over "
+            description="Each GPU or instance while it was held: idle is below 1 % active, little below 30 %, over "
             "five minutes. Long idle spans at night: end the pod, or queue the work. Idle spans that come again and "
             "again: waiting for data.",
             queries=(Query(_of_the_idlest(LEVEL), PLACE),),

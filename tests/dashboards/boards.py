@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 PLACE = Path(__file__).parents[2] / "dashboards"
-FILES = tuple(PLACE / f"{name}.json" for name in ("fleet", "node", "workload", "operations"))
+FILES = tuple(PLACE / f"{name}.json" for name in ("fleet", "node", "workload", "cost", "operations"))
 
 
 class Panel(NamedTuple):

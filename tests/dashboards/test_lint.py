@@ -23,6 +23,7 @@ import pytest
 from grafana_foundation_sdk.models import units
 
 from dashboards.source.__main__ import documents
+from dashboards.source.fields import PLAIN_COLORS
 from gpuwatch import RUNBOOKS
 from tests import fast_yaml
 from tests.dashboards.boards import (
@@ -40,7 +41,7 @@ from tests.dashboards.boards import (
     panels,
 )  # fmt: skip
 from tests.deploy.tools import kubectl
-from tests.promql import TARGET, Selector, families, filled, grouping, is_known, recorded, selectors
+from tests.promql import TARGET, Selector, families, filled, grouping, is_known, recorded, rule_groups, selectors
 from tests.promql import label_values as known_values
 
 KNOWN_UNITS = {value for name, value in vars(units).items() if isinstance(value, str) and not name.startswith("_")}
@@ -48,7 +49,8 @@ FOR_COUNTERS = {"rate", "irate", "increase", "resets", "changes", "timestamp"}
 """Functions that a counter makes sense in."""
 RATES = {"rate", "irate", "increase"}
 RATE_INTERVAL, RANGE = "7001s", "9001s"
-INTERVALS = {"__rate_interval": RATE_INTERVAL, "__range": RANGE, "__range_s": "9001", "price": "2.5"}
+INTERVALS = {"__rate_interval": RATE_INTERVAL, "__range": RANGE, "__range_s": "9001", "price": "2.5", "kwh": "0.15"}
+TITLES = {"cost": "Cost and energy"}
 OF_THE_CLUSTER = {
     "SM clock beside the peers": "a pod's peers are on other nodes as well",
     "Activity beside the peers": "a pod's peers are on other nodes as well",
@@ -122,7 +124,7 @@ def test_kustomize_makes_what_grafanas_sidecar_looks_for():
 def test_settings_of_the_dashboard(file: Path):
     board = load(file)
     assert board["uid"] == f"gpuwatch-{file.stem}"
-    assert board["title"] == f"gpuwatch / {file.stem.capitalize()}"
+    assert board["title"] == f"gpuwatch / {TITLES.get(file.stem, file.stem.capitalize())}"
     assert board["description"].endswith("?"), "a dashboard answers a question"
     assert board["tags"] == ["gpuwatch", "gpu", "nvidia"]
     assert board["editable"] is False
@@ -139,7 +141,7 @@ def test_settings_of_the_dashboard(file: Path):
 
 @boards
 def test_variables_come_in_the_same_order_everywhere(file: Path):
-    order = ["datasource", "cluster", "node", "gpu", "namespace", "pod", "price"]
+    order = ["datasource", "cluster", "node", "gpu", "namespace", "pod", "price", "kwh"]
     names = [variable["name"] for variable in load(file)["templating"]["list"]]
     assert names[:2] == order[:2]
     assert sorted(names, key=order.index) == names
@@ -247,6 +249,20 @@ def test_runbooks_that_are_linked_exist(panel: Panel):
             return
 
 
+def test_the_node_is_at_most_three_screens_until_a_row_is_opened():
+    """Of 1080 pixels at 38 a row of the grid; what is folded takes one row, whatever it holds."""
+    (file,) = (file for file in FILES if file.stem == "node")
+    assert max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in load(file)["panels"]) <= 3 * 1080 // 38
+
+
+def test_no_line_is_red_or_orange_unless_something_is_wrong():
+    """Of lines that have a colour of their own: GPUs by number, and a few series of known names."""
+    assert not [color for color in PLAIN_COLORS if "red" in color or "orange" in color]
+    energy = next(panel for panel in all_panels() if str(panel) == "node / Work / Activity of each GPU")
+    given = {o["matcher"]["options"] for o in energy.json["fieldConfig"]["overrides"]}
+    assert all(any(re.search(pattern.strip("/"), f"GPU {gpu}") for pattern in given) for gpu in range(16))
+
+
 # --- queries
 
 
@@ -267,9 +283,16 @@ def asks_for_what_exists(target: Target):
             assert not fixed.get(label) or value in fixed[label], (selector.name, label, value)
 
 
+def kept(name: str) -> set[str]:
+    """Labels of a recorded series: those that its rules group by or set."""
+    rules = [rule for group in rule_groups() for rule in group["rules"] if rule.get("record") == name]
+    words = {word for rule in rules for by in re.findall(r"by \(([^)]*)\)", rule["expr"]) for word in by.split(", ")}
+    return words.union(*(rule.get("labels", {}) for rule in rules))
+
+
 def groups_by_labels_that_exist(target: Target):
     names = {selector.name for selector in selectors(target.expr, INTERVALS)}
-    labels = (TARGET | made_labels(target.expr)).union(*(families().get(name, ()) for name in names))
+    labels = (TARGET | made_labels(target.expr)).union(*(families().get(name) or kept(name) for name in names))
     assert grouping(target.expr, INTERVALS) <= labels
 
 

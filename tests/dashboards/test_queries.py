@@ -29,6 +29,7 @@ from tests.promql import filled
 EMPTY = {
     "node / Hardware / Fans A": "servers' GPUs have none; a fan speed is on workstation cards only",
     "node / Faults / Memory and recovery J": "retired pages: Volta and older only, and no such GPU is in the fleet",
+    "fleet / Power / Power by node, the 15 highest B": "the fleet of the history has fewer nodes",
     "node / Links / NVLink errors and PCIe replays B": "no link of the fleet has errors",
     "operations / Agents and their sources / Sources that do not answer A": "all sources answer at the end",
     "operations / What it does: tuning / GPUs, tuned ones first C": "all limits fit the only budget of the fleet",
@@ -46,12 +47,16 @@ ABOVE_ONE = {
 }
 """Queries in ratios that may be above one."""
 
-COLUMNS = {"node / Processes / Processes": {"slurm_job": "the fleet runs Kubernetes"}}
+COLUMNS = {
+    "cost / Who had them / By namespace, account and GPU": {"account": "the fleet runs Kubernetes"},
+    "node / Processes / Processes": {"slurm_job": "the fleet runs Kubernetes"},
+}
 """Columns that are rightly missing: `dashboard / row / panel` -> field -> why."""
 
 VARIABLES = {
     **dict.fromkeys(("cluster", "node", "gpu", "namespace", "pod"), ".*"),
     "price": "2.5",
+    "kwh": "0.15",
     "__interval": f"{STEP:.0f}s",
     "__rate_interval": f"{4 * STEP:.0f}s",
     "__range": f"{END - BEGIN:.0f}s",
