@@ -139,8 +139,8 @@ FAULTS = (
         title="XIDs",
         kind="timeseries",
         description=(
-            "Errors that the driver reported in five minutes, by code. Red: the GPU is broken. Blue: applications caused "
-            "them. `gpuwatch xid explain CODE` says what a code means and what helps."
+            "Errors that the driver reported in five minutes, by code. Red: the GPU is broken. Blue: applications "
+            "caused them. `gpuwatch xid explain CODE` says what a code means and what helps."
         ),
         queries=(Query("sum by (xid) (node:gpuwatch_gpu_xid_errors:increase5m{@node})", "XID {{xid}}"),),
         bars=True,

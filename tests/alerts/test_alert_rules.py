@@ -31,7 +31,7 @@ TARGETED = frozenset({"up"})
 OF_MANY_NODES = "GpuFaultWidespread"
 STEP = re.compile(r"First: .{20,}")
 QUERIES = re.compile(r"printf `([^`]*)`")
-LEVEL = re.compile(r"(device|gpu|pod|namespace|node|cluster):gpuwatch_\w+:(\w+)")
+LEVEL = re.compile(r"(device|gpu|model|pod|workload|owner|node_namespace|namespace|node|cluster):gpuwatch_\w+:(\w+)")
 
 
 def test_promtool_accepts_the_rules():
