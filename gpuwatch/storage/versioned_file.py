@@ -103,7 +103,10 @@ class VersionedFile(Generic[Content]):
             what = "write" if excess == OTHERS_WRITE else "read or write"
             mode = f"others may {what} it (mode {stat.S_IMODE(status.st_mode):04o})"
             raise self.unreadable(f"it belongs to user {status.st_uid}, or {mode}")
-        check_way(self.path.parent)
+        try:
+            check_way(self.path.parent)
+        except OSError as error:  # its folder may have gone since it was read
+            raise self.error(error) from error
 
     def stamp(self) -> tuple[int, int] | None:
         """Another one after every write, so that readers notice a write without trusting a clock. None: no file."""

@@ -167,6 +167,16 @@ def test_what_this_version_does_not_write_is_refused(tmp_path: Path, body: bytes
         VersionedFile(path, dict).read()
 
 
+def test_a_folder_that_goes_between_the_read_and_the_look_at_its_way_is_an_error_of_gpuwatch(tmp_path: Path) -> None:
+    """Else the thread that reads dies. The way is looked at by its name: here the folder of that name is none."""
+    (tmp_path / "elsewhere/own").mkdir(parents=True)
+    (tmp_path / "elsewhere/state").mkdir()
+    (tmp_path / "link").symlink_to("elsewhere/own")
+    write(tmp_path / "elsewhere/state/file.json", {"n": 1})
+    with pytest.raises(GpuwatchError, match=r"cannot read .*file\.json; No such file"):
+        VersionedFile(tmp_path / "link/../state/file.json", dict, trusted=True).read()
+
+
 def test_too_much_is_neither_read_nor_written(tmp_path: Path) -> None:
     path = tmp_path / "file.json"
     with pytest.raises(GpuwatchError, match=f"{MOST_BYTES} at most"):

@@ -17,13 +17,7 @@ from gpuwatch.model.errors import GpuwatchError, NoGpuStack, PermissionMissing, 
 from gpuwatch.storage.audit import Audit
 from gpuwatch.tuning.actuation.interface import Connect, DriverControl, OpenSession, PerGpuExecutor
 from gpuwatch.tuning.actuation.record import RecordBusy, SettingsRecord
-from gpuwatch.tuning.actuation.restore import (
-    SESSIONS,
-    SILENT,
-    RestoreOutcome,
-    Restorer,
-    give_back,
-)
+from gpuwatch.tuning.actuation.restore import SESSIONS, SILENT, RestoreOutcome, Restorer, give_back
 from gpuwatch.tuning.model.order import (
     ApplyResult,
     GpuCapabilities,

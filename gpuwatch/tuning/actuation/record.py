@@ -73,13 +73,18 @@ class RecordBusy(GpuwatchError):
     """Another process holds the record; nothing was written."""
 
 
+UNWRITTEN = GpuwatchError("the record was not written", "the thread that was at it has failed")
+
+
 @dataclass(eq=False)
 class _Change:
-    """What one thread wants changed. Whoever holds the record's lock carries it out; `error` is what came of that."""
+    """What one thread wants changed. Whoever holds the record's lock carries it out; `error` is what came of that: it
+    is there until the write has succeeded, for without a record nothing may be set.
+    """
 
     change: Callable[[Actuation], Actuation]
     done: threading.Event = field(default_factory=threading.Event)
-    error: GpuwatchError | None = None
+    error: GpuwatchError | None = UNWRITTEN
 
 
 class SettingsRecord:
@@ -192,18 +197,22 @@ class SettingsRecord:
     def _write_all(self, batch: Collection["_Change"]) -> None:
         try:
             before = now = self.read()
+            changed = []
             for each in batch:
                 try:
                     now = each.change(now)
+                    changed.append(each)
                 except GpuwatchError as error:
                     each.error = error
             if now != before:
                 if not before.settings:
                     self._make_key()
                 self._write(now)
+            for each in changed:
+                each.error = None
         except GpuwatchError as error:
             for each in batch:
-                each.error = each.error or error
+                each.error = error
         finally:
             for each in batch:
                 each.done.set()

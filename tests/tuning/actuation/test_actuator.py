@@ -31,8 +31,7 @@ from tests.waiting import until
 def bench(tmp_path: Path) -> Iterator[Bench]:
     made = Bench(tmp_path)
     yield made
-    made.knobs.hanging.clear()
-    made.knobs.released.set()
+    made.knobs.release()
 
 
 def test_what_is_ordered_is_set_and_recorded_and_given_back(bench: Bench) -> None:
@@ -294,8 +293,7 @@ def test_a_gpu_that_hangs_is_silent_holds_up_no_other_and_is_not_asked_again(tmp
         assert time.monotonic() - start < 3, "only the first order waits"
         assert asked.count(GPU) == 1
     finally:
-        bench.knobs.hanging.clear()
-        bench.knobs.released.set()
+        bench.knobs.release()
     until(lambda: bench.limit(None).outcome is OrderOutcome.DONE)
     assert ("power_limit", GPU) not in bench.knobs.calls, "an order that nobody waits for is not carried out"
 

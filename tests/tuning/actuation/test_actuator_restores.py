@@ -21,8 +21,7 @@ from tests.tuning.service.tuning import BOOT, DRIVER, clocks, limit
 def bench(tmp_path: Path) -> Iterator[Bench]:
     made = Bench(tmp_path)
     yield made
-    made.knobs.hanging.clear()
-    made.knobs.released.set()
+    made.knobs.release()
 
 
 # ---- S3: given back on the way out ----

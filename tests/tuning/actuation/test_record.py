@@ -292,7 +292,7 @@ def at_once(record: SettingsRecord, wanted: list[Setting]) -> list[str]:
     def add(setting: Setting) -> None:
         try:
             record.add(setting)
-        except GpuwatchError as error:
+        except (GpuwatchError, TypeError) as error:
             refused.append(str(error))
 
     threads = [threading.Thread(target=add, args=(setting,)) for setting in wanted]
@@ -317,6 +317,16 @@ def test_a_setting_that_may_not_be_recorded_keeps_none_beside_it_out(record: Set
     refused = at_once(record, wanted)
     assert (len(refused), "above the original" in refused[0]) == (1, True)
     assert {each.uuid for each in record.read().settings} == {each.uuid for each in wanted} - {"GPU-3"}
+
+
+@pytest.mark.usefixtures("slow_disk")
+def test_whatever_the_thread_that_writes_dies_of_those_beside_it_do_not_take_their_settings_for_recorded(
+    record: SettingsRecord,
+) -> None:
+    wanted = [replace(LIMIT, uuid=f"GPU-{index}") for index in range(8)]
+    wanted[3] = replace(wanted[3], applied=("no number",))
+    refused = at_once(record, wanted)
+    assert len(refused) == len(wanted) - len(record.read().settings) > 0
 
 
 HOLD = """

@@ -1,5 +1,6 @@
 """Giving back: asked, set, read back, and forgotten only then; what is not known stays recorded."""
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,13 @@ import pytest
 from gpuwatch.model.event import Result
 from gpuwatch.storage.audit import Audit
 from gpuwatch.tuning.actuation.driver import NvmlControl
+from gpuwatch.tuning.actuation.interface import PerGpuExecutor
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from gpuwatch.tuning.actuation.restore import RestoreOutcome, Restorer
 from gpuwatch.tuning.model.setting import Setting, Trigger
 from tests.remediation.model.remediating import HandClock, Ledger
 from tests.tuning.service.tuning import BOOT, Knobs, clocks, limit
-from tests.waiting import until
+from tests.waiting import BOUND_SECONDS, until
 
 GPU, OTHER = "GPU-0", "GPU-1"
 
@@ -148,15 +150,23 @@ def test_a_lost_gpu_keeps_no_other_from_being_restored(tmp_path: Path) -> None:
 
 
 def test_a_gpu_whose_driver_call_hangs_keeps_no_other_waiting_and_is_not_asked_again(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, limit(GPU), limit(OTHER), patience=1.0)
+    lanes, asked = PerGpuExecutor(), list[str]()
+    bench = Bench(tmp_path, limit(GPU), limit(OTHER), patience=BOUND_SECONDS, lanes=lanes)
+    hurried = Bench(tmp_path, patience=0.2, lanes=lanes)  # of the same process
     bench.knobs.hanging.add(GPU)
+    bench.knobs.before = lambda name, args: asked.extend(args[:1]) if name.endswith("ByUUID") else None
+    found: list[RestoreOutcome] = []
+    restoring = threading.Thread(target=lambda: found.extend(bench.restore()))
+    restoring.start()
     try:
-        assert bench.restore() == [RestoreOutcome.KEPT, RestoreOutcome.RESTORED]
-        assert bench.restore() == [RestoreOutcome.KEPT]
-        assert bench.left() == [GPU]  # until the call returns; then it is restored, late
+        until(lambda: bench.left() == [GPU], "the other one is restored meanwhile")
+        assert hurried.restore() == [RestoreOutcome.KEPT]
+        assert asked.count(GPU) == 1
     finally:
-        bench.knobs.hanging.clear()
-        bench.knobs.released.set()
+        bench.knobs.release()
+        restoring.join()
+    assert found == [RestoreOutcome.RESTORED] * 2  # late
+    assert not bench.left()
     assert bench.knobs.calls.count(("power_limit", OTHER)) == 1
 
 
@@ -198,9 +208,8 @@ def test_what_was_given_back_late_is_forgotten_too(tmp_path: Path) -> None:
     bench = Bench(tmp_path, limit(GPU), patience=0.2)
     bench.knobs.hanging.add(GPU)
     assert bench.restore() == [RestoreOutcome.KEPT]
-    bench.knobs.released.set()
-    bench.knobs.hanging.clear()
-    until(lambda: not bench.left())
+    bench.knobs.release()
+    assert not bench.left()
     assert bench.record.read().restores == {Trigger.GUARD: 1}
 
 

@@ -129,7 +129,7 @@ class Bench:
 def bench(tmp_path: Path) -> Iterator[Bench]:
     bench = Bench(tmp_path)
     yield bench
-    bench.knobs.released.set()
+    bench.knobs.release()
 
 
 def test_what_an_earlier_tuner_left_is_given_back_before_anything_else(bench: Bench) -> None:
@@ -338,9 +338,8 @@ def test_a_hanging_gpu_holds_up_neither_the_heartbeat_nor_the_others(tmp_path: P
     assert len(stamps) == 3
     assert list(bench.knobs.locked) == ["GPU-2"]
     assert [each.uuid for each in bench.recorded()] == ["GPU-2"]
-    bench.knobs.hanging.clear()
-    bench.knobs.released.set()
-    until(lambda: "GPU-2" not in bench.knobs.locked, "the driver has answered")
+    bench.knobs.release()
+    assert "GPU-2" not in bench.knobs.locked, "the driver has answered"
     bench.until(bench.is_free, 5)
 
 

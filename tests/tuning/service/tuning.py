@@ -40,6 +40,14 @@ class Knobs:
         self.hanging: set[str] = set()
         self.released = threading.Event()
 
+    def release(self) -> None:
+        """Every call returns, and what waited for it has ended: else it would meet the next test, its folder gone."""
+        self.hanging.clear()
+        self.released.set()
+        for thread in threading.enumerate():
+            if thread.name.startswith("GPU "):
+                thread.join(BOUND_SECONDS)
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("NVML"):
             return getattr(pynvml, name)
