@@ -246,7 +246,7 @@ class Store:
         self._file = None
 
     def _new_number(self) -> int:
-        """Microseconds, so that no two processes give the same, and none runs ahead of the clock; always a larger one."""
+        """Microseconds, so that no process runs ahead of the clock and meets another one; always a larger one."""
         with self._numbering:
             self._last_number = max(self._last_number + 1, int(self._clock.time() * 1_000_000))
             return self._last_number
