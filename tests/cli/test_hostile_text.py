@@ -117,6 +117,7 @@ ROWS: dict[str, list[tuple[str, ...]]] = {
         ("repairer", "--once", "--mode", HOSTILE, *STATE),
         ("repairer", "--once", "--mode", "observe", "--agent", "{path}", *STATE),
     ],
+    "serve": [("--source", "capture:{kernel_log}", "serve"), ("--source", f"capture:{HOSTILE[:20]}", "serve")],
     "tuner": [("--config", "{config}", "tuner"), ("--config", "{taken}", "tuner")],
     "demo": [("demo", "--listen", HOSTILE)],
     "metrics": [(*ASK, "metrics"), (*ASK, "metrics", "--openmetrics")],
