@@ -242,5 +242,6 @@ def test_ctrl_c_at_a_terminal_says_nothing_however_early_it_comes(moment):
         until(lambda: moment(process), step=0.001)
         os.killpg(process.pid, signal.SIGINT)
         _, errors = process.communicate(timeout=BOUND_SECONDS)
-    assert process.returncode == 130, errors
+    # CPython repeats the signal at its end where it interrupted exec(), which makes classes; a shell shows 130, too
+    assert process.returncode in (130, -signal.SIGINT), errors
     assert "Traceback" not in errors
