@@ -37,7 +37,7 @@ THREADS = threads()
 
 
 def test_the_threads_are_found():
-    assert {"collect/reader/supervisor.py:Supervisor", "agent/periodic.py:Periodic"} <= {name for name, _ in THREADS}
+    assert {"collect/reader/supervisor.py:Supervisor", "agent/agent.py:Periodic"} <= {name for name, _ in THREADS}
 
 
 @pytest.mark.parametrize("thread", [node for _, node in THREADS], ids=[name for name, _ in THREADS])

@@ -20,7 +20,6 @@ from gpuwatch.agent.event_recorder import EventLogger, EventRecorder
 from gpuwatch.agent.kernel_log_thread import KernelLogThread
 from gpuwatch.agent.node_state import SETTLE_SECONDS, NodeState
 from gpuwatch.agent.pages import API_REFUSALS, ViewSignal, routes
-from gpuwatch.agent.periodic import Periodic
 from gpuwatch.agent.repairs import closed_gpu, repaired_at, repairer_status, validations
 from gpuwatch.agent.roles import role_reports
 from gpuwatch.agent.view_builder import ViewBuilder, ViewInputs, capture_status, reader_settings
@@ -60,6 +59,9 @@ LAST_CHECKPOINT_SECONDS = 1.2
 """After the begin of the end no longer is waited for that of right-sizing; the one before it is an hour old at most."""
 
 BUS_SECONDS = 10.0
+
+MIN_GAP_SECONDS = 1.0
+"""However often it is woken, a `Periodic` rests this long between two turns."""
 
 WEDGED_INTERVALS, MIN_WEDGED_SECONDS = 10, 10.0
 """A publisher that has stood still for so long, and no less than these seconds, never goes on again: a lock that is not
@@ -399,3 +401,33 @@ def _xid_event(event: DriverEvent, boot_id: str | None, uptime: float) -> XidEve
         boot_id=boot_id,
         uptime=uptime if boot_id else None,
     )
+
+
+class Periodic(threading.Thread):
+    """Runs `task` now, then every `interval` seconds; a task that raises is logged and runs again next time."""
+
+    def __init__(self, name: str, interval: float, task: Callable[[], None]) -> None:
+        super().__init__(name=name, daemon=True)
+        self._interval, self._task = interval, task
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+
+    def wake(self) -> None:
+        """Run soon."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """End after the turn under way."""
+        self._stopping.set()
+        self._wake.set()
+
+    def run(self) -> None:
+        """Take turns until stopped."""
+        while not self._stopping.is_set():
+            self._wake.clear()
+            try:
+                self._task()
+            except Exception:  # the thread must outlive a bug in one turn
+                log.exception("%s failed; trying again in %.0f s", self.name, self._interval)
+            self._stopping.wait(MIN_GAP_SECONDS)
+            self._wake.wait(max(0.0, self._interval - MIN_GAP_SECONDS))

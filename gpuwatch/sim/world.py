@@ -9,7 +9,7 @@ import os
 import re
 import threading
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -18,8 +18,11 @@ from gpuwatch.config import Backend, SourcesConfig
 from gpuwatch.model.clock import Clock, SystemClock
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.sim.directory import NodeReplica, create, end, inject
-from gpuwatch.sim.host.machine import boot_log
-from gpuwatch.sim.host.tree import SimHostTree
+from gpuwatch.sim.host import Files, Symlink
+from gpuwatch.sim.host.cluster import cluster
+from gpuwatch.sim.host.machine import boot_log, machine
+from gpuwatch.sim.host.runtime import runtime
+from gpuwatch.sim.host.services import services
 from gpuwatch.sim.node import pods
 from gpuwatch.sim.node.actions import AnyAction, KubeletState, SimWorkload
 from gpuwatch.sim.node.machine import LogLine
@@ -35,6 +38,8 @@ log = logging.getLogger(__name__)
 JOBS = "jobs"
 KUBELET = "kubelet/api.sock"
 """In a folder of its own: a machine without kubelet has not even that."""
+
+AREAS: tuple[Callable[[SimNode], Files], ...] = (machine, services, runtime, cluster)
 
 _WARNING = 4
 _CONTROL = re.compile(r"[\x00-\x1f\x7f\\]")
@@ -210,3 +215,33 @@ class KernelRing:
         """Remove the file."""
         os.close(self._fd)
         self._path.unlink(missing_ok=True)
+
+
+class SimHostTree:
+    """The host's files below `root`, in step with the node last shown.
+
+    Files that others have changed or removed stay so until the node changes theirs.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._shown: dict[str, str | Symlink] = {}
+
+    def show(self, node: SimNode) -> None:
+        """Write what differs from what was shown before; what the node no longer has disappears."""
+        wanted = {path: content for area in AREAS for path, content in area(node).items()}
+        for path, content in wanted.items():
+            if self._shown.get(path) != content:
+                _write(self._root / path, content)
+        for path in self._shown.keys() - wanted.keys():
+            (self._root / path).unlink(missing_ok=True)
+        self._shown = wanted
+
+
+def _write(path: Path, content: str | Symlink) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    if isinstance(content, Symlink):
+        path.symlink_to(content.target)
+    else:
+        path.write_text(content)

@@ -7,6 +7,7 @@ environment: both may hold secrets.
 import os
 import pwd
 import re
+import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +15,6 @@ from typing import NamedTuple
 import msgspec
 
 from gpuwatch.model.workload import Allocation, ProcessOwner, Workload
-from gpuwatch.workloads.slurm_jobs import SlurmJob, slurm_job
 
 _DASHED = r"[0-9a-f]{8}(?P<dash>[-_])[0-9a-f]{4}(?P=dash)[0-9a-f]{4}(?P=dash)[0-9a-f]{4}(?P=dash)[0-9a-f]{12}"
 _POD = re.compile(rf"(?:^|[/-])pod(?P<uid>{_DASHED}|[0-9a-f]{{32}})(?![0-9a-f_-])")  # 32 hex: static pods
@@ -22,6 +22,9 @@ _CONTAINER = re.compile(r"(?:^|[/:-])(?P<id>[0-9a-f]{64})(?![0-9a-f])")
 _SLURM_JOB = re.compile(r"slurm[^/]*/(?:[^/]+/)?job_(?P<slurm>\d{1,10})(?:/|$)|/job_(?P<step>\d{1,10})/step_", re.ASCII)
 _SLURM_STEP = re.compile(r"/job_\d{1,10}/step_(?P<step>\w{1,16})(?:/|$)", re.ASCII)
 _UNIT = re.compile(r"/(?P<unit>(?!user@|slurm)[\w:.\\@-]{1,128}\.service)(?=/|$)", re.ASCII)
+
+_JOB_MOST_BYTES = 4096
+_JOB_MOST_CHARACTERS = 128
 
 
 class CgroupOwner(NamedTuple):
@@ -210,3 +213,44 @@ class Processes:
     def _read(self, pid: int, name: str) -> str:
         with open(f"{self._proc}/{pid}/{name}", "rb") as file:  # pathlib would take as long as the kernel
             return file.read(_READ_LIMIT).decode(errors="backslashreplace")
+
+
+class SlurmJob(NamedTuple):
+    """Account and partition of a Slurm job: its cgroup has its number and nothing more. None is what is not known.
+
+    Slurm tells its prolog, and deploy/slurm/prolog.sh writes them down: a file per job, named by its number, with lines
+    `account=NAME` and `partition=NAME`. The epilog removes it.
+    """
+
+    account: str | None = None
+    partition: str | None = None
+
+
+def slurm_job(folder: Path, number: str) -> SlurmJob:
+    """The job of that number; nothing is known of one without a file.
+
+    Who may write there would give any job any account: folder and file count only where they belong to root or to this
+    process's user and nobody else may write to them.
+    """
+    try:
+        with open(folder / number, "rb", opener=_open_private) as file:
+            text = file.read(_JOB_MOST_BYTES).decode("utf-8", "replace")
+        is_ours = _is_private(os.stat(folder))
+    except OSError:
+        return SlurmJob()
+    found = dict(line.split("=", 1) for line in text.splitlines() if "=" in line) if is_ours else {}
+    account, partition = (found.get(name, "")[:_JOB_MOST_CHARACTERS] or None for name in SlurmJob._fields)
+    return SlurmJob(account, partition)
+
+
+def _open_private(path: str, flags: int) -> int:
+    fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode) or not _is_private(found):
+        os.close(fd)
+        raise PermissionError(f"{path} is not a file that only root writes")
+    return fd
+
+
+def _is_private(found: os.stat_result) -> bool:
+    return found.st_uid in (0, os.geteuid()) and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from gpuwatch.agent.periodic import MIN_GAP_SECONDS, Periodic
+from gpuwatch.agent.agent import MIN_GAP_SECONDS, Periodic
 from tests.waiting import BOUND_SECONDS
 
 Run = Callable[[float, Callable[[], None]], Periodic]

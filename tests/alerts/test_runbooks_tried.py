@@ -16,12 +16,12 @@ from gpuwatch.kube.objects import TAINT
 from gpuwatch.model.finding import Finding
 from gpuwatch.model.snapshot import Host
 from gpuwatch.model.view import View
-from gpuwatch.sim.host.tree import SimHostTree
 from gpuwatch.sim.kubeapi import SimulatedApiServer, SimulatedCluster
 from gpuwatch.sim.node.node import SimNode
 from gpuwatch.sim.node.scenario import Scenario, load, parse
 from gpuwatch.sim.playback import views
 from gpuwatch.sim.surroundings.pcitree import PciTree
+from gpuwatch.sim.world import SimHostTree
 from tests.alerts.test_runbooks import PAGES, checks, needs_the_node, page, section_of, sections
 from tests.cli.commands import run, serving
 from tests.cli.test_documented_commands import commands, words

@@ -19,7 +19,7 @@ from gpuwatch.remediation.service.process import FINISH_SECONDS
 from gpuwatch.tuning.actuation.guard import FAREWELL_SECONDS
 from gpuwatch.tuning.actuation.record import FOLDER as RECORD_FOLDER
 from gpuwatch.tuning.actuation.restore import ANSWER_SECONDS
-from gpuwatch.workloads.slurm_jobs import SlurmJob, slurm_job
+from gpuwatch.workloads.procfs import SlurmJob, slurm_job
 from tests import fast_yaml
 from tests.deploy.commandline import commands
 from tests.e2e.processes import agent, fetch, prometheus

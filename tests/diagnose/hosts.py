@@ -26,11 +26,10 @@ from gpuwatch.diagnose.places import Places
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.snapshot import Gpu
 from gpuwatch.model.view import View
-from gpuwatch.sim.host.tree import SimHostTree
 from gpuwatch.sim.node.node import SimNode
 from gpuwatch.sim.node.scenario import Scenario, parse
 from gpuwatch.sim.surroundings.pcitree import PciTree
-from gpuwatch.sim.world import World
+from gpuwatch.sim.world import SimHostTree, World
 from tests.memory import folder
 
 SECONDS = 60.0

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.workloads.slurm_jobs import SlurmJob, slurm_job
+from gpuwatch.workloads.procfs import SlurmJob, slurm_job
 
 
 @pytest.fixture

@@ -6,10 +6,9 @@ from gpuwatch.diagnose.host.kernel_text import kernel_text
 from gpuwatch.host.machine import process_limits
 from gpuwatch.host.pci import examined_gpus
 from gpuwatch.sim.host.machine import capabilities, machine
-from gpuwatch.sim.host.tree import SimHostTree
 from gpuwatch.sim.node.node import SimNode
 from gpuwatch.sim.surroundings.pcitree import PciTree
-from gpuwatch.sim.world import World
+from gpuwatch.sim.world import SimHostTree, World
 from tests.sim.node.nodes import scenario
 from tests.waiting import until
 
