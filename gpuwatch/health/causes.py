@@ -4,7 +4,7 @@ Alertmanager's inhibition is made from this table, too (alerts/inhibition.py). W
 cause: health, conditions, taints and metrics count every finding as before.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
@@ -75,21 +75,15 @@ def with_causes(findings: Sequence[Finding]) -> tuple[Finding, ...]:
 
 
 def _cause(finding: Finding, findings: Sequence[Finding]) -> str | None:
-    return next((other.key for other in _candidates(finding, findings)), None)
-
-
-def _candidates(finding: Finding, findings: Sequence[Finding]) -> Iterator[Finding]:
+    """The key of the first that explains it; of one check only the gravest and oldest explains the others."""
     for cause in CAUSES:
         if finding.check in cause.effects:
             for other in sorted((each for each in findings if each.check in cause.checks), key=_precedence):
                 near = cause.scope == "node" or (other.gpu is not None and other.gpu == finding.gpu)
-                if near and _SEVERITY[other.severity] >= _SEVERITY[finding.severity] and _explains(other, finding):
-                    yield other
-
-
-def _explains(other: Finding, finding: Finding) -> bool:
-    """Of one check only the gravest and oldest."""
-    return other.check != finding.check or _precedence(other) < _precedence(finding)
+                comes_first = other.check != finding.check or _precedence(other) < _precedence(finding)
+                if near and comes_first and _SEVERITY[other.severity] >= _SEVERITY[finding.severity]:
+                    return other.key
+    return None
 
 
 def _precedence(finding: Finding) -> tuple[int, float, str]:

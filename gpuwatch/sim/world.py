@@ -11,7 +11,6 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from gpuwatch.config import Backend, SourcesConfig
@@ -126,9 +125,7 @@ class World:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _make(self, undo: contextlib.ExitStack, boot_id: str) -> None:

@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from math import inf
 from pathlib import Path
 from tempfile import mkdtemp
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from msgspec.structs import replace
@@ -114,9 +113,7 @@ class DemoStage:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     @property

@@ -13,7 +13,7 @@ import socket
 import ssl
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -269,7 +269,7 @@ class PrometheusHttp:
         packed = response.headers.get("Content-Encoding", "") == "gzip"
         unpack = zlib.decompressobj(wbits=31) if packed else None
         parts, size = [], 0
-        for piece in _pieces(response):
+        while piece := response.read(1 << 16):
             self.traffic.received += len(piece)
             part = unpack.decompress(piece, MAX_BODY + 1 - size) if unpack else piece
             size += len(part)
@@ -300,8 +300,3 @@ class PrometheusHttp:
         why = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
         hint = "its certificate: see tls_config of --http-config" if "CERTIFICATE" in str(error) else "check the URL"
         return GpuwatchError(f"cannot reach Prometheus at {self.name}", why, hint)
-
-
-def _pieces(response: http.client.HTTPResponse) -> Iterator[bytes]:
-    while piece := response.read(1 << 16):
-        yield piece

@@ -8,7 +8,7 @@ from collections import Counter
 from functools import partial
 from typing import NamedTuple
 
-from gpuwatch.metrics.metric import Family, Metric, Parts, Sample, distinct, node, summed
+from gpuwatch.metrics.metric import Family, Metric, Parts, distinct, node, summed
 from gpuwatch.rightsizing.model.recommendation import FindingKind, Recommendation, Recommendations
 
 TARGET = ("kind", "action", "namespace", "workload", "container", "confidence")
@@ -34,14 +34,6 @@ def _target(item: Recommendation) -> tuple[str, tuple[str | None, ...]]:
     return "", (item.kind, item.action, target.namespace, target.name, target.container, item.confidence)
 
 
-def _info(advice: AdviceSnapshot) -> list[Sample]:
-    return distinct(map(_target, advice.body.items[: advice.top]))
-
-
-def _gpu_hours(advice: AdviceSnapshot) -> list[Sample]:
-    return summed((_target(item), item.savings.gpu_hours_per_day) for item in advice.body.items[: advice.top])
-
-
 def _counts(advice: AdviceSnapshot) -> Parts:
     """All kinds: a series that is 0 shows since when."""
     found = Counter(item.kind for item in advice.body.items)
@@ -64,13 +56,13 @@ RIGHTSIZING_METRICS: tuple[Metric[AdviceSnapshot], ...] = (
     _row(
         "recommendation",
         "A recommendation of right-sizing; those that save most, `rightsizing.top` at most.",
-        _info,
+        lambda s: distinct(map(_target, s.body.items[: s.top])),
         TARGET,
     ),
     _row(
         "recommendation_gpu_hours_per_day",
         "GPU-hours a day that following the recommendation would free, estimated.",
-        _gpu_hours,
+        lambda s: summed((_target(item), item.savings.gpu_hours_per_day) for item in s.body.items[: s.top]),
         TARGET,
     ),
 )

@@ -10,7 +10,6 @@ import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from types import TracebackType
 from typing import NamedTuple, Self
 
 import msgspec
@@ -106,9 +105,7 @@ class SimulatedFleet:
         self.cluster.observers.append(self.invariants)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._undo.close()
 
     @property

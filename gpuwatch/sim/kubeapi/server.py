@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 from urllib.parse import parse_qsl, unquote
 
@@ -189,9 +188,7 @@ class SimulatedApiServer:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def kubeconfig(self, user: str = ADMIN) -> Path:

@@ -5,7 +5,6 @@ The two are nothing but Node objects that take pods; the node itself is a World,
 
 import threading
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Self
 
 from msgspec.structs import replace
@@ -130,9 +129,7 @@ class DemoCluster:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stopping.set()
         self._thread.join()
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, Self
 
 from gpuwatch.model.workload import Allocatable, Allocation
@@ -93,9 +92,7 @@ class SimKubelet:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _listen_badly(self) -> None:

@@ -7,7 +7,6 @@ in force.
 
 import contextlib
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from gpuwatch.model.errors import GpuwatchError, NoGpuStack, PermissionMissing, Unsupported
@@ -48,9 +47,7 @@ class NvmlControl:
             raise NoGpuStack("cannot reach the NVIDIA driver", str(error), step) from error
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with contextlib.suppress(self._nvml.NVMLError):  # what was done stays done
             self._nvml.nvmlShutdown()
 

@@ -18,14 +18,6 @@ def _subject(gpu: GpuTuning) -> str:
     return label_text(gpu=gpu.index, uuid=gpu.uuid)
 
 
-def _states(state: TunerState) -> list[Sample]:
-    return [((_subject(gpu), (gpu.state, gpu.reason)), 1) for gpu in state.gpus]
-
-
-def _conflicts(state: TunerState) -> list[Sample]:
-    return [((_subject(gpu), (knob,)), found) for gpu in state.gpus for knob, found in gpu.foreign.items()]
-
-
 def _of_gpus(value: Callable[[GpuTuning], float | None]) -> Callable[[TunerState], list[Sample]]:
     """One value of each GPU; nothing of those of which it is not known."""
     return lambda state: [((_subject(gpu), ()), found) for gpu in state.gpus if (found := value(gpu)) is not None]
@@ -65,13 +57,13 @@ TUNER_METRICS: tuple[Row, ...] = (
     Row(
         "tuner_state",
         "What the tuner does with a GPU; of a refused one the first reason.",
-        _states,
+        lambda s: [((_subject(gpu), (gpu.state, gpu.reason)), 1) for gpu in s.gpus],
         ("state", "reason"),
     ),
     Row(
         "tuner_conflict",
         "Whether a setting is neither the board's default nor one of gpuwatch's.",
-        _conflicts,
+        lambda s: [((_subject(gpu), (knob,)), found) for gpu in s.gpus for knob, found in gpu.foreign.items()],
         ("knob",),
     ),
     Row(
