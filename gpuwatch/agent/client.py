@@ -146,7 +146,8 @@ class AgentClient:
         """
         connection = self._connection(patience)
         try:
-            connection.request("GET", self._prefix() + path, headers={"Accept": accept, **_credentials(self._parts)})
+            prefix = "" if self._path else self._parts.path.rstrip("/")
+            connection.request("GET", prefix + path, headers={"Accept": accept, **_credentials(self._parts)})
             response = connection.getresponse()
             body = response.read(most + 1)
         except PermissionError as error:
@@ -176,9 +177,6 @@ class AgentClient:
         )
         connection.response_class = TimedResponse
         return connection
-
-    def _prefix(self) -> str:
-        return "" if self._path else self._parts.path.rstrip("/")
 
     def _unreachable(self, error: Exception) -> GpuwatchError:
         why = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__

@@ -16,7 +16,7 @@ from typing import Self
 
 from gpuwatch.model.event import EVENT_KINDS
 from gpuwatch.storage.private_folder import FILE_MODE, tighten_state
-from gpuwatch.storage.rows import Document, StoredRow
+from gpuwatch.storage.rows import StoredDocument, StoredRow
 
 NAME = "gpuwatch.db"
 SCHEMA = 1
@@ -94,7 +94,7 @@ class StoreFile:
         except FileNotFoundError:
             return True
 
-    def put(self, rows: Collection[StoredRow], documents: Iterable[Document]) -> None:
+    def put(self, rows: Collection[StoredRow], documents: Iterable[StoredDocument]) -> None:
         """Write all of them or none; on the disk when it returns."""
         with _unusable(), self._connection:
             self._connection.execute("BEGIN IMMEDIATE")

@@ -44,7 +44,7 @@ class StoredRow(NamedTuple):
     replaces: str | None = None
 
 
-class Document(NamedTuple):
+class StoredDocument(NamedTuple):
     """One named value that is replaced as a whole."""
 
     name: str
@@ -131,7 +131,7 @@ class StoreQueue:
         """Rows that went because there were too many."""
         self._bound = bound
         self._rows: dict[str, dict[str, StoredRow]] = {kind: {} for kind in EVENT_KINDS}
-        self._documents: dict[str, Document] = {}
+        self._documents: dict[str, StoredDocument] = {}
         self._unwritten: set[str] = set()
         self._lock = threading.Lock()
 
@@ -146,7 +146,7 @@ class StoreQueue:
                 del waiting[next(iter(waiting))]
                 self.lost += 1
 
-    def save(self, document: Document) -> None:
+    def save(self, document: StoredDocument) -> None:
         """Keep a document in place of the one before."""
         with self._lock:
             self._documents[document.name] = document
@@ -157,17 +157,17 @@ class StoreQueue:
         with self._lock:
             return [row for kind in kinds for row in self._rows[kind].values() if row.at >= since]
 
-    def documents(self, *, written: bool = False) -> list[Document]:
+    def documents(self, *, written: bool = False) -> list[StoredDocument]:
         """Documents that wait; with `written` all this process ever saved, which a new file needs again."""
         with self._lock:
             return [self._documents[name] for name in (self._documents if written else self._unwritten)]
 
-    def document(self, name: str) -> tuple[Document | None, bool]:
+    def document(self, name: str) -> tuple[StoredDocument | None, bool]:
         """What was saved last under a name, and whether it waits still."""
         with self._lock:
             return self._documents.get(name), name in self._unwritten
 
-    def written(self, rows: list[StoredRow], documents: list[Document]) -> None:
+    def written(self, rows: list[StoredRow], documents: list[StoredDocument]) -> None:
         """Forget rows that are on the disk by now; what was replaced meanwhile goes on waiting."""
         with self._lock:
             for row in rows:

@@ -26,7 +26,7 @@ from gpuwatch.model.xid import KernelCursor
 from gpuwatch.storage import reading
 from gpuwatch.storage.file import FAILURES, NAME, StoreFile, is_usual, trouble
 from gpuwatch.storage.reading import EventReader
-from gpuwatch.storage.rows import Document, StoredEvent, StoreQueue, events_json, newest_events, row_of
+from gpuwatch.storage.rows import StoredDocument, StoredEvent, StoreQueue, events_json, newest_events, row_of
 
 log = logging.getLogger(__name__)
 
@@ -208,7 +208,7 @@ class Store:
         rows = self._queue.rows()
         file = self._file or self._open(directory)
         # only a write shows that writing works again
-        tried = [Document("tried", self._clock.time(), b"")] if self.trouble else []
+        tried = [StoredDocument("tried", self._clock.time(), b"")] if self.trouble else []
         if rows or documents or tried:
             file.put(rows, documents + tried)
         self._queue.written(rows, documents)
@@ -252,7 +252,7 @@ class Store:
             return self._last_number
 
     def _save(self, name: str, body: bytes) -> None:
-        self._queue.save(Document(name, self._clock.time(), body))
+        self._queue.save(StoredDocument(name, self._clock.time(), body))
         self._due.set()
 
     def _document(self, name: str) -> bytes | None:

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuwatch.collect.nvml.events import EventReader
+from gpuwatch.collect.nvml.events import DriverEventReader
 from gpuwatch.collect.nvml.gpu import GpuReader, register
 from gpuwatch.collect.nvml.library import NvmlFailure, ask
 from gpuwatch.model.errors import NoGpuStack, UsageError
@@ -170,7 +170,7 @@ def test_events_of_the_time_are_replayed_once_and_in_order(tmp_path: Path) -> No
                 continue
     slept: list[float] = []
     nvml = Replay(load(path.read_bytes(), path), sleep=slept.append)
-    events = EventReader(nvml)
+    events = DriverEventReader(nvml)
     handle, identity = register(nvml, 1)
     events.add(handle, identity)
     seen = [event for _ in range(200) if (event := events.wait(500, lambda: 0.0))]

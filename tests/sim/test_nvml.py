@@ -7,7 +7,7 @@ import time
 import pynvml
 import pytest
 
-from gpuwatch.collect.nvml.events import EventReader
+from gpuwatch.collect.nvml.events import DriverEventReader
 from gpuwatch.collect.nvml.fields import FIELDS, IDENTITY, NvmlCall
 from gpuwatch.collect.nvml.gpu import GpuReader, register
 from gpuwatch.collect.nvml.library import Failure, NvmlFailure, ask
@@ -226,7 +226,7 @@ def test_events_come_at_once_with_the_identity_of_a_gpu_that_is_gone(tmp_path):
         *({"at": at, "do": "xid", "gpu": 0, "xid": 31} for at in later),
     ]
     driver = open_driver(tmp_path, scenario(timeline=timeline), clock)
-    events = EventReader(driver)
+    events = DriverEventReader(driver)
     identities = []
     for index in range(2):
         handle, identity = register(driver, index)

@@ -113,8 +113,9 @@ def hints(found: RecommendationList, config: RightsizingConfig, output: str) -> 
     """What else there is to know and to do, for people."""
     if found.learning:
         count = "1 workload is" if found.learning == 1 else f"{found.learning} workloads are"
+        so_far = f", watched for {span(_seconds(found))} so far" if found.since and found.at else ""
         yield (
-            f"{count} still being learned{_so_far(found)}: batch jobs and notebooks get a size after "
+            f"{count} still being learned{so_far}: batch jobs and notebooks get a size after "
             f"{config.min_history / 3600:g} h of history, all others after {SERVING_DAYS} days"
         )
     if not found.items and _seconds(found) < 2 * (config.idle_after + config.grace):
@@ -127,10 +128,6 @@ def hints(found: RecommendationList, config: RightsizingConfig, output: str) -> 
             yield "no GPU has a price; set rightsizing.prices in the configuration"
         if any(item.apply for item in found.items):
             yield "gpuwatch recommend -o apply prints the commands; nothing is ever applied by itself"
-
-
-def _so_far(found: RecommendationList) -> str:
-    return f", watched for {span(_seconds(found))} so far" if found.since and found.at else ""
 
 
 def _seconds(found: RecommendationList) -> float:

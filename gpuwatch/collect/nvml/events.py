@@ -31,7 +31,7 @@ EVENT_TYPES = {
 NO_INSTANCE = 0xFFFFFFFF
 
 
-class EventReader:
+class DriverEventReader:
     """One event set over all added GPUs. `wait` blocks, so it belongs in a thread of its own.
 
     Raises on construction:

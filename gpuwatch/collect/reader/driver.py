@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.collect.nvml.events import EventReader
+from gpuwatch.collect.nvml.events import DriverEventReader
 from gpuwatch.collect.nvml.library import Failure, Nvml, NvmlFailure, ask, text
 from gpuwatch.collect.reader.gpu_thread import GpuThread
 from gpuwatch.collect.reader.messages import (
@@ -55,7 +55,7 @@ class DriverThread(threading.Thread):
         super().__init__(name="driver", daemon=True)
         self._settings, self._outbox = settings, outbox
         self._gpus: list[GpuThread] = []
-        self._events: EventReader | None = None
+        self._events: DriverEventReader | None = None
         self.starting: str | None = "loading the library"
 
     def run(self) -> None:
@@ -109,7 +109,7 @@ class DriverThread(threading.Thread):
         self.starting = None
         events = None
         try:
-            events = EventReader(nvml)
+            events = DriverEventReader(nvml)
         except NvmlFailure as error:
             log.warning("no driver events; %s; XIDs come from the kernel log only", visible(str(error)))
         closed = self._settings.closed

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.collect.nvml.events import EventReader
+from gpuwatch.collect.nvml.events import DriverEventReader
 from gpuwatch.collect.nvml.gpu import GpuReader, register
 from gpuwatch.collect.nvml.library import Failure, Nvml, NvmlFailure
 from gpuwatch.collect.reader.messages import (
@@ -103,7 +103,9 @@ class TimedNvml:
 class GpuThread(threading.Thread):
     """Samples the GPU at one NVML index for ever. `key` is its uuid once known, `index N` before."""
 
-    def __init__(self, nvml: Nvml, index: int, settings: Settings, outbox: Outbox, events: EventReader | None) -> None:
+    def __init__(
+        self, nvml: Nvml, index: int, settings: Settings, outbox: Outbox, events: DriverEventReader | None
+    ) -> None:
         super().__init__(name=f"gpu {index}", daemon=True)
         self._nvml, self._index, self._settings = TimedNvml(nvml), index, settings
         self._outbox, self._events = outbox, events

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gpuwatch import __version__
-from gpuwatch.collect.nvml.events import EventReader
+from gpuwatch.collect.nvml.events import DriverEventReader
 from gpuwatch.collect.nvml.gpu import GpuReader, register
 from gpuwatch.collect.nvml.library import Failure, Nvml, NvmlFailure, ask, text
 from gpuwatch.model.clock import rfc3339
@@ -127,9 +127,9 @@ def _readers(nvml: Nvml) -> list[GpuReader]:
     return readers
 
 
-def _events(nvml: Nvml, readers: list[GpuReader]) -> EventReader | None:
+def _events(nvml: Nvml, readers: list[GpuReader]) -> DriverEventReader | None:
     try:
-        events = EventReader(nvml)
+        events = DriverEventReader(nvml)
         for reader in readers:
             handle = ask(nvml, "nvmlDeviceGetHandleByIndex", reader.identity.index)
             events.add(handle, reader.identity)
@@ -142,7 +142,7 @@ def _events(nvml: Nvml, readers: list[GpuReader]) -> EventReader | None:
 def _sample(
     nvml: Recorder,
     readers: list[GpuReader],
-    events: EventReader | None,
+    events: DriverEventReader | None,
     samples: int,
     interval: float,
     sleep: Callable[[float], None],
@@ -164,7 +164,7 @@ def _sample(
     return samples
 
 
-def _wait(events: EventReader | None, interval: float, sleep: Callable[[float], None]) -> None:
+def _wait(events: DriverEventReader | None, interval: float, sleep: Callable[[float], None]) -> None:
     """Until the next sample; driver events of that time go into the file."""
     end = time.monotonic() + interval
     while events and (left := end - time.monotonic()) > 0:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from gpuwatch.sim.kubeapi.messages import Cause, Object, bad_request, invalid
+from gpuwatch.sim.kubeapi.messages import Object, StatusCause, bad_request, invalid
 from gpuwatch.sim.kubeapi.objects import gpus_of
 from gpuwatch.sim.kubeapi.resources import ApiResource
 from gpuwatch.sim.kubeapi.selectors import label_requirements
@@ -107,11 +107,11 @@ def validate(resource: ApiResource, value: Object) -> None:
         raise invalid(resource.group, resource.kind, value["metadata"]["name"], causes)
 
 
-def _wrong(field: str, why: str) -> Cause:
-    return Cause(reason="FieldValueInvalid", message=f"Invalid value: {why}", field=field)
+def _wrong(field: str, why: str) -> StatusCause:
+    return StatusCause(reason="FieldValueInvalid", message=f"Invalid value: {why}", field=field)
 
 
-def _metadata_causes(metadata: Object) -> Iterator[Cause]:
+def _metadata_causes(metadata: Object) -> Iterator[StatusCause]:
     name = metadata.get("name", "")
     if len(name) > 253 or not _SUBDOMAIN.fullmatch(name):
         yield _wrong("metadata.name", "a lowercase RFC 1123 subdomain is expected")
@@ -123,21 +123,21 @@ def _metadata_causes(metadata: Object) -> Iterator[Cause]:
         yield from _key_causes("metadata.annotations", key.lower())
     if sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items()) > _ANNOTATION_BYTES:
         message = f"Too long: may not be more than {_ANNOTATION_BYTES} bytes"
-        yield Cause(reason="FieldValueTooLong", message=message, field="metadata.annotations")
+        yield StatusCause(reason="FieldValueTooLong", message=message, field="metadata.annotations")
 
 
-def _key_causes(field: str, key: str) -> Iterator[Cause]:
+def _key_causes(field: str, key: str) -> Iterator[StatusCause]:
     prefix, slash, name = key.rpartition("/")
     if (slash and not _SUBDOMAIN.fullmatch(prefix)) or len(name) > 63 or not _NAME.fullmatch(name):
         yield _wrong(field, f"{key!r} is not a qualified name")
 
 
-def _label_value_causes(field: str, value: str) -> Iterator[Cause]:
+def _label_value_causes(field: str, value: str) -> Iterator[StatusCause]:
     if value and (len(value) > 63 or not _NAME.fullmatch(value)):
         yield _wrong(field, f"{value!r} is not a label value")
 
 
-def _taint_causes(taints: list[Object]) -> Iterator[Cause]:
+def _taint_causes(taints: list[Object]) -> Iterator[StatusCause]:
     """The path in the messages is the one that the real server gives, wrong as it is."""
     earlier = set()
     for at, taint in enumerate(taints):
@@ -145,17 +145,17 @@ def _taint_causes(taints: list[Object]) -> Iterator[Cause]:
         yield from _key_causes(f"{field}.key", taint.get("key", ""))
         yield from _label_value_causes(f"{field}.value", taint.get("value", ""))
         if not effect:
-            yield Cause(reason="FieldValueRequired", message="Required value", field=f"{field}.effect")
+            yield StatusCause(reason="FieldValueRequired", message="Required value", field=f"{field}.effect")
         elif effect not in _EFFECTS:
             message = f"Unsupported value: supported values: {', '.join(_EFFECTS)}"
-            yield Cause(reason="FieldValueNotSupported", message=message, field=f"{field}.effect")
+            yield StatusCause(reason="FieldValueNotSupported", message=message, field=f"{field}.effect")
         if (taint.get("key"), effect) in earlier:
             message = "Duplicate value: taints must be unique by key and effect pair"
-            yield Cause(reason="FieldValueDuplicate", message=message, field=field)
+            yield StatusCause(reason="FieldValueDuplicate", message=message, field=field)
         earlier.add((taint.get("key"), effect))
 
 
-def _lease_causes(spec: Object) -> Iterator[Cause]:
+def _lease_causes(spec: Object) -> Iterator[StatusCause]:
     """metav1.MicroTime is read in one form only, with six digits of a second."""
     for text in (spec.get("acquireTime"), spec.get("renewTime")):
         if text is not None and not _MICRO_TIME.fullmatch(text):

@@ -50,7 +50,7 @@ def reply(content: Any, status: int = 200, headers: tuple[tuple[str, str], ...] 
     return ApiResponse(status=status, body=msgspec.json.encode(content), headers=headers)
 
 
-class Cause(msgspec.Struct, frozen=True, kw_only=True):
+class StatusCause(msgspec.Struct, frozen=True, kw_only=True):
     """One field that is wrong. `reason`: FieldValueRequired, FieldValueInvalid, FieldValueNotSupported, ..."""
 
     reason: str
@@ -99,7 +99,7 @@ def conflict(group: str, plural: str, name: str, why: str) -> ApiError:
     return ApiError(409, "Conflict", message, details_of(group, plural, name))
 
 
-def invalid(group: str, kind: str, name: str, causes: Sequence[Cause]) -> ApiError:
+def invalid(group: str, kind: str, name: str, causes: Sequence[StatusCause]) -> ApiError:
     """The object breaks rules of its kind; every broken one is named."""
     texts = ", ".join(f"{cause.field}: {cause.message}" for cause in causes)
     details = details_of(group, kind, name)

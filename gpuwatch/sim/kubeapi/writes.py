@@ -12,8 +12,8 @@ from gpuwatch.sim.kubeapi.admission import created, refuse_malformed, updated
 from gpuwatch.sim.kubeapi.messages import (
     ApiError,
     ApiRequest,
-    Cause,
     Object,
+    StatusCause,
     bad_request,
     conflict,
     details_of,
@@ -110,7 +110,7 @@ class ObjectWriter:
             if metadata.get("resourceVersion"):
                 raise ApiError(500, "", "resourceVersion should not be set on objects to be created")
             if not metadata.get("name"):
-                cause = Cause(reason="FieldValueRequired", message="Required value", field="metadata.name")
+                cause = StatusCause(reason="FieldValueRequired", message="Required value", field="metadata.name")
                 raise invalid(resource.group, resource.kind, "", [cause])
             if namespace and self._store.get(ObjectKey("namespaces", "", namespace)) is None:
                 raise not_found("", "namespaces", namespace)
@@ -149,7 +149,7 @@ class ObjectWriter:
             if wanted.get("resourceVersion", current["resourceVersion"]) != current["resourceVersion"]:
                 raise conflict(resource.group, resource.plural, call.name, _MODIFIED)
             if wanted.get("uid", current["uid"]) != current["uid"]:
-                cause = Cause(reason="FieldValueInvalid", message="field is immutable", field="metadata.uid")
+                cause = StatusCause(reason="FieldValueInvalid", message="field is immutable", field="metadata.uid")
                 raise invalid(resource.group, resource.kind, call.name, [cause])
             new = updated(resource, call.subresource, old, new)
         return old if new == old else self._store.put(key, new, user)

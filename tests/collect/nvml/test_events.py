@@ -9,9 +9,9 @@ from tests.fakes.nvml_child import run
 EVENTS = """
 from gpuwatch.model.snapshot import Identity
 from gpuwatch.collect.nvml.library import NvmlFailure
-from gpuwatch.collect.nvml.events import EventReader
+from gpuwatch.collect.nvml.events import DriverEventReader
 from gpuwatch.collect.nvml.gpu import register
-events = EventReader(nvml)
+events = DriverEventReader(nvml)
 handle, identity = register(nvml, 0)
 events.add(handle, identity)
 def wait(timeout=2000):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuwatch.collect.nvml.events import EventReader
+from gpuwatch.collect.nvml.events import DriverEventReader
 from gpuwatch.collect.nvml.gpu import GpuReader, register
 from gpuwatch.collect.nvml.library import Failure, NvmlFailure, ask
 from gpuwatch.model.errors import UsageError
@@ -749,7 +749,7 @@ def test_any_printed_value_is_a_value_or_none(value: str, tmp_path_factory: pyte
 def test_a_dump_tells_of_no_events_but_waits_as_the_driver_does(tmp_path: Path) -> None:
     path = tmp_path / "dump"
     path.write_text(V100_390)
-    events = EventReader(nvml := open_capture(str(path)))
+    events = DriverEventReader(nvml := open_capture(str(path)))
     events.add(*register(nvml, 0))
     began = time.monotonic()
 
