@@ -1,12 +1,12 @@
 """A cap that is held: does the work still look as it did when the cap was found, and does it still keep the bound?"""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
 from gpuwatch.tuning.energy.estimate import contradicted, energy, hedged, slowest, spread
-from gpuwatch.tuning.energy.model import WEAK, GangWindow, Ladder, Probe, Terms, TrialState, WindowPair
+from gpuwatch.tuning.energy.model import WEAK, GangWindow, Ladder, Probe, Signal, Terms, TrialState, WindowPair
 from gpuwatch.tuning.energy.search import resolution
 
 Usual = tuple[float, float]
@@ -14,12 +14,20 @@ Usual = tuple[float, float]
 
 
 class SavingEstimate(NamedTuple):
-    """Shares of the speed lost, most likely and at most (95 %), and of the energy for a unit of work saved."""
+    """Shares of the speed lost, most likely and at most (95 % of all caps held), and of the energy for a unit of work
+    saved.
+    """
 
     slowdown: float
     at_most: float
     saved: float
 
+
+CHOSEN = 1.3
+"""A cap is held because its measurement was good, which is luck in part: its error counts so many times."""
+
+ERRING: Mapping[Signal, float] = {"counters": 0.018, "progress": 0.006}
+"""How far a signal itself may be from the slowdown: both such that 95 % of the evaluation's lie within."""
 
 HOLD_SECONDS = 1800.0
 BLOCK = 6
@@ -112,7 +120,8 @@ def saving_estimate(state: TrialState) -> SavingEstimate | None:
     speed, work = (slowest(pairs), energy(pairs)) if len(pairs) > 1 else (None, None)
     if speed is None or work is None:
         return None
-    return SavingEstimate(slowdown=1 - speed.ratio, at_most=1 - speed.lower, saved=1 - work.ratio)
+    error = math.hypot(CHOSEN * speed.quantile * speed.error, ERRING[state.signal])
+    return SavingEstimate(slowdown=1 - speed.ratio, at_most=1 - math.exp(speed.mean - error), saved=1 - work.ratio)
 
 
 def idle_at(probes: Sequence[Probe], held: float | None) -> float:

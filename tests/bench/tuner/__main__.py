@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tests.bench.measure import table
-from tests.bench.tuner import budget, day, hard
+from tests.bench.tuner import ablate, budget, day, hard
 from tests.bench.tuner.curves import FITS, ZEUS, Curve, drawn, load
 from tests.bench.tuner.long import HOURS, Changes, Long, amortised, changing
 from tests.bench.tuner.long import cells as long_cells
@@ -78,6 +78,8 @@ def main(arguments: Sequence[str]) -> int:
     )
     parted, drift = hard.evaluate(40 // tenth, seed)
     hard.show(parted, drift)
+    ablated = ablate.evaluate(12 // tenth, seed)
+    ablate.show(ablated, 12 // tenth)
     changes = [changing(20 // tenth, noise, 0.05, seed) for noise in NOISES]
     table("Seconds over the bound + 1 pp after each change", Changes._fields, [long_cells(each) for each in changes])
     document = {"arguments": list(arguments), "scores": [each._asdict() | {"share": each.share} for each in scores]}
@@ -92,6 +94,7 @@ def main(arguments: Sequence[str]) -> int:
     document |= {"day": whole._asdict() | {"kinds": [kind._asdict() for kind in whole.kinds]}}
     document |= {"hours": [each._asdict() for each in hours], "changes": [each._asdict() for each in changes]}
     document |= {"parted": [each._asdict() for each in parted], "drift": drift._asdict()}
+    document |= {"ablated": [ablate.cells(each) for each in ablated]}
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(document, indent=1) + "\n")
     return 0

@@ -5,7 +5,8 @@ import random
 from collections.abc import Callable
 from typing import NamedTuple
 
-from gpuwatch.tuning.energy.model import Ladder, Terms, TrialPhase, TrialState, TrialWindow
+from gpuwatch.tuning.energy.hold import SavingEstimate, saving_estimate
+from gpuwatch.tuning.energy.model import GangWindow, Ladder, Terms, TrialPhase, TrialState, TrialWindow
 from gpuwatch.tuning.energy.tuner import step, window_seconds
 from tests.bench.tuner.curves import Curve
 
@@ -54,6 +55,10 @@ class Gpu:
         windows = [self._window(SETTLE, settled=False)] if switched else []
         return [*windows, self._window(seconds - SETTLE if switched else seconds, settled=True)]
 
+    def gang(self, window: TrialWindow) -> GangWindow:
+        """The windows of all GPUs that are moved with this one, in the same seconds."""
+        return (window,)
+
     def _window(self, seconds: float, *, settled: bool) -> TrialWindow:
         curve, own = self.curve, self.noise.counter * self.noise.sigma
         speed, energy = curve.at(self.cap)
@@ -80,7 +85,7 @@ class Account(NamedTuple):
     """What really happened in `seconds`. `held`: the last cap held.
 
     `off`: seconds of looking, or at another cap than the one held.
-    `over`: seconds more than a percentage point above the promised slowdown.
+    `over`: seconds more than a percentage point above the promised slowdown. `told`: what is said of the held cap.
     """
 
     held: float | None
@@ -92,6 +97,7 @@ class Account(NamedTuple):
     hold_at: float | None
     off: float
     over: float
+    told: SavingEstimate | None = None
 
     @property
     def saving(self) -> float:
@@ -119,7 +125,7 @@ def play(
             energy += speed * joules * window.seconds
             over += window.seconds * (speed < 1 - terms.slowdown - 0.01)
             off += window.seconds * (state.phase in (TrialPhase.OBSERVE, TrialPhase.SEARCH) or window.cap != state.held)
-            state, decision = step(state, (window,), ladder, terms)
+            state, decision = step(state, gpu.gang(window), ladder, terms)
             cap = decision.cap
             tried, before = state.probe.cap if state.probe and state.phase is TrialPhase.SEARCH else None, tried
             probes += tried not in (None, before)
@@ -127,4 +133,5 @@ def play(
             hold_at = now
         if not seconds and state.phase in (TrialPhase.HOLD, TrialPhase.REFUSED):
             break
-    return Account(state.held, str(state.refusal or ""), now, work, energy, probes, hold_at, off, over)
+    refusal, told = str(state.refusal or ""), saving_estimate(state)
+    return Account(state.held, refusal, now, work, energy, probes, hold_at, off, over, told)

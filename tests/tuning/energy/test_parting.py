@@ -13,7 +13,7 @@ from gpuwatch.tuning.energy.signals import unfit
 from gpuwatch.tuning.energy.tuner import OBSERVED, window_seconds
 from tests.bench.tuner.curves import model
 from tests.bench.tuner.drift import drifting
-from tests.bench.tuner.hard import BOUND, NOISE, parted
+from tests.bench.tuner.hard import BOUND, NOISE, gpus, parted
 from tests.bench.tuner.parting import Part, PartingGpu, applications, cache_resident, periodic
 from tests.bench.tuner.play import Noise, play
 from tests.tuning.energy.test_estimate import made
@@ -84,9 +84,9 @@ def test_after_a_change_of_its_loader_work_is_over_the_bound_for_about_a_minute_
 
 @pytest.mark.slow  # quick: the first test above has one work of each kind
 def test_the_true_slowdown_of_work_whose_counters_are_misled() -> None:
-    told = parted("applications", applications(20, SEED), SEED)
+    told = parted("applications", gpus("applications", applications(20, SEED), SEED))
     assert (told.worst <= 0.065, told.over <= 0.02, told.share >= 0.85) == (True, True, True)
-    assert parted("caches", cache_resident(20, SEED), SEED).worst <= 0.09
-    counted = parted("progress", cache_resident(20, SEED), SEED, 0.01)
+    assert parted("caches", gpus("caches", cache_resident(20, SEED), SEED)).worst <= 0.09
+    counted = parted("progress", gpus("progress", cache_resident(20, SEED), SEED, 0.01))
     assert (counted.worst <= 0.06, counted.share >= 0.90) == (True, True)
-    assert parted("periodic", periodic(60, SEED), SEED).worst <= 0.065
+    assert parted("periodic", gpus("periodic", periodic(60, SEED), SEED)).worst <= 0.065

@@ -24,7 +24,7 @@ def test_it_finds_a_cap_close_to_the_bound(curve: Curve) -> None:
     told = saving_estimate(bench.state)
     assert told is not None
     assert told.slowdown == pytest.approx(slowdown(curve, bench.state.held), abs=0.01)
-    assert told.slowdown <= told.at_most <= 0.05
+    assert 0.015 < told.at_most - told.slowdown < 0.03  # that counters err is part of it
     assert told.saved == pytest.approx(1 - curve.at(bench.state.held)[1], abs=0.02)
 
 
