@@ -48,9 +48,6 @@ QUIET = 0.04
 SAME = 0.002
 """A difference of speed that is too small to mean other work, however little the pairs happen to vary."""
 
-MUCH = 0.02
-"""Work that a cap costs so much more is other work: no second look is needed."""
-
 BURST, CALM = 0.9, 6
 """A serving GPU this busy has its cap lifted at once, and gets it back after so many windows that are not."""
 
@@ -106,12 +103,6 @@ def is_same_work(block: Sequence[WindowPair], evidence: Sequence[WindowPair]) ->
     if now is None or then is None:
         return False
     return abs(now.mean - then.mean) < max(SAME, 3 * math.hypot(now.error, then.error))
-
-
-def is_much_slower(block: Sequence[WindowPair], evidence: Sequence[WindowPair]) -> bool:
-    """Whether a block tells of work that the cap costs more by MUCH than that of `evidence`."""
-    now, then = slowest(block), slowest(evidence)
-    return now is not None and then is not None and now.mean < then.mean - MUCH
 
 
 def saving_estimate(state: TrialState) -> SavingEstimate | None:

@@ -170,21 +170,14 @@ def following(probes: Sequence[Probe], ladder: Ladder, terms: Terms) -> float | 
     found = best(probes)
     good = Point(1.0, 1.0) if found is None else _point(found, ladder)
     beyond = [probe for probe in probes if not probe.good and ladder.top / probe.cap > good.x]
-    time, bound = aim(probes, terms), 1 / (1 - allowed(probes[-1].pairs if probes else (), terms))
+    time = aim(probes, terms)
     x = _between(good, beyond, ladder, time) if beyond else _beyond(good, probes, ladder, time)
     apart, cap = resolution(ladder, terms), ladder.top / good.x
     highest, lowest = cap - apart, max([probe.cap + apart for probe in beyond], default=ladder.floor)
-    if x is None or (ladder.top / x > highest and _after(good, beyond, ladder, ladder.top / highest) > bound):
+    if x is None:
         return None
     steps = [each for each in ladder.steps if lowest <= each <= highest]
     return min((each for each in steps if each >= ladder.top / x), default=max(steps, default=None))
-
-
-def _after(good: Point, beyond: Sequence[Probe], ladder: Ladder, x: float) -> float:
-    """The time for a unit of work that has to be expected at `x`, a step beyond a good point, at the least."""
-    slopes = [(good.t - 1) / (good.x - 1)] if good.x > 1 else []
-    slopes += [(end.t - good.t) / (end.x - good.x) for end in (_point(probe, ladder) for probe in beyond)]
-    return good.t + min(slopes, default=0.0) * (x - good.x)
 
 
 def resolution(ladder: Ladder, terms: Terms) -> float:

@@ -17,7 +17,6 @@ from gpuwatch.tuning.energy.hold import (
     idle_at,
     is_burst,
     is_idle,
-    is_much_slower,
     is_odd,
     is_same_work,
     keeps,
@@ -39,7 +38,6 @@ from gpuwatch.tuning.energy.model import (
     pair,
 )
 from gpuwatch.tuning.energy.search import (
-    LOOKS,
     PROBES,
     best,
     finished,
@@ -110,10 +108,8 @@ def _search(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms
     good = judge(probe.pairs, terms, 0.0 if found is None else saved(found))
     if good is None:
         return state
-    easy = good and len(probe.pairs) <= LOOKS[1]
-    left = max(state.left, 1) if easy else state.left
     probes = (*state.probes, finished(probe, terms, good=good))
-    return _next(replace(state, probes=probes, left=left, before=windows), ladder, terms)
+    return _next(replace(state, probes=probes, before=windows), ladder, terms)
 
 
 def _next(state: TrialState, ladder: Ladder, terms: Terms) -> TrialState:
@@ -188,7 +184,7 @@ def _verify(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms
     known = next((each.pairs for each in state.probes if each.cap == cap), ())
     is_same = not known or is_same_work(block, known)
     is_over = is_over or hides_loader(block, terms)
-    if is_over or (not is_same and is_much_slower(block, known) and not keeps(block, block, terms)):
+    if is_over:
         return _anew(state, finished(state.probe, terms, good=False), windows, ladder, terms)
     if not is_same:
         known, state = (), replace(state, probes=(), left=PROBES)
