@@ -127,7 +127,7 @@ def power_cap(of: SlowGpu) -> SlowCause | None:
         message, action = f"it draws what its board may: {effect}", "nothing is wrong: full load does this to its kind"
         return SlowCause("power_cap", Rank.DESIGN, of.clock_loss, message, action, evidence)
     lowered = f"lowered its power limit from {usual:.0f} to {limit:.0f} W: {effect}"
-    if "power_limit" in of.settings:
+    if "power_limit" in of.settings and limit >= 0.99 * min(of.settings["power_limit"].applied):
         return SlowCause("tuner_cap", Rank.HELD, of.clock_loss, f"gpuwatch's tuner {lowered}", TUNER_ACTION, evidence)
     platform = set_to is not None and limit < 0.99 * set_to
     actor = "the platform (BMC, power shelf)" if platform else "another program than gpuwatch (nvidia-smi -pl, DCGM)"
@@ -150,7 +150,7 @@ def low_clock(of: SlowGpu) -> SlowCause | None:
         row[1:]
         for row in (
             (
-                own is not None and (of.clock or 0.0) <= 1.01 * own.applied[0],
+                own is not None and 0.97 * min(own.applied) <= (of.clock or 0.0) <= 1.01 * own.applied[0],
                 "tuner_cap",
                 "gpuwatch's tuner locked its clock",
                 TUNER_ACTION,

@@ -54,6 +54,12 @@ KNOWN = {
     "clocks locked a little": Known("clocks_locked", (do("lock_clocks", highest=1650),), "memory"),
     "clocks locked by the tuner": Known("tuner_cap", (do("lock_clocks", highest=1200),), knob=("locked_clocks", 1.2e9)),
     "power limit of the tuner": Known("tuner_cap", (do("power_limit", watts=450),), knob=("power_limit", 450.0)),
+    "clocks locked lower than the tuner's lock": Known(
+        "clocks_locked", (do("lock_clocks", highest=900),), knob=("locked_clocks", 1.2e9)
+    ),
+    "power limit lower than the tuner's": Known(
+        "power_cap", (do("power_limit", watts=350),), knob=("power_limit", 500.0)
+    ),
     "clocks stuck": Known("clocks_stuck", (do("stuck_clock", megahertz=345),), "memory"),
     "PCIe narrow": Known("pcie_degraded", (do("pcie", width=4),)),
     "PCIe old": Known("pcie_degraded", (do("pcie", generation=1),), "memory"),
