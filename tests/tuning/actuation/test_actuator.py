@@ -278,7 +278,8 @@ def test_s12_only_one_module_can_reach_the_hand_and_the_knobs() -> None:
 
 
 def test_a_gpu_that_hangs_is_silent_holds_up_no_other_and_is_not_asked_again(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, patience=1.0)
+    patience = 3.0
+    bench = Bench(tmp_path, patience=patience)
     bench.knobs.hanging.add(GPU)
     asked: list[str] = []
     bench.knobs.before = lambda name, args: asked.extend(args[:1]) if name.endswith("ByUUID") else None
@@ -290,7 +291,7 @@ def test_a_gpu_that_hangs_is_silent_holds_up_no_other_and_is_not_asked_again(tmp
             assert bench.limit(400.0).outcome is OrderOutcome.SILENT
         with pytest.raises(GpuwatchError, match="does not answer"):
             bench.actuator.capabilities(GPU)
-        assert time.monotonic() - start < 3, "only the first order waits"
+        assert time.monotonic() - start < 2 * patience, "only the first order waits"
         assert asked.count(GPU) == 1
     finally:
         bench.knobs.release()

@@ -324,7 +324,8 @@ def test_where_clocks_cannot_be_locked_after_all_the_power_limit_is_next(bench: 
 
 
 def test_a_hanging_gpu_holds_up_neither_the_heartbeat_nor_the_others(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, patience=1.0)
+    patience = 3.0
+    bench = Bench(tmp_path, patience=patience)
     bench.until(lambda: bench.gpu(2).state is TuningState.HOLDING)
     bench.knobs.hanging.add("GPU-2")
     bench.files.stop.put(StopRequest())
@@ -334,7 +335,7 @@ def test_a_hanging_gpu_holds_up_neither_the_heartbeat_nor_the_others(tmp_path: P
         seen = bench.files.heartbeat.look()
         assert seen is not None
         stamps.add(seen.stamp)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 3 * patience, "only the first cycle waits"
     assert len(stamps) == 3
     assert list(bench.knobs.locked) == ["GPU-2"]
     assert [each.uuid for each in bench.recorded()] == ["GPU-2"]

@@ -7,7 +7,7 @@ from typing import Any
 import pynvml
 
 from gpuwatch.tuning.model.setting import Setting
-from tests.waiting import BOUND_SECONDS
+from tests.waiting import BOUND_SECONDS, until
 
 BOOT, DRIVER = "boot-1", "580.95.05"
 
@@ -44,9 +44,7 @@ class Knobs:
         """Every call returns, and what waited for it has ended: else it would meet the next test, its folder gone."""
         self.hanging.clear()
         self.released.set()
-        for thread in threading.enumerate():
-            if thread.name.startswith("GPU "):
-                thread.join(BOUND_SECONDS)
+        until(lambda: not any(thread.name.startswith("GPU ") for thread in threading.enumerate()))  # or not yet started
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("NVML"):
