@@ -301,6 +301,12 @@ PASTED = {
 }
 
 
+def test_a_pasted_record_in_the_form_of_a_logger_keeps_the_quotes_of_its_text() -> None:
+    """Only what stands around a line of no known form may be somebody's quotation marks."""
+    pasted = b'[    1.000000] first\n[   12.345678] NVRM: Xid (PCI:0000:0f:00): 31, pid=7, MMU Fault: "GRAPHICS"\n'
+    assert [line.message for line in parse_file(io.BytesIO(pasted), pasted=True)][1] == 'MMU Fault: "GRAPHICS"'
+
+
 @pytest.mark.parametrize("prefix", PASTED.values(), ids=PASTED)
 def test_a_pasted_line_is_read_behind_any_prefix_and_followed_behind_none(prefix: str) -> None:
     pasted = prefix.format(ADVICE) + "\n"

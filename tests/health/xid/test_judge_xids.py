@@ -326,6 +326,18 @@ def test_the_driver_says_that_it_has_recovered() -> None:
     assert bench.checks() == set()
 
 
+def test_the_line_of_a_recovery_that_nvml_has_told_ends_no_fault_since() -> None:
+    bench = unsupported(sick())
+    event = recovered(bench, source="nvml")
+    bench.look(event)
+    bench.look()
+    assert bench.checks() == set()
+    bench.look(bench.xid(95))
+    bench.look(replace(event, also="kernel"))
+    bench.look(times=2)
+    assert bench.checks() == {"xid_fatal"}
+
+
 @pytest.mark.parametrize("parts", [{"gpu": 1}, {"at": 5.0}], ids=["of another GPU", "long ago"])
 def test_a_recovery_that_does_not_count(parts: dict[str, Any]) -> None:
     bench = unsupported(sick())

@@ -43,6 +43,13 @@ def test_what_is_promised_and_not_seen_is_taken_to_work_as_much() -> None:
     assert item.change.hard == {"nvidia.com/gpu": 19}
 
 
+def test_what_floating_point_adds_costs_no_gpu() -> None:
+    """1.15 * 20 * 27 / 23 is 27, and 27.000000000000004 to a computer."""
+    item = found(fleet=whole(a_namespace(hard=40, used=27, held=23, active=(20.0,) * 14)))[FindingKind.QUOTA_SLACK]
+
+    assert item.change.hard == {"nvidia.com/gpu": 27}
+
+
 @pytest.mark.parametrize(
     "change",
     [

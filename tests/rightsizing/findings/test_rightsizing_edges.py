@@ -1,5 +1,7 @@
 """Right-sizing where a small difference matters: what is past, what is exactly at a bound, and what the words say."""
 
+from itertools import permutations
+
 import pytest
 from msgspec.structs import replace
 
@@ -195,8 +197,17 @@ def test_the_setting_of_who_takes_all_at_once_is_changed_on_one_gpu() -> None:
 
 def test_what_was_taken_at_once_begins_at_a_share_of_the_gpu() -> None:
     enough = int(PREALLOCATED * 80 * GIB)
-    assert FindingKind.PREALLOCATED in found(preallocating({"memory_at_start": enough + 1}))
+    assert enough == PREALLOCATED * 80 * GIB
+    assert FindingKind.PREALLOCATED in found(preallocating({"memory_at_start": enough}))
     assert FindingKind.PREALLOCATED not in found(preallocating({"memory_at_start": enough - 1}))
+
+
+@pytest.mark.parametrize("order", list(permutations("abc")), ids="".join)
+def test_of_those_that_hold_as_much_the_one_that_draws_more_comes_first(order: tuple[str, ...]) -> None:
+    drawing = zip(order, (112.0, 90.0, 70.0), strict=True)
+    work = {name: a_workload(an_idle_hold(pod=name, gpu=f"GPU-{name}", watts=watts)) for name, watts in drawing}
+    named = [replace(each, key=replace(each.key, name=name)) for name, each in sorted(work.items())]
+    assert tuple(item.target.name for item in advised(*named).items) == order
 
 
 def test_evidence_of_idleness_is_about_the_holds_that_idle() -> None:
