@@ -9,7 +9,7 @@ from gpuwatch.config import RightsizingConfig
 from gpuwatch.rightsizing.findings.advice import allocation_text, savings
 from gpuwatch.rightsizing.findings.workload import PREALLOCATED
 from gpuwatch.rightsizing.model.recommendation import FindingKind, Level, RecommendedAction
-from gpuwatch.rightsizing.model.usage import DeviceAllocation
+from gpuwatch.rightsizing.model.usage import DeviceAllocation, FleetFacts, GpuFacts
 from tests.rightsizing.findings.rightsizing_cases import (
     DAY,
     GIB,
@@ -207,7 +207,8 @@ def test_of_those_that_hold_as_much_the_one_that_draws_more_comes_first(order: t
     drawing = zip(order, (112.0, 90.0, 70.0), strict=True)
     work = {name: a_workload(an_idle_hold(pod=name, gpu=f"GPU-{name}", watts=watts)) for name, watts in drawing}
     named = [replace(each, key=replace(each.key, name=name)) for name, each in sorted(work.items())]
-    assert tuple(item.target.name for item in advised(*named).items) == order
+    gpus = tuple(GpuFacts(node="node-a", uuid=f"GPU-{name}", idle_watts=50.0) for name in order)
+    assert tuple(item.target.name for item in advised(*named, fleet=FleetFacts(gpus=gpus)).items) == order
 
 
 def test_evidence_of_idleness_is_about_the_holds_that_idle() -> None:
