@@ -36,7 +36,7 @@ def test_policies_compare_with_old_objects_once_they_were_deleted_and_made_again
         until(lambda: NOT_OWN in tenant.patch({}, node=tenant.other).body.get("message", ""), "the policies hold")
         pod_on(api, PODS, f"later-{number}", tenant.other, containers=[GPU_CONTAINER])
         answers.append(tenant.takes_second_slot().status)
-        until(lambda pod=f"later-{number}": ELSEWHERE in tenant.evicts(pod).body.get("message", ""), "its Pods are known")
+        until(lambda pod=f"later-{number}": ELSEWHERE in tenant.evicts(pod).body.get("message", ""), "its pod is known")
         api.request("DELETE", BUDGETS)
         for each in policies:
             path = PATHS[each["kind"]].format(namespace="")

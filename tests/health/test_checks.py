@@ -75,10 +75,7 @@ LEVELS: dict[str, Level] = {
     "retired_pages_pending": Level({"retired_pages": RetiredPages(single_bit=0, double_bit=1, pending=True)}),
     "retired_pages_limit": Level(
         {"retired_pages": RetiredPages(single_bit=40, double_bit=20, pending=False)},
-        (
-            {"retired_pages": RetiredPages(single_bit=40, double_bit=19, pending=False)},
-            {"retired_pages": RetiredPages(single_bit=59, double_bit=None, pending=False)},
-        ),
+        ({"retired_pages": RetiredPages(single_bit=40, double_bit=19, pending=False)},),
     ),
     "hw_thermal_slowdown": Level(active("hw_thermal_slowdown"), (active("sw_thermal_slowdown"),)),
     "hw_power_brake": Level(active("hw_power_brake_slowdown"), (active("sw_power_cap"), active("hw_slowdown"))),

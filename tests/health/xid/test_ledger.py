@@ -210,14 +210,6 @@ def test_nvml_outranks_an_old_line_about_the_same_place() -> None:
     assert book.uuid(PCI) == UUID
 
 
-def test_a_uuid_without_a_place_is_not_that_of_every_xid_without_one() -> None:
-    book = XidLedger()
-    told = kernel(1.0, f"NVRM: GPU at PCI:{PCI}: {UUID}")
-    book.observe(structs.replace(told, line=structs.replace(told.line, pci=None)))
-    book.observe(XidEvent(at=2.0, xid=79, source="nvml"))
-    assert [row.uuid for row in book.xids()] == [None]
-
-
 def test_a_new_gpu_in_the_old_place_starts_afresh() -> None:
     book = ledger()
     book.observe(line(1.0))
