@@ -1,8 +1,8 @@
 """The agent: reader, kernel log, kubelet and /proc in; one View per round out, served over HTTP.
 
-Threads: this one publishes; the supervisor reads the pipe; one follows the kernel log; two ask the kubelet and the bus
-now and then; one serves HTTP; one learns from the Views who uses how much. Only the publisher joins what they found, so
-no slow source delays another.
+Threads: this one publishes; the supervisor reads the pipe; one follows the kernel log; now and then two ask the kubelet
+and the bus, and one keeps support cases; one serves HTTP; one learns from the Views who uses how much. Only the
+publisher joins what they found, so no slow source delays another.
 """
 
 import gc
@@ -22,6 +22,7 @@ from gpuwatch.agent.node_state import SETTLE_SECONDS, NodeState
 from gpuwatch.agent.pages import API_REFUSALS, ViewSignal, routes
 from gpuwatch.agent.repairs import closed_gpu, repaired_at, repairer_status, validations
 from gpuwatch.agent.roles import role_reports
+from gpuwatch.agent.support_cases import SupportCases
 from gpuwatch.agent.view_builder import ViewBuilder, ViewInputs, capture_status, reader_settings
 from gpuwatch.collect.reader.messages import USAGE, AnyMessage, DriverEventMessage, DriverOpened, GpuFound, ReaderFailed
 from gpuwatch.collect.reader.supervisor import Supervisor
@@ -59,6 +60,7 @@ LAST_CHECKPOINT_SECONDS = 1.2
 """After the begin of the end no longer is waited for that of right-sizing; the one before it is an hour old at most."""
 
 BUS_SECONDS = 10.0
+CASES_SECONDS = 5.0
 
 MIN_GAP_SECONDS = 1.0
 """However often it is woken, a `Periodic` rests this long between two turns."""
@@ -124,6 +126,8 @@ class Agent:
         self._kernel = KernelLogThread(config.sources, self._clock, self._on_kernel, told)
         self._pods = Periodic("pods", config.sources.pod_resources_interval, self._builder.refresh_allocations)
         self._bus = Periodic("bus", BUS_SECONDS, self._look_at_bus)
+        self._support_cases = SupportCases(self._store, self._clock, self.socket_path)
+        self._cases = Periodic("cases", CASES_SECONDS, self._keep_cases)
         self._rightsizer = Rightsizer(
             config.rightsizing,
             Path(config.state_dir) if config.state_dir else None,
@@ -168,7 +172,7 @@ class Agent:
             why = error.strerror or str(error)
             raise UsageError(f"cannot make {self.socket_path.parent}", why, "choose another --socket PATH") from error
         self._http.start()
-        for thread in (self._supervisor, self._kernel, self._pods, self._bus, self._publisher):
+        for thread in (self._supervisor, self._kernel, self._pods, self._bus, self._cases, self._publisher):
             thread.start()
         self._rightsizer.start()
 
@@ -204,6 +208,8 @@ class Agent:
         self._kernel.stop()
         self._pods.stop()
         self._bus.stop()
+        self._cases.stop()
+        self._support_cases.stop()
         self._supervisor.stop()
         self._http.stop()
         if self._publisher.is_alive():
@@ -328,6 +334,9 @@ class Agent:
             read = {pci_key(gpu.identity.pci_bus_id) for gpu in self._state.gpus(self._clock.monotonic())}
         if any(pci_key(address) not in read for address in self._builder.bus or ()):
             self._supervisor.replace()
+
+    def _keep_cases(self) -> None:
+        self._builder.support_cases = self._support_cases.step(self._config, self._view)
 
     def _publish_for_ever(self) -> None:
         while not self._stopping.is_set():

@@ -206,6 +206,15 @@ class RepairConfig(Section, frozen=True, kw_only=True):
     quarantined_only: bool = True  # only while the remediator holds this node's quarantine; false: another tool does
 
 
+class SupportConfig(Section, frozen=True, kw_only=True):
+    """`support:` what is kept of each critical fault in the folder `support` of `state_dir`."""
+
+    cases: int = 5  # files; older ones are deleted, and 0 keeps none
+    days: float = 30.0  # after which they are deleted
+    bug_report: tuple[str, ...] = ()  # the repairer runs it before a reset, without a shell; {file}: what it writes
+    deadline: float = 300.0  # seconds for bug_report, then SIGTERM
+
+
 class TuningConfig(Section, frozen=True, kw_only=True):
     """`tuning:` which GPUs could do their work with less energy, and whether they are made to."""
 
@@ -264,6 +273,7 @@ class Config(Section, frozen=True, kw_only=True):
     checks: ChecksConfig = ChecksConfig()
     remediation: RemediationConfig = RemediationConfig()
     repair: RepairConfig = RepairConfig()
+    support: SupportConfig = SupportConfig()
     tuning: TuningConfig = TuningConfig()
     rightsizing: RightsizingConfig = RightsizingConfig()
     state_dir: str = "/var/lib/gpuwatch"  # what outlives a restart: events, findings, settings of GPUs, usage

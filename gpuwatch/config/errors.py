@@ -192,6 +192,9 @@ FORMS: dict[tuple[str, str], Callable[[Any], str | None]] = {
     ("RepairConfig", "command"): lambda value: (
         _command(value) if any("{uuid}" in part for part in value) else "no argument names the GPU by {uuid}"
     ),
+    ("SupportConfig", "bug_report"): lambda value: (
+        _command(value) if not value or any("{file}" in part for part in value) else "no argument names {file}"
+    ),
     ("RepairConfig", "nvidia_smi"): lambda value: _command([value]) if value else None,
     ("ChecksConfig", "xids"): _xids,
     ("RemediationConfig", "xids"): _xids,
@@ -234,6 +237,9 @@ RANGES: dict[tuple[str, ...], tuple[float, float]] = {
     ("repair", "deadline"): (10, 1200),
     ("repair", "tries"): (1, 10),
     ("repair", "window"): (600, 30 * 86400),
+    ("support", "cases"): (0, 100),
+    ("support", "days"): (0.01, 365),
+    ("support", "deadline"): (10, 1200),
     ("tuning", "max_slowdown"): (0.005, 0.5),
     ("tuning", "min_clock_fraction"): (0.35, 1),
     ("tuning", "node_budget_watts"): (10, 1_000_000),

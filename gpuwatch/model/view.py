@@ -82,6 +82,14 @@ class RoleReport(Record, frozen=True, kw_only=True):
     says: str = ""
 
 
+class SupportCase(Record, frozen=True, kw_only=True):
+    """A file in the folder `support` of `state_dir` that was made when a critical fault came, at unix time `at`."""
+
+    file: str
+    at: float
+    bytes: int
+
+
 class View(Record, frozen=True, kw_only=True, omit_defaults=False):
     """One snapshot with its findings and the users of its GPUs."""
 
@@ -100,6 +108,7 @@ class View(Record, frozen=True, kw_only=True, omit_defaults=False):
     """None: none has reported since the agent's state was begun."""
     roles: tuple[RoleReport, ...] = ()
     """Remediator and tuner, as far as they run here and share the agent's state folder."""
+    support_cases: tuple[SupportCase, ...] = ()
 
 
 class Events(Record, frozen=True, kw_only=True, omit_defaults=False):

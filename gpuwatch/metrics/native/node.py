@@ -131,6 +131,11 @@ AGENT: tuple[Row, ...] = (
     _node("source_failures_total", "Failures of the source.", _sources("failures"), ("source",), owned=True),
     _node("reader_restarts_total", "New reader processes after the first.", _agent("reader_restarts"), owned=True),
     _node("kmsg_lost_records_total", "Kernel log records overwritten unread.", _agent("kmsg_lost"), owned=True),
+    _node(
+        "support_cases",
+        "Support bundles and bug reports that are kept of critical faults.",
+        node(lambda context: [((), len(context.view.support_cases))]),
+    ),
     _node("unknown_xid_errors_total", "XIDs that no catalogue knows.", _agent("unknown_xids"), owned=True),
     _node(
         "config_last_reload_successful",

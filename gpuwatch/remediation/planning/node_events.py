@@ -168,6 +168,15 @@ def pod_events(view: View, policy: Policy) -> Iterator[CreateEvent]:
                 )
 
 
+def case_events(inputs: PlanInputs) -> Iterator[CreateEvent]:
+    """On the Node, that a support bundle of its fault was kept there."""
+    for case in inputs.view.support_cases:
+        if inputs.now - case.at < DAY:
+            message = f"kept on this node in state_dir: support/{case.file} ({case.bytes >> 10} KiB)"
+            name = digest("support_case", inputs.node.uid, case.file)
+            yield CreateEvent(name=name, reason="GPUSupportCase", message=visible(message), warning=False)
+
+
 def eviction_event(pod: PodObject, faults: tuple[Fault, ...], owner: Ownership) -> CreateEvent:
     """On a pod that is asked to leave: why, and what starts it again. One for each quarantine."""
     reasons = "; ".join(f"{fault.place}: {fault.message}" for fault in faults if fault.response.reaches(Response.DRAIN))

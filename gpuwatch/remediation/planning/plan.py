@@ -29,6 +29,7 @@ from gpuwatch.remediation.planning.inputs import PlanDraft, PlanInputs, blocked,
 from gpuwatch.remediation.planning.labels import publication
 from gpuwatch.remediation.planning.node_events import (
     MAX_POD_EVENTS,
+    case_events,
     condition_steps,
     not_yet_created,
     pod_events,
@@ -158,7 +159,8 @@ def _scope_reason(inputs: PlanInputs, draft: PlanDraft) -> str:
 def _finished(inputs: PlanInputs, draft: PlanDraft) -> Plan:
     """The draft with condition, Events and labels, and when to look again."""
     mode, label = inputs.policy.config.mode, publication(inputs, draft)
-    pods = not_yet_created(pod_events(inputs.view, inputs.policy), inputs.memory) if inputs.is_fresh else ()
+    reports = (*case_events(inputs), *pod_events(inputs.view, inputs.policy)) if inputs.is_fresh else ()
+    pods = not_yet_created(reports, inputs.memory)
     steps: tuple[Step, ...] = (*draft.steps, *condition_steps(inputs, draft), *draft.after, *pods[:MAX_POD_EVENTS])
     if label is not None and not any(isinstance(step, PatchNode | SetCondition) for step in steps):
         steps, label = (*steps, label), None  # last, for what comes after a refused patch is not done
