@@ -222,6 +222,8 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(0.2)
+    if process.stderr is not None:
+        process.stderr.close()
 
 
 def _last_line(process: subprocess.Popen[bytes]) -> str:

@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpuwatch.agent.repairs import repairer_status
+from gpuwatch.config import SupportConfig
 from gpuwatch.model.event import Result
 from gpuwatch.model.finding import Remedy
 from gpuwatch.model.snapshot import Host, SourceStatus
@@ -245,3 +246,37 @@ def test_the_try_is_on_the_disk_before_anything_is_changed(machine: Machine) -> 
     seen = VersionedFile(machine.folder / "seen", RepairRecord).read()
     begun = ResetUnderWay(gpu=UUID, index=0, at=START, boot_id=BOOT, persistence=True)
     assert seen == RepairRecord(under_way=begun, tries={UUID: (START,)})
+
+
+BUG_REPORT = '#!/bin/sh\n[ ! -e %s/stops ] || exit 3\necho report > "$1.gz"\necho more > "$1.tmp"\n'
+
+
+def _reporting(machine: Machine) -> Machine:
+    program = machine.folder / "bug-report"
+    program.write_text(BUG_REPORT % machine.folder)
+    program.chmod(0o755)
+    machine.config = replace(machine.config, support=SupportConfig(bug_report=(str(program), "{file}")))
+    machine.start()
+    return machine
+
+
+def test_a_bug_report_is_kept_before_the_first_reset(machine: Machine) -> None:
+    assert _reporting(machine).step().startswith("repaired")
+    assert [each.name for each in (machine.state / "support").iterdir()] == ["20260921T141320Z-bug_report.log.gz"]
+    assert [each.action for each in machine.actions][:2] == ["support_case", "reset_gpu"]
+
+
+def test_a_bug_report_that_fails_does_not_prevent_the_reset(machine: Machine) -> None:
+    machine.file("stops")
+    assert _reporting(machine).step().startswith("repaired")
+    assert machine.actions[0].result is Result.FAILED
+    assert "it ended with 3" in machine.actions[0].detail
+    assert list((machine.state / "support").iterdir()) == []
+
+
+def test_work_that_came_during_the_bug_report_stops_the_reset(machine: Machine) -> None:
+    _reporting(machine)
+    program = machine.folder / "bug-report"
+    program.write_text(f"#!/bin/sh\nrm -f {machine.state}/remediator-state.json\ntouch $1\n")
+    assert "does not hold this node's quarantine" in machine.step()
+    assert machine.resets == 0
