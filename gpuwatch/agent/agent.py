@@ -209,7 +209,6 @@ class Agent:
         self._pods.stop()
         self._bus.stop()
         self._cases.stop()
-        self._support_cases.stop()
         self._supervisor.stop()
         self._http.stop()
         if self._publisher.is_alive():

@@ -9,6 +9,7 @@ so that a GPU that fails again and recovers has to be validated again.
 from collections.abc import Collection, Iterable
 
 import msgspec
+from msgspec.structs import replace
 
 from gpuwatch.model.decoding import prepared
 from gpuwatch.model.event import ActionEvent, Result
@@ -50,8 +51,9 @@ def mark_repaired(
     newest = sorted((repaired_at(store) | dict.fromkeys(subjects, at)).items(), key=lambda pair: pair[1])[-KEPT:]
     store.remember(NAME, msgspec.json.encode(dict(newest)))
     for subject in subjects:
-        target = subject if subject == "node" else f"gpu/{subject}"
-        _note(store, at, actor, "repaired", target, Result.DONE, why, evidence=tuple(evidence))
+        target, done = subject if subject == "node" else f"gpu/{subject}", Result.DONE
+        action = ActionEvent(at=at, actor=actor, action="repaired", target=target, result=done, why=why)
+        store.record(replace(action, evidence=tuple(evidence)))
     return store.flush()
 
 
@@ -74,7 +76,8 @@ def keep_validations(store: Store, new: Iterable[Validation], actor: str) -> boo
     for each in new:
         latest[each.gpu] = each
         result = Result.DONE if each.passed else Result.FAILED
-        _note(store, each.at, actor, "validate", f"gpu/{each.gpu}", result, each.message, boot_id=each.boot_id)
+        action = ActionEvent(at=each.at, actor=actor, action="validate", target=f"gpu/{each.gpu}", result=result)
+        store.record(replace(action, why=each.message, boot_id=each.boot_id))
     store.remember(VALIDATED, msgspec.json.encode(sorted(latest.values(), key=lambda each: each.at)[-KEPT:]))
     return store.flush()
 
@@ -99,21 +102,3 @@ def closed_gpu(status: RepairerStatus | None, now: float) -> str | None:
     if status is None or status.closed is None or not 0 <= now - status.at <= MAX_CLOSED_SECONDS:
         return None
     return status.closed if now < status.closed_until else None
-
-
-def _note(
-    store: Store,
-    at: float,
-    actor: str,
-    action: str,
-    target: str,
-    result: Result,
-    why: str,
-    evidence: tuple[str, ...] = (),
-    boot_id: str | None = None,
-) -> None:
-    store.record(
-        ActionEvent(
-            at=at, actor=actor, action=action, target=target, result=result, why=why, evidence=evidence, boot_id=boot_id
-        )
-    )

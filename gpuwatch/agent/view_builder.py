@@ -237,8 +237,9 @@ class ViewBuilder:
         statuses = tuple(self._status(name, stale=stale) for name in self._health)
         self._join.judge.repaired_at = self._repaired
         given = (None, None) if stale else (allocations, allocatable)
-        slow = SlowSources(statuses, self.bus, *given, owners, self._validations, self._repairer, self._roles)
-        slow = slow._replace(support_cases=self.support_cases)
+        slow = SlowSources(
+            statuses, self.bus, *given, owners, self._validations, self._repairer, self._roles, self.support_cases
+        )
         view = self._join.view(inputs, slow)
         self._notice_news(view.attribution, owners)
         return view

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from gpuwatch.agent.client import AgentViews
 from gpuwatch.agent.repairs import MAX_CLOSED_SECONDS, keep_validations, mark_repaired, publish_repairer
+from gpuwatch.agent.support_cases import keep_case
 from gpuwatch.config import Config
 from gpuwatch.diagnose.validation import ValidationCommand, validate
 from gpuwatch.health.checks import CHECKS
@@ -22,7 +23,6 @@ from gpuwatch.model.finding import Finding
 from gpuwatch.model.view import STALE_INTERVALS, GpuRepair, RepairerStatus, View
 from gpuwatch.remediation.planning.policy import Policy
 from gpuwatch.remediation.service.status import RemediatorStatusFile
-from gpuwatch.repair.bug_report import save_bug_report
 from gpuwatch.repair.eligibility import candidates, refusal
 from gpuwatch.repair.reset import GpuReset, RepairRecord, record_file
 from gpuwatch.storage.audit import Audit, AuditEntry
@@ -126,12 +126,16 @@ class Repairer:
             return
         if self._config.support.bug_report and uuid not in (self._file.read() or RepairRecord()).tries:
             self._set(uuid, message="the bug report is written")
-            saved, text = save_bug_report(Path(self._config.state_dir), self._config.support, self._clock.time())
+            kept, at = self._config.support, self._clock.time()
+            saved, text = keep_case(self._config.state_dir, at, "bug_report", "log", kept.bug_report, kept.deadline)
             entry = AuditEntry("support_case", f"gpu/{uuid}", "a reset is due", (finding.key,))
             self._audit.note(entry, Result.DONE if saved else Result.FAILED, text)
-            if (reason := self._changed(uuid)) is not None:
-                self._set(uuid, message=reason)
+            newest = self._look()  # it took minutes
+            asks = newest is not None and uuid in candidates(newest, self._policy)
+            if newest is None or not asks or (reason := self._not_quarantined() or refusal(newest, uuid)):
+                self._set(uuid, message=reason if asks else "it asks for no reset any more, or the agent is silent")
                 return
+            view, gpu = newest, next(each for each in newest.snapshot.gpus if each.identity.uuid == uuid)
         self._set(uuid, state="resetting", message="a reset is under way")
         error = self._reset.reset(view, gpu, finding)
         if error is None:
@@ -142,14 +146,6 @@ class Repairer:
         if error and tries == before:  # the driver was asked nothing, which is no try
             self._not_begun[uuid] = now, error
         self._set(uuid, state="failed" if error else "repaired", message=error or "it was reset", tries=tries)
-
-    def _changed(self, uuid: str) -> str | None:
-        """What stands against a reset after the minutes that a report takes."""
-        view = self._look()
-        if view is None:
-            return "the agent does not answer"
-        asks = uuid in candidates(view, self._policy)
-        return (self._not_quarantined() or refusal(view, uuid)) if asks else "it asks for no reset any more"
 
     def _validate(self, view: View, asked: Collection[str]) -> None:
         """With `validate: active`: one idle GPU of the quarantine that has not been tried since its fault."""

@@ -8,12 +8,15 @@ device files show whether another client is left, and that is asked last, immedi
 
 import contextlib
 import logging
+import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from gpuwatch.config import RepairConfig
+from gpuwatch.host.plain_file import text
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.event import Result
@@ -23,7 +26,6 @@ from gpuwatch.model.text import visible
 from gpuwatch.model.view import View
 from gpuwatch.process.command import run_command
 from gpuwatch.repair.eligibility import allocation, nvlink_peers
-from gpuwatch.repair.holders import holders
 from gpuwatch.storage.audit import Audit, AuditEntry
 from gpuwatch.storage.versioned_file import VersionedFile
 
@@ -205,3 +207,35 @@ class GpuReset:
                 return False
             self._wait(POLL_SECONDS)
         return True
+
+
+def holders(proc: Path, dev: Path, minor: int) -> tuple[str, ...] | str:
+    """`NAME (pid N)` of each process that has /dev/nvidia`minor` open, also what NVML does not list, such as other
+    monitors; a text: why that cannot be known.
+
+    A file is known by its device number: any process can call a file of its own nvidia0, and a GPU's device file can be
+    open under another name, or deleted.
+    """
+    try:
+        gpu = os.stat(dev / f"nvidia{minor}").st_rdev
+    except OSError as error:
+        return f"the GPU's device file cannot be read: {error.strerror}"
+    if text(proc / "2/comm") != "kthreadd":  # only the machine's own /proc shows kernel threads
+        return f"{proc} does not show all processes; run this on the host, or with hostPID"
+    found: list[str] = []
+    for folder in proc.iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            numbers = os.listdir(folder / "fd")
+        except PermissionError:
+            return f"the files of process {folder.name} cannot be read; run this as root with CAP_SYS_PTRACE"
+        except OSError:  # it has ended
+            continue
+        for number in numbers:
+            with contextlib.suppress(OSError):  # closed meanwhile
+                file = os.stat(folder / "fd" / number)
+                if stat.S_ISCHR(file.st_mode) and file.st_rdev == gpu:
+                    found.append(f"{visible(text(folder / 'comm') or '?')} (pid {folder.name})")
+                    break
+    return tuple(sorted(found))

@@ -1666,7 +1666,7 @@ HARMS: tuple[Harm, ...] = (
         (
             "repair/eligibility.py:refusal",
             "repair/eligibility.py:allocation",
-            "repair/holders.py:holders",
+            "repair/reset.py:holders",
             "repair/repairer.py:_not_quarantined",
         ),
         (
@@ -1690,7 +1690,7 @@ HARMS: tuple[Harm, ...] = (
             ),
             proof(
                 f"{REPAIR}test_a_container_that_does_not_see_the_machines_processes_resets_nothing",
-                "repair/holders.py",
+                "repair/reset.py",
                 'if text(proc / "2/comm") != "kthreadd":',
                 "if False:",
             ),

@@ -1,8 +1,9 @@
 """Makes the support bundle of a critical fault: `python -m THIS CONFIG SOCKET FILE SECONDS`.
 
 The agent starts it. It must not cost the agent or the node's work anything, so it steps back before it loads anything:
-lowest priority, the first to be ended when memory is short, no larger file than a bundle may be, and an alarm that ends
-it however its starter ended.
+lowest priority, the first to be ended when memory is short, and an alarm that ends it however its starter ended.
+Kubernetes ends all processes of a container when its memory is over, the agent with them: so this one's is bounded
+itself, and it ends where that is refused.
 """
 
 import contextlib
@@ -10,28 +11,39 @@ import os
 import resource
 import signal
 import sys
+import threading
 from pathlib import Path
 
-MAX_FILE = 32 << 20
+MAX_FILE, MAX_MEMORY, STACK = 32 << 20, 96 << 20, 1 << 20
+
+
+def step_back(seconds: int) -> None:
+    """Bound time, files and memory, and let all others go first."""
+    signal.alarm(seconds)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE, MAX_FILE))
+    resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY, MAX_MEMORY))
+    threading.stack_size(STACK)
+    with contextlib.suppress(OSError):  # a sandbox may forbid the call
+        os.nice(19)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def main() -> None:
     """Step back, then run `gpuwatch diagnose`."""
     config, socket, target, seconds = sys.argv[1:]
-    signal.alarm(int(seconds))
-    with contextlib.suppress(OSError):  # a unit may forbid the call
-        os.nice(19)
-    with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000")
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE, MAX_FILE))
+    step_back(int(seconds))
+    os.environ["TMPDIR"] = str(Path(target).parent)  # the agent deletes it; a pod has no other
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     for name in [name for name in os.environ if name.startswith("GPUWATCH_") or name == "KUBECONFIG"]:
         del os.environ[name]  # the file has them all, and a bundle asks no API server
     from gpuwatch.cli.main import cli
 
     budget = f"{max(1, int(seconds) // 2)}s"
     options = ("--config", config, "--source", f"agent:{socket}", "--quiet")
-    cli([*options, "diagnose", "-o", "name", "--level", "quick", "--budget", budget, "--bundle", target])
+    with contextlib.suppress(SystemExit):  # its status is the diagnosis
+        cli([*options, "diagnose", "-o", "name", "--level", "quick", "--budget", budget, "--bundle", target])
+    sys.exit(not Path(target).exists())
 
 
 if __name__ == "__main__":
