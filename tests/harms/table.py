@@ -54,6 +54,7 @@ CONSENT = "tests/tuning/gates/test_consent.py::"
 LABELS = "tests/remediation/planning/test_labels.py::"
 PLAN = "tests/remediation/planning/test_plan.py::"
 REPAIR = "tests/repair/test_repairer.py::"
+CASES = "tests/agent/test_support_cases.py::"
 VALIDATION = "tests/remediation/planning/test_active_validation.py::"
 RECORD = "tests/tuning/actuation/test_record.py::"
 
@@ -1732,6 +1733,52 @@ HARMS: tuple[Harm, ...] = (
                 "repair/reset.py",
                 "if left.persistence and left.boot_id == boot_id:",
                 "if False:",
+            ),
+        ),
+    ),
+    Harm(
+        68,
+        "Evidence that is kept of a fault fills the node's disk, takes the agent's memory, or is made without end.",
+        "A process of its own makes it, with lowest priority, limits of memory, file and time that it sets before it "
+        "loads anything, and one folder that is deleted with all else that it wrote. None is begun on a disk that is "
+        "nearly full. Each try is on the disk before it begins; a fault has three, and a bundle a day.",
+        (
+            "agent/support_cases.py:keep_case",
+            "agent/support_cases.py:_due",
+            "agent/support_cases.py:_make",
+            "agent/support_cases.py:kept_cases",
+            "cli/diagnose/support_case.py:step_back",
+        ),
+        (
+            proof(
+                f"{CASES}test_nothing_is_begun_when_little_of_the_disk_is_free",
+                "agent/support_cases.py",
+                "if (free := shutil.disk_usage(folder).free) < MIN_FREE:",
+                "if (free := shutil.disk_usage(folder).free) < 0:",
+            ),
+            proof(
+                f"{CASES}test_an_agent_that_dies_with_its_bundle_does_not_repeat_it_for_ever",
+                "agent/support_cases.py",
+                "if last is None or last.tries < TRIES:",
+                "if True:",
+            ),
+            proof(
+                f"{CASES}test_a_folder_that_is_a_link_gets_nothing",
+                "agent/support_cases.py",
+                "        make_private(folder)\n",
+                "        folder.mkdir(exist_ok=True)\n",
+            ),
+            proof(
+                f"{CASES}test_cases_are_deleted_by_age_and_number_and_nothing_else_is",
+                "agent/support_cases.py",
+                "if CASE.fullmatch(entry.name) and stat.S_ISREG(status.st_mode):",
+                "if stat.S_ISREG(status.st_mode):",
+            ),
+            proof(
+                f"{CASES}test_its_files_and_its_memory_are_bounded",
+                "cli/diagnose/support_case.py",
+                "    resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY, MAX_MEMORY))\n",
+                "",
             ),
         ),
     ),

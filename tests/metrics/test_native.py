@@ -13,7 +13,7 @@ from gpuwatch.metrics.native import METRICS, cap, collect
 from gpuwatch.metrics.process import SELF_METRICS
 from gpuwatch.model.finding import Finding, Judgement, Severity
 from gpuwatch.model.snapshot import Gpu, GpuProcess, GpuState, GpuStatus, Snapshot
-from gpuwatch.model.view import AgentStatus, PodEnergy, View
+from gpuwatch.model.view import AgentStatus, PodEnergy, SupportCase, View
 from gpuwatch.model.workload import Attribution, DeviceUse, Holder, PodUsage, ProcessOwner, Workload
 from gpuwatch.remediation.service.pages import REMEDIATOR_METRICS
 from gpuwatch.rightsizing.service.metrics import rightsizing_families
@@ -46,7 +46,7 @@ vgpu_utilization_ratio{vgpu,type,vm} vgpu_licensed{vgpu,type,vm} finding{check,s
 node_health{state} source_up{source,reason} source_duration_seconds{source}
 source_last_success_timestamp_seconds{source}
 source_failures_total{source} snapshot_timestamp_seconds gpu_unresponsive reader_restarts_total kmsg_lost_records_total
-unknown_xid_errors_total
+support_cases unknown_xid_errors_total
 """
 
 
@@ -112,6 +112,7 @@ def test_what_is_unknown_is_absent() -> None:
         "snapshot_timestamp_seconds",
         "reader_restarts_total",
         "kmsg_lost_records_total",
+        "support_cases",
         "unknown_xid_errors_total",
         "config_last_reload_successful",
         "gpus",
@@ -123,6 +124,11 @@ def test_what_is_unknown_is_absent() -> None:
         "gpu_failed_reads",
     }
     assert set(values(found["gpus"])) == {("nvml",), ("healthy",)}
+
+
+def test_support_cases_are_counted() -> None:
+    kept = tuple(SupportCase(file=f"{number}.tgz", at=AT, bytes=1) for number in range(3))
+    assert families(msgspec.structs.replace(bare(), support_cases=kept))["support_cases"].samples == ((("", ()), 3),)
 
 
 def test_values_are_those_of_the_gpu() -> None:

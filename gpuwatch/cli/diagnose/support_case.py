@@ -11,10 +11,10 @@ import os
 import resource
 import signal
 import sys
-import threading
 from pathlib import Path
 
-MAX_FILE, MAX_MEMORY, STACK = 32 << 20, 96 << 20, 1 << 20
+MAX_FILE, MAX_MEMORY, STACK = 32 << 20, 64 << 20, 2 << 20
+"""Bytes; the memory and the stacks of threads are those of each process that it starts, too, two at a time."""
 
 
 def step_back(seconds: int) -> None:
@@ -22,7 +22,7 @@ def step_back(seconds: int) -> None:
     signal.alarm(seconds)
     resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE, MAX_FILE))
     resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY, MAX_MEMORY))
-    threading.stack_size(STACK)
+    resource.setrlimit(resource.RLIMIT_STACK, (STACK, STACK))
     with contextlib.suppress(OSError):  # a sandbox may forbid the call
         os.nice(19)
     with contextlib.suppress(OSError):

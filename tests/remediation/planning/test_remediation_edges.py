@@ -10,8 +10,9 @@ from gpuwatch.config import HandoverConfig, MaintenanceWindow
 from gpuwatch.kube.objects import TAINT, NodeObject, PodObject, Taint
 from gpuwatch.model.clock import rfc3339
 from gpuwatch.model.finding import Response
+from gpuwatch.model.view import SupportCase
 from gpuwatch.model.workload import Workload
-from gpuwatch.remediation.model import BlockReason, FreeSlot
+from gpuwatch.remediation.model import BlockReason, CreateEvent, FreeSlot
 from gpuwatch.remediation.planning.labels import DEGRADED, LABELS, PublishedLabels, published_by_us
 from gpuwatch.remediation.planning.manual_quarantine import QuarantineRequest, not_ours, quarantine, release
 from gpuwatch.remediation.planning.node_events import MESSAGE_SECONDS, ConditionReason, condition_update, pod_events
@@ -204,3 +205,17 @@ def test_without_a_fresh_view_nothing_shortens_the_wait() -> None:
     story.settle()
     story.age = 10_000.0
     assert story.plan().look_again == LOOK_AGAIN
+
+
+def test_a_support_case_is_named_once_on_the_node() -> None:
+    story = Story()
+    case = SupportCase(file="20260921T141320Z-xid_fatal.tgz", at=story.now - 60, bytes=81920)
+    old = SupportCase(file="20260901T141320Z-xid_fatal.tgz", at=story.now - 2 * 86400, bytes=81920)
+    assert story.view is not None
+    story.view = replace(story.view, support_cases=(old, case))
+    for _ in range(3):
+        story.cycle()
+        story.wait(30)
+    told = [step for step in story.done if isinstance(step, CreateEvent)]
+    assert [(each.reason, each.pod, each.warning) for each in told] == [("GPUSupportCase", None, False)]
+    assert told[0].message == "kept on this node in state_dir: support/20260921T141320Z-xid_fatal.tgz (80 KiB)"
