@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable, Generator
 from pathlib import Path
 
+from msgspec import structs
+
 from gpuwatch import __version__
 from gpuwatch.agent.event_recorder import EventLogger, EventRecorder
 from gpuwatch.agent.kernel_log_thread import KernelLogThread
@@ -127,7 +129,7 @@ class Agent:
         self._pods = Periodic("pods", config.sources.pod_resources_interval, self._builder.refresh_allocations)
         self._bus = Periodic("bus", BUS_SECONDS, self._look_at_bus)
         self._support_cases = SupportCases(self._store, self._clock, self.socket_path)
-        self._cases = Periodic("cases", CASES_SECONDS, self._keep_cases)
+        self._cases = Periodic("cases", CASES_SECONDS, lambda: self._support_cases.step(self._config, self._view))
         self._rightsizer = Rightsizer(
             config.rightsizing,
             Path(config.state_dir) if config.state_dir else None,
@@ -334,9 +336,6 @@ class Agent:
         if any(pci_key(address) not in read for address in self._builder.bus or ()):
             self._supervisor.replace()
 
-    def _keep_cases(self) -> None:
-        self._builder.support_cases = self._support_cases.step(self._config, self._view)
-
     def _publish_for_ever(self) -> None:
         while not self._stopping.is_set():
             with self._lock:
@@ -384,7 +383,7 @@ class Agent:
             )
             cursor = self._kernel.cursor
             self._published = now
-        view = self._builder.view(inputs)
+        view = structs.replace(self._builder.view(inputs), support_cases=self._support_cases.kept)
         self.board.publish(view, self._rightsizing_families())
         self._recent.add(view)
         self._view = view

@@ -11,10 +11,8 @@ from collections.abc import Collection, Iterable
 import msgspec
 from msgspec.structs import replace
 
-from gpuwatch.model.decoding import prepared
 from gpuwatch.model.event import ActionEvent, Result
 from gpuwatch.model.finding import Finding, Remedy
-from gpuwatch.model.snapshot import UNREADABLE
 from gpuwatch.model.view import RepairerStatus, Validation
 from gpuwatch.storage.store import Store
 
@@ -30,10 +28,7 @@ HARMLESS = (Remedy.NONE, Remedy.RESTART_APP)
 
 def repaired_at(store: Store) -> dict[str, float]:
     """GPU uuid, or `node` -> unix time at which an operator declared it repaired."""
-    try:
-        return msgspec.json.decode(store.memory(NAME) or b"{}", type=prepared(dict[str, float]))
-    except UNREADABLE:  # it is somebody's word, or it is nothing
-        return {}
+    return store.remembered(NAME, dict[str, float]) or {}
 
 
 def mark_repaired(
@@ -59,10 +54,7 @@ def mark_repaired(
 
 def validations(store: Store, findings: Iterable[Finding] = ()) -> tuple[Validation, ...]:
     """The newest of each GPU. Those that one of `findings` came after are removed from the store."""
-    try:
-        kept = msgspec.json.decode(store.memory(VALIDATED) or b"[]", type=prepared(tuple[Validation, ...]))
-    except UNREADABLE:
-        return ()
+    kept = store.remembered(VALIDATED, tuple[Validation, ...]) or ()
     faults = [finding for finding in findings if finding.remedy not in HARMLESS]
     good = tuple(v for v in kept if not any(f.gpu in (v.gpu, None) and f.latest > v.at for f in faults))
     if good != kept:
@@ -84,11 +76,7 @@ def keep_validations(store: Store, new: Iterable[Validation], actor: str) -> boo
 
 def repairer_status(store: Store) -> RepairerStatus | None:
     """What the repairer last reported; None: nothing, or nothing that can be read."""
-    body = store.memory(REPAIRER)
-    try:
-        return None if body is None else msgspec.json.decode(body, type=prepared(RepairerStatus))
-    except UNREADABLE:
-        return None
+    return store.remembered(REPAIRER, RepairerStatus)
 
 
 def publish_repairer(store: Store, status: RepairerStatus) -> None:

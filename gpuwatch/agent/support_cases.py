@@ -21,10 +21,8 @@ import msgspec
 
 from gpuwatch.config import Config
 from gpuwatch.model.clock import Clock
-from gpuwatch.model.decoding import prepared
 from gpuwatch.model.event import Result
 from gpuwatch.model.finding import Finding, Severity
-from gpuwatch.model.snapshot import UNREADABLE
 from gpuwatch.model.text import visible
 from gpuwatch.model.view import SupportCase, View
 from gpuwatch.process.command import run_command
@@ -99,6 +97,8 @@ def keep_case(
 def kept_cases(state_dir: str, now: float, days: float, most: int) -> tuple[SupportCase, ...]:
     """The cases in `state_dir`, oldest first, after those that are too old or too many were deleted."""
     found: list[SupportCase] = []
+    if not state_dir:
+        return ()
     with contextlib.suppress(OSError):
         for entry in os.scandir(Path(state_dir) / FOLDER):
             status = entry.stat(follow_symlinks=False)
@@ -124,25 +124,23 @@ class SupportCases:
         self._store, self._clock, self._deadline = store, clock, deadline
         self._audit = Audit(store, clock, actor="agent")
         self._rest_until = -GAP_SECONDS
+        self.kept: tuple[SupportCase, ...] = ()
 
-    def step(self, config: Config, view: View | None) -> tuple[SupportCase, ...]:
-        """Make what is due, and wait for it; the cases that are kept."""
+    def step(self, config: Config, view: View | None) -> None:
+        """Make what is due, and wait for it; then look which cases are kept."""
         settings = config.support
-        if not config.state_dir:
-            return ()
-        is_time = settings.cases and view is not None and self._clock.monotonic() >= self._rest_until
-        if view is not None and is_time and (due := self._due(view)):
+        may = bool(config.state_dir and settings.cases) and self._clock.monotonic() >= self._rest_until
+        if may and view is not None and (due := self._due(view)):
             self._rest_until = self._clock.monotonic() + GAP_SECONDS
             saved, text = self._make(config, due)
-            entry = AuditEntry(
-                "support_case", "node", "a critical finding", tuple(finding.key for finding in due[:NAMED])
-            )
+            evidence = tuple(finding.key for finding in due[:NAMED])
+            entry = AuditEntry("support_case", "node", "a critical finding", evidence)
             self._audit.note(entry, Result.DONE if saved else Result.FAILED, text)
-        return kept_cases(config.state_dir, self._clock.time(), settings.days, settings.cases)
+        self.kept = kept_cases(config.state_dir, self._clock.time(), settings.days, settings.cases)
 
     def _due(self, view: View) -> list[Finding]:
         """Critical findings of which there is no case yet, once the oldest of them has settled."""
-        now, tried = self._clock.time(), self._tried()
+        now, tried = self._clock.time(), self._store.remembered(MEMORY, dict[str, Tried]) or {}
 
         def is_wanted(finding: Finding) -> bool:
             last = tried.get(finding.key)
@@ -155,7 +153,7 @@ class SupportCases:
         return [] if is_new else due
 
     def _make(self, config: Config, due: list[Finding]) -> tuple[bool, str]:
-        now, tried = self._clock.time(), self._tried()
+        now, tried = self._clock.time(), self._store.remembered(MEMORY, dict[str, Tried]) or {}
         counts = {each.key: tried[each.key].tries % TRIES + 1 if each.key in tried else 1 for each in due}
         if not self._keep(tried | {key: Tried(now, count) for key, count in counts.items()}):
             return False, "the try cannot be written down"
@@ -164,12 +162,6 @@ class SupportCases:
         if saved:
             self._keep(tried | {key: Tried(self._clock.time(), TRIES) for key in counts})
         return saved, text
-
-    def _tried(self) -> dict[str, Tried]:
-        try:
-            return msgspec.json.decode(self._store.memory(MEMORY) or b"{}", type=prepared(dict[str, Tried]))
-        except UNREADABLE:
-            return {}
 
     def _keep(self, tried: dict[str, Tried]) -> bool:
         newest = sorted(tried.items(), key=lambda pair: pair[1].at)[-KEPT:]

@@ -18,16 +18,7 @@ from gpuwatch.host.pci import BusGpu, bus_gpus
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.finding import Finding
 from gpuwatch.model.snapshot import Gpu, Host, Snapshot, SourceStatus
-from gpuwatch.model.view import (
-    STALE_INTERVALS,
-    AgentStatus,
-    PodEnergy,
-    RepairerStatus,
-    RoleReport,
-    SupportCase,
-    Validation,
-    View,
-)
+from gpuwatch.model.view import STALE_INTERVALS, AgentStatus, PodEnergy, RepairerStatus, RoleReport, Validation, View
 from gpuwatch.model.workload import Allocatable, Allocation, Attribution, EnergyMethod, ProcessOwner, Workload
 from gpuwatch.model.xid import SxidCount, XidCount
 from gpuwatch.workloads.attribution import attribute
@@ -81,7 +72,6 @@ class SlowSources(NamedTuple):
     validations: tuple[Validation, ...] = ()
     repairer: RepairerStatus | None = None
     roles: tuple[RoleReport, ...] = ()
-    support_cases: tuple[SupportCase, ...] = ()
 
 
 class ViewJoin:
@@ -129,7 +119,6 @@ class ViewJoin:
             validations=slow.validations,
             repairer=slow.repairer,
             roles=slow.roles,
-            support_cases=slow.support_cases,
         )
 
 
@@ -182,8 +171,6 @@ class ViewBuilder:
         self._validations: tuple[Validation, ...] = ()
         self._repairer: RepairerStatus | None = None
         self._roles: tuple[RoleReport, ...] = ()
-        self.support_cases: tuple[SupportCase, ...] = ()
-        """Replaced as a whole, by any thread."""
         up = uptime(Path(sources.proc)) or 0.0
         judge = Judge(config.checks, memory, failures=failures, uptime=up, patient=patient)
         host = machine(Path(sources.proc), Path(sources.sys), Path(sources.machine_id))
@@ -237,9 +224,7 @@ class ViewBuilder:
         statuses = tuple(self._status(name, stale=stale) for name in self._health)
         self._join.judge.repaired_at = self._repaired
         given = (None, None) if stale else (allocations, allocatable)
-        slow = SlowSources(
-            statuses, self.bus, *given, owners, self._validations, self._repairer, self._roles, self.support_cases
-        )
+        slow = SlowSources(statuses, self.bus, *given, owners, self._validations, self._repairer, self._roles)
         view = self._join.view(inputs, slow)
         self._notice_news(view.attribution, owners)
         return view

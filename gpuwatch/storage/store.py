@@ -150,6 +150,13 @@ class Store:
         """What was remembered under a name; None when nothing was, or when it cannot be read (see `trouble`)."""
         return self._document(f"memory/{name}")
 
+    def remembered(self, name: str, type_: type[Noun]) -> Noun | None:
+        """`memory`, decoded; None, too, for what is not of that type, such as that of another version."""
+        try:
+            return msgspec.json.decode(self.memory(name) or b"", type=prepared(type_))
+        except UNREADABLE:
+            return None
+
     def remember(self, name: str, body: bytes) -> None:
         """Keep a small document in place of the one before. Does not wait; `flush` does."""
         self._save(f"memory/{name}", body)

@@ -61,7 +61,8 @@ class Node:
         self.view = replace(self.view, judgement=Judgement(node=self.view.judgement.node, findings=found))
 
     def step(self) -> list[str]:
-        return [case.file for case in self.cases.step(self.config, self.view)]
+        self.cases.step(self.config, self.view)
+        return [case.file for case in self.cases.kept]
 
     @property
     def calls(self) -> int:
