@@ -9,11 +9,12 @@ import math
 from collections.abc import Callable, Collection
 from pathlib import Path
 
+import msgspec
 from msgspec.structs import replace
 
 from gpuwatch.agent.client import AgentViews
 from gpuwatch.agent.repairs import MAX_CLOSED_SECONDS, keep_validations, mark_repaired, publish_repairer
-from gpuwatch.agent.support_cases import keep_case
+from gpuwatch.agent.support_cases import AGAIN_SECONDS, keep_case
 from gpuwatch.config import Config
 from gpuwatch.diagnose.validation import ValidationCommand, validate
 from gpuwatch.health.checks import CHECKS
@@ -31,6 +32,8 @@ from gpuwatch.storage.store import Store
 log = logging.getLogger(__name__)
 
 REST_SECONDS = 10.0
+REPORTED = "bug_reports"
+"""GPU uuid -> when its report was begun last, in the store."""
 
 SETTLE_SECONDS = 120.0
 """After a try the agent is given so long to see that the GPU is well; only then may another one begin."""
@@ -124,9 +127,11 @@ class Repairer:
                 self._observed.add(finding.key)
             self._set(uuid, message="mode observe: it would be reset now")
             return
-        if self._config.support.bug_report and uuid not in (self._file.read() or RepairRecord()).tries:
+        kept, at = self._config.support, self._clock.time()
+        reported = self._store.remembered(REPORTED, dict[str, float]) or {}
+        if kept.bug_report and at - reported.get(uuid, -math.inf) >= AGAIN_SECONDS:
+            self._store.remember(REPORTED, msgspec.json.encode(reported | {uuid: at}))  # before: one that fails counts
             self._set(uuid, message="the bug report is written")
-            kept, at = self._config.support, self._clock.time()
             saved, text = keep_case(self._config.state_dir, at, "bug_report", "log", kept.bug_report, kept.deadline)
             entry = AuditEntry("support_case", f"gpu/{uuid}", "a reset is due", (finding.key,))
             self._audit.note(entry, Result.DONE if saved else Result.FAILED, text)

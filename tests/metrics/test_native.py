@@ -128,7 +128,8 @@ def test_what_is_unknown_is_absent() -> None:
 
 def test_support_cases_are_counted() -> None:
     kept = tuple(SupportCase(file=f"{number}.tgz", at=AT, bytes=1) for number in range(3))
-    assert families(msgspec.structs.replace(bare(), support_cases=kept))["support_cases"].samples == ((("", ()), 3),)
+    found = families(msgspec.structs.replace(bare(), support_cases=kept))
+    assert values(found["support_cases"]) == {(): 3}
 
 
 def test_values_are_those_of_the_gpu() -> None:

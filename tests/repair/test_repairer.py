@@ -280,3 +280,16 @@ def test_work_that_came_during_the_bug_report_stops_the_reset(machine: Machine) 
     program.write_text(f"#!/bin/sh\nrm -f {machine.state}/remediator-state.json\ntouch $1\n")
     assert "does not hold this node's quarantine" in machine.step()
     assert machine.resets == 0
+
+
+def test_a_report_is_not_made_again_while_its_reset_waits_also_by_a_new_process(machine: Machine) -> None:
+    _reporting(machine)
+    program = machine.folder / "bug-report"
+    program.write_text(f"#!/bin/sh\necho x >> {machine.folder}/reports\ntouch $1\n")
+    program.chmod(0o755)
+    machine.process(4711, "monitor", "/dev/nvidia0")
+    for _ in range(3):
+        assert "in use by another client" in machine.step()
+        machine.wait(SETTLE_SECONDS)
+        machine.start()
+    assert (machine.folder / "reports").read_text() == "x\n"
