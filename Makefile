@@ -74,7 +74,7 @@ check: $(VENV)/installed-test  ## format, lint, types, layers
 	$(BIN)/lint-imports
 
 generate: $(VENV)/installed-test site  ## regenerate docs and golden files; a test fails where they differ
-	$(BIN)/python -m gpuwatch.cli.metrics.doc > docs/metrics.md
+	$(BIN)/python -m tests.metrics.page > docs/metrics.md
 	$(BIN)/python -m tests.health.checks_page > docs/checks.md
 	$(BIN)/python -m tests.config.page > docs/configuration.md
 	$(BIN)/python -m tests.rightsizing.findings.page > docs/rightsizing-findings.md

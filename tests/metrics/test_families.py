@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from gpuwatch.agent.one_shot import OneShotCollector
 from gpuwatch.agent.pages import page_families
-from gpuwatch.cli.metrics.doc import AGENT_GROUPS
+from gpuwatch.cli.metrics.listing import AGENT_GROUPS
 from gpuwatch.config import Backend, Config, FamiliesConfig, FamilyGroup, MetricsConfig, SourcesConfig
 from gpuwatch.metrics.metric import Family, NvlinkCounters
 from gpuwatch.metrics.native import GROUPS, collect

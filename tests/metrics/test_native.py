@@ -6,7 +6,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gpuwatch.cli.metrics.doc import SCOPE_LABELS, all_rows, markdown
 from gpuwatch.config import MetricsConfig
 from gpuwatch.metrics.metric import PREFIX, Family, unit
 from gpuwatch.metrics.native import METRICS, cap, collect
@@ -19,6 +18,7 @@ from gpuwatch.remediation.service.pages import REMEDIATOR_METRICS
 from gpuwatch.rightsizing.service.metrics import rightsizing_families
 from gpuwatch.tuning.service.metrics import TUNER_METRICS
 from tests.metrics.golden_pages import EVERYTHING, FOLDER, PAGES, render
+from tests.metrics.page import SCOPE_LABELS, all_rows, markdown
 from tests.model.view_factory import AT, full_view, identity, mig, uuid, workload, xid_count
 from tests.rightsizing.model.advice_factory import advice, recommendation
 

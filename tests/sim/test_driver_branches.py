@@ -5,12 +5,12 @@ from functools import cache
 import pytest
 from msgspec.structs import replace
 
-from gpuwatch.cli.metrics.doc import DRIVERS
 from gpuwatch.config import Config
 from gpuwatch.health.checks import CHECK_BY_NAME
 from gpuwatch.model.view import View
 from gpuwatch.sim.node.scenario import load, names
 from gpuwatch.sim.playback import views
+from tests.metrics.page import DRIVERS
 
 AT = 1_700_000_000.0
 QUICK = ("fallen-off-bus", "healthy")

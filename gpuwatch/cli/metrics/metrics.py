@@ -108,7 +108,7 @@ def list_(session: Session, output: str) -> None:
     """List every metric gpuwatch can export: name, type, labels, meaning."""
     from gpuwatch.cli.console.table import table
     from gpuwatch.cli.console.words import Words
-    from gpuwatch.cli.metrics.doc import COLUMNS, metric_items
+    from gpuwatch.cli.metrics.listing import COLUMNS, markdown, metric_items
 
     terminal = session.terminal
     if output == "table":
@@ -119,6 +119,4 @@ def list_(session: Session, output: str) -> None:
 
         terminal.document(Envelope(kind="MetricList", items=tuple(metric_items())), "json")
     else:
-        from gpuwatch.cli.metrics.doc import markdown
-
         terminal.page(markdown())

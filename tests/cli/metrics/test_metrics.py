@@ -6,7 +6,7 @@ import stat
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpuwatch.cli.metrics.doc import AGENT_METRICS
+from gpuwatch.cli.metrics.listing import AGENT_METRICS
 from gpuwatch.cli.metrics.metrics import PROFILES, write_atomically
 from gpuwatch.metrics.page_cache import PROFILES as KNOWN
 from tests.cli.commands import run
@@ -64,8 +64,10 @@ def test_the_list_has_every_row():
     assert all(item["name"] in run("metrics", "list").stdout for item in items)
 
 
-def test_the_markdown_is_that_of_the_documentation():
-    assert run("metrics", "list", "-o", "md").stdout.startswith("<!--")
+def test_the_markdown_has_the_rows_of_the_page():
+    heads, line, *rows = run("metrics", "list", "-o", "md").stdout.splitlines()
+    assert (heads.count("|"), set(line)) == (6, set("|- "))
+    assert [row.split("`")[1] for row in rows] == [f"gpuwatch_{row.name}" for row in AGENT_METRICS]
 
 
 def test_the_profiles_that_help_names_are_those_there_are():
