@@ -75,9 +75,10 @@ class Forked:
         return self._process.exitcode
 
     def send_signal(self, number: int) -> None:
-        """If it still lives."""
+        """If it still lives. The fork server waits for it, and its exit code is here a little later than it is gone."""
         if self._process.exitcode is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
     def terminate(self) -> None:
         """SIGTERM."""
