@@ -230,7 +230,7 @@ class NodeCluster(Machine):
         }
         self._write("kubelet.yaml", yaml.safe_dump(kubelet))
         self.name({})
-        self.start("dns", sys.executable, HERE / "dns.py", self.folder / "names")
+        self.start("dns", sys.executable, HERE / "dns.py", ADDRESS, self.folder / "names")
         self.start_kubelet()
         until(self._is_node_ready, "the node is ready", READY_SECONDS, step=0.5)
 

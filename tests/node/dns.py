@@ -1,4 +1,4 @@
-"""Names for the pods of the tests' node, as a cluster's DNS server answers: `python dns.py FILE`.
+"""Names for the pods of the tests' node, as a cluster's DNS server answers: `python dns.py ADDRESS FILE`.
 
 A line of FILE is `NAME ADDRESS`; it is read for each question. What it lacks does not exist (RFC 1035, 4.1).
 """
@@ -30,10 +30,10 @@ def answer(question: bytes, names: dict[str, str]) -> bytes:
 
 
 def main() -> None:
-    """Answer for ever."""
-    file = Path(sys.argv[1])
+    """Answer for ever, from the address that was asked: a resolver takes no answer from another one."""
+    address, file = sys.argv[1], Path(sys.argv[2])
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
-        server.bind(("", 53))
+        server.bind((address, 53))
         while True:
             question, client = server.recvfrom(512)
             names = dict(line.split() for line in file.read_text().splitlines())

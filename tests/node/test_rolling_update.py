@@ -49,12 +49,12 @@ def lost(deployed):
 
 
 def test_a_rolling_update_keeps_quarantine_and_events(deployed, lost):
-    tainted = _taints(deployed)
+    tainted, told = _taints(deployed), _xids(deployed, lost)
+    assert 79 in told
     _roll(deployed, "-n", "gpuwatch", "rollout", "restart", "daemonset/gpuwatch")
     until(lambda: "gpu_lost" in gpuwatch(deployed, "get", "findings", "-o", "json"), "it judges", SECONDS, step=1)
     assert _taints(deployed) == tainted, "the same, from the same time on"
-    told = json.loads(gpuwatch(deployed, "events", "--kind", "xid", "-o", "json"))["items"]
-    assert [each["xid"] for each in told if each["uuid"] == lost] == [79]
+    assert _xids(deployed, lost) == told, "none is lost, and none is there twice"
 
 
 def test_a_rolling_update_gives_limits_back_and_sets_none_twice(tuned):
@@ -91,6 +91,12 @@ def test_a_drain_takes_the_work_and_leaves_the_budget(tuned):
     assert sum(_limits(tuned)) <= BUDGET, "a budget is the node's, not that of its pods"
     assert tuned.get("node", NODE)["spec"]["unschedulable"], "the cordon of others stays"
     tuned.kubectl("uncordon", NODE)
+
+
+def _xids(node, uuid):
+    """Those of a GPU, whatever an earlier test did to it."""
+    told = json.loads(gpuwatch(node, "events", "--kind", "xid", "-o", "json"))["items"]
+    return [each["xid"] for each in told if each["uuid"] == uuid]
 
 
 def _tuners():
