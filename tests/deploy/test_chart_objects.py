@@ -198,8 +198,8 @@ def test_the_test_pod_is_none_of_the_daemonset_s_and_needs_no_privilege(name):
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
     assert spec["automountServiceAccountToken"] is False
-    (port,) = tests["Service"]["spec"]["ports"]
-    assert f"{tests['Service']['metadata']['name']}:{port['port']}" in container["args"][0]
+    (port,), service = tests["Service"]["spec"]["ports"], tests["Service"]["metadata"]
+    assert f"//{service['name']}.{service['namespace']}.svc:{port['port']}" in container["args"][0]
 
 
 def test_the_test_pod_runs_where_every_gpu_node_is_quarantined():

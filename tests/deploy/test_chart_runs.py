@@ -37,7 +37,7 @@ def helm_test(url):
     (service,) = (each for each in found if each["kind"] == "Service")
     (spec,) = (each["spec"] for each in found if is_test(each) and each["kind"] == "Pod")
     (port,) = (each["port"] for each in service["spec"]["ports"])
-    there = f"http://{service['metadata']['name']}:{port}"
+    there = f"http://{service['metadata']['name']}.{service['metadata']['namespace']}.svc:{port}"
     arguments = [each.replace(there, url) for each in spec["containers"][0]["args"]]
     assert any(url in each for each in arguments)
     command = [sys.executable, "-m", "gpuwatch", *arguments]
