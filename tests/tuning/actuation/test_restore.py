@@ -159,7 +159,7 @@ def test_a_gpu_whose_driver_call_hangs_keeps_no_other_waiting_and_is_not_asked_a
     restoring = threading.Thread(target=lambda: found.extend(bench.restore()))
     restoring.start()
     try:
-        until(lambda: bench.left() == [GPU], "the other one is restored meanwhile")
+        until(lambda: GPU in asked and bench.left() == [GPU], "one is asked, and the other restored meanwhile")
         assert hurried.restore() == [RestoreOutcome.KEPT]
         assert asked.count(GPU) == 1
     finally:
