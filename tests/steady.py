@@ -11,6 +11,7 @@ import argparse
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -157,6 +158,7 @@ def main() -> None:
     parser.add_argument("--loaded", type=int, default=3)
     parser.add_argument("--workers", type=int, default=2 * (os.cpu_count() or 1) + 1)
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what runs beside ends with it
     folder = Path(tempfile.mkdtemp(prefix="gpuwatch-steady-"))
     print(f"logs in {folder}\n\n| run | conditions | outcome | seconds |\n|---|---|---|---|", flush=True)
     failed = 0
