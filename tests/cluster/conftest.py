@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar, cast
 
 import pytest
 
@@ -16,6 +16,7 @@ from tests.cluster.installing import Installing
 from tests.cluster.simulated import Simulated
 
 HERE = Path(__file__).parent
+Made = TypeVar("Made")
 
 DEVICE_TAINTS = (
     "--feature-gates=DRADeviceTaints=true,DRADeviceTaintRules=true",
@@ -33,6 +34,7 @@ class Planes:
     def __init__(self) -> None:
         self._running = contextlib.ExitStack()
         self._found: dict[str, ControlPlane] = {}
+        self._made: dict[tuple[str, Callable[..., Any]], Any] = {}
 
     def get(self, name: str, tmp_path_factory: pytest.TempPathFactory, options: tuple[str, ...] = ()) -> ControlPlane:
         """That of a name; `options`: further ones of its kube-apiserver."""
@@ -41,9 +43,21 @@ class Planes:
             self._found[name] = self._running.enter_context(plane)
         return self._found[name]
 
+    def once(self, api: Api, make: Callable[[Api], Made]) -> Made:
+        """What a function made on a plane, called for each plane once.
+
+        A fixture of a module cannot do this: a worker that takes tests from another may come back to a module, whose
+        fixtures are then made again, while what the first ones made is still on the plane.
+        """
+        key = (api.server.url, make)
+        if key not in self._made:
+            self._made[key] = make(api)
+        return cast(Made, self._made[key])
+
     def stop(self) -> None:
         """All of them; the next one to ask starts a new one."""
         self._found.clear()
+        self._made.clear()
         self._running.close()
 
 

@@ -28,15 +28,19 @@ FORBIDDEN = 403
 @pytest.fixture(scope="module")
 def api(tmp_path_factory) -> Api:
     """An API server that serves DeviceTaintRules, with the component's rights and policy."""
-    made = Api(PLANES.get("device-taints", tmp_path_factory, DEVICE_TAINTS))
-    made.request("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-    made.request("POST", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", {"metadata": {"name": ACCOUNT}})
+    api = Api(PLANES.get("device-taints", tmp_path_factory, DEVICE_TAINTS))
+    PLANES.once(api, prepare)
+    return api
+
+
+def prepare(api: Api) -> None:
+    api.request("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", {"metadata": {"name": ACCOUNT}})
     for file in ("own-devices-policy.yaml", "rbac.yaml"):
         for body in fast_yaml.load_all((DEPLOY / "components/remediation-devices" / file).read_text()):
             group, plural = body["apiVersion"], f"{body['kind'].lower()}s".replace("policys", "policies")
-            answer = made.request("POST", f"/apis/{group}/{plural}", body)
+            answer = api.request("POST", f"/apis/{group}/{plural}", body)
             assert answer.status == 201, answer
-    return made
 
 
 @pytest.fixture(scope="module")

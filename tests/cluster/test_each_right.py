@@ -108,8 +108,13 @@ def test_every_right_has_its_operation():
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory) -> Api:
-    """A node with pods, a slot and devices, and an account for each right that lacks it alone."""
     api = Api(PLANES.get("device-taints", tmp_path_factory, DEVICE_TAINTS))
+    PLANES.once(api, prepare)
+    return api
+
+
+def prepare(api: Api) -> None:
+    """A node with pods, a slot and devices, and an account for each right that lacks it alone."""
     api.request("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     make_node(api, NODE, "boot-of-each-right")
     pod_on(api, OWN_PODS, OWN_POD, NODE)
@@ -119,7 +124,6 @@ def api(tmp_path_factory) -> Api:
         grant(api, f"{part}-whole", granted)
         for right in granted:
             grant(api, account_without(part, right), granted - {right})
-    return api
 
 
 def account_without(part: str, right: Right) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 from gpuwatch.kube.objects import TAINT
 from tests.cluster.api import EVENTS, MERGE, NODES, PODS, Answer, Api
+from tests.cluster.conftest import PLANES
 from tests.cluster.manifests import ACCOUNT, POLICY, apply, manifests, renamed, rules, with_variable, without
 from tests.cluster.remediating import BUDGETS, OTHER, Objects, foreign, remove
 from tests.cluster.story import GPU_CONTAINER, VICTIM, live, pod_on, policy, set_up, tear_down
@@ -120,21 +121,33 @@ def api(control_plane):
     return Api(control_plane)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def tenant(api):
-    """One that all rules hold for."""
+    return PLANES.once(api, held_by_all_rules)
+
+
+@pytest.fixture
+def hands_over(api, tenant):
+    return PLANES.once(api, with_hand_over)
+
+
+@pytest.fixture
+def freed(api, tenant):
+    return PLANES.once(api, each_free_of_a_rule)
+
+
+def held_by_all_rules(api):
+    """A tenant that all rules hold for."""
     api.request("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     return installed(api, {ACCOUNT: manifests()})[ACCOUNT]
 
 
-@pytest.fixture(scope="module")
-def hands_over(api, tenant):
-    """One that may set the annotation of a hand-over."""
+def with_hand_over(api):
+    """A tenant that may set the annotation of a hand-over."""
     return installed(api, {"hands-over": renamed(with_variable(manifests(), *HANDOVER), "hands-over")})["hands-over"]
 
 
-@pytest.fixture(scope="module")
-def freed(api, tenant):
+def each_free_of_a_rule(api):
     """Tenants by the rule they are free of."""
     named = {rule: f"free-{number}" for number, rule in enumerate(rules(manifests()))}
     sets = {name: renamed(without(manifests(), *rule), name) for rule, name in named.items()}
