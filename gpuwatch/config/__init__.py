@@ -178,6 +178,7 @@ class RemediationConfig(Section, frozen=True, kw_only=True):
     drain: DrainConfig = DrainConfig()
     maintenance: tuple[MaintenanceWindow, ...] = ()  # nothing new is tainted or evicted in these
     handover: HandoverConfig = HandoverConfig()
+    restart_plugin: str = ""  # NAMESPACE/NAME of its DaemonSet: evicted here when it counts out a GPU that is well
     foreign: tuple[str, ...] = ()  # more keys of labels, annotations or taints that mean: somebody else has the node
     labels: tuple[SchedulingLabel, ...] = get_args(SchedulingLabel)  # gpuwatch.io/... on the Node; []: none
     heartbeat: float = 300.0  # the condition is refreshed so often; 0: only when it changes

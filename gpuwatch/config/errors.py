@@ -188,6 +188,9 @@ FORMS: dict[tuple[str, str], Callable[[Any], str | None]] = {
     ("RemediationConfig", "foreign"): lambda values: next(
         (f"{_shown(v)} is no key" for v in values if not v.strip("*") or re.search(r"[\s=:]", v)), None
     ),
+    ("RemediationConfig", "restart_plugin"): lambda value: (
+        None if re.fullmatch(r"([-a-z0-9]+/[-.a-z0-9]+)?", value) else f"{_shown(value)} is no NAMESPACE/NAME"
+    ),
     ("ValidationConfig", "command"): _command,
     ("RepairConfig", "command"): lambda value: (
         _command(value) if any("{uuid}" in part for part in value) else "no argument names the GPU by {uuid}"

@@ -69,8 +69,8 @@ class PodGroup(Record, frozen=True, kw_only=True):
 
 
 class PodObject(Record, frozen=True, kw_only=True):
-    """A pod of this node. `gpus` counts requested nvidia.com/* devices; `controller` is the owner's kind; `group` is
-    None where pods are replaced one by one.
+    """A pod of this node. `gpus` counts requested nvidia.com/* devices; `controller` is the owner's kind;
+    `group` is None where pods are replaced one by one.
     """
 
     namespace: str
@@ -78,6 +78,7 @@ class PodObject(Record, frozen=True, kw_only=True):
     uid: str
     phase: str = "Running"
     controller: str | None = None
+    controller_name: str | None = None
     group: PodGroup | None = None
     mirror: bool = False  # a static pod: the API cannot evict it
     gpus: int = 0

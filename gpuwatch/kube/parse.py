@@ -89,6 +89,7 @@ def pod(wire: WirePod) -> PodObject:
         uid=meta.uid,
         phase=wire.status.phase or "Running",
         controller=controller.kind if controller else None,
+        controller_name=controller.name if controller else None,
         group=_group(meta, controller),
         mirror=MIRROR in (meta.annotations or {}),
         gpus=max(

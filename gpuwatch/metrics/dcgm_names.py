@@ -234,50 +234,29 @@ DCGM: tuple[DcgmRow, ...] = (
     _throttle("the board's limit", "board_limit", "BOARD_LIMIT"),
     _throttle("low utilization", "low_utilization", "LOW_UTIL"),
     _throttle("reliability", "reliability", "RELIABILITY"),
-    _field(
-        "Memory",
-        "gpu.memory.total",
-        DcgmColumn("DEV_FB_TOTAL", "MiB"),
-        DcgmColumn("DEV_FB_CAPACITY_BYTES", "B"),
-        mig=True,
-    ),
-    _field(
-        "Memory free",
-        "gpu.memory.free",
-        DcgmColumn("DEV_FB_FREE", "MiB"),
-        DcgmColumn("DEV_FB_FREE_BYTES", "B"),
-        mig=True,
-    ),
-    _field(
-        "Memory used",
-        "gpu.memory.used",
-        DcgmColumn("DEV_FB_USED", "MiB"),
-        DcgmColumn("DEV_FB_USED_BYTES", "B"),
-        mig=True,
-    ),
-    _field(
-        "Memory reserved",
-        "gpu.memory.reserved",
-        DcgmColumn("DEV_FB_RESERVED", "MiB"),
-        DcgmColumn("DEV_FB_RESERVED_BYTES", "B"),
-        mig=True,
+    *(
+        _field(
+            f"Memory {name}".removesuffix(" total"),
+            f"gpu.memory.{name}",
+            DcgmColumn(f"DEV_FB_{name.upper()}", "MiB"),
+            DcgmColumn(f"DEV_FB_{'CAPACITY' if name == 'total' else name.upper()}_BYTES", "B"),
+            mig=True,
+        )
+        for name in ("total", "free", "used", "reserved")
     ),
     _field("Memory used / (total - reserved)", _fb_used_ratio, DcgmColumn("DEV_FB_USED_PERCENT", "ratio"), mig=True),
     _ecc("volatile", "corrected", "SBE_VOL"),
     _ecc("volatile", "uncorrected", "DBE_VOL"),
     _ecc("aggregate", "corrected", "SBE_AGG"),
     _ecc("aggregate", "uncorrected", "DBE_AGG"),
-    _field(
-        "Pages retired for single-bit errors",
-        "gpu.retired_pages.single_bit",
-        DcgmColumn("DEV_RETIRED_SBE", "", "counter"),
-        DcgmColumn("DEV_PAGE_RETIRED_SBE_TOTAL", "", "counter"),
-    ),
-    _field(
-        "Pages retired for double-bit errors",
-        "gpu.retired_pages.double_bit",
-        DcgmColumn("DEV_RETIRED_DBE", "", "counter"),
-        DcgmColumn("DEV_PAGE_RETIRED_DBE_TOTAL", "", "counter"),
+    *(
+        _field(
+            f"Pages retired for {bits}-bit errors",
+            f"gpu.retired_pages.{bits}_bit",
+            DcgmColumn(f"DEV_RETIRED_{short}", "", "counter"),
+            DcgmColumn(f"DEV_PAGE_RETIRED_{short}_TOTAL", "", "counter"),
+        )
+        for bits, short in (("single", "SBE"), ("double", "DBE"))
     ),
     _field(
         "Whether a page retirement waits for a reset",
@@ -285,17 +264,14 @@ DCGM: tuple[DcgmRow, ...] = (
         DcgmColumn("DEV_RETIRED_PENDING", "", "counter"),
         DcgmColumn("DEV_PAGE_RETIRED_PENDING", "", "counter"),
     ),
-    _field(
-        "Rows remapped for uncorrectable errors",
-        "gpu.row_remap.uncorrected",
-        DcgmColumn("DEV_UNCORRECTABLE_REMAPPED_ROWS", "", "counter"),
-        DcgmColumn("DEV_ROW_REMAP_UNCORRECTABLE_TOTAL", "", "counter"),
-    ),
-    _field(
-        "Rows remapped for correctable errors",
-        "gpu.row_remap.corrected",
-        DcgmColumn("DEV_CORRECTABLE_REMAPPED_ROWS", "", "counter"),
-        DcgmColumn("DEV_ROW_REMAP_CORRECTABLE_TOTAL", "", "counter"),
+    *(
+        _field(
+            f"Rows remapped for {kind}able errors",
+            f"gpu.row_remap.{kind}ed",
+            DcgmColumn(f"DEV_{kind.upper()}ABLE_REMAPPED_ROWS", "", "counter"),
+            DcgmColumn(f"DEV_ROW_REMAP_{kind.upper()}ABLE_TOTAL", "", "counter"),
+        )
+        for kind in ("uncorrect", "correct")
     ),
     _field(
         "Whether a row remap has failed",

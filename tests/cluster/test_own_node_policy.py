@@ -52,6 +52,7 @@ SLOT_LABEL = "a slot has the label app.kubernetes.io/managed-by=gpuwatch"
 TELLER = "the Event is not told by the token's node"
 
 HANDOVER = "handover", "['example.com/reboot']"
+PLUGIN = "plugin", "'default/device-plugin'"
 
 ATTEMPTS = (
     Attempt("taint another node", N, NOT_OWN, lambda t: t.taints(OURS, node=t.other)),
@@ -127,8 +128,8 @@ def tenant(api):
 
 
 @pytest.fixture
-def hands_over(api, tenant):
-    return PLANES.once(api, with_hand_over)
+def asks_for_more(api, tenant):
+    return PLANES.once(api, with_options)
 
 
 @pytest.fixture
@@ -142,9 +143,10 @@ def held_by_all_rules(api):
     return installed(api, {ACCOUNT: manifests()})[ACCOUNT]
 
 
-def with_hand_over(api):
-    """A tenant that may set the annotation of a hand-over."""
-    return installed(api, {"hands-over": renamed(with_variable(manifests(), *HANDOVER), "hands-over")})["hands-over"]
+def with_options(api):
+    """A tenant that may set the annotation of a hand-over and evict the pod of a device plugin."""
+    asked = with_variable(with_variable(manifests(), *HANDOVER), *PLUGIN)
+    return installed(api, {"with-options": renamed(asked, "with-options")})["with-options"]
 
 
 def each_free_of_a_rule(api):
@@ -236,10 +238,31 @@ def test_a_node_full_of_entries_is_not_too_costly_to_compare(api, tenant):
         assert answer.status == 200, answer
 
 
-def test_the_annotation_of_the_hand_over_may_be_named(hands_over):
+def test_the_annotation_of_the_hand_over_may_be_named(asks_for_more):
     for value in ("requested", None):
-        assert hands_over.marks(annotations={"example.com/reboot": value}).status == 200
-    assert ANNOTATIONS in hands_over.marks(annotations={"example.com/reboots": "1"}).body["message"]
+        assert asks_for_more.marks(annotations={"example.com/reboot": value}).status == 200
+    assert ANNOTATIONS in asks_for_more.marks(annotations={"example.com/reboots": "1"}).body["message"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "controller", "status"),
+    [
+        ("DaemonSet", "device-plugin", True, 201),
+        ("DaemonSet", "device-plugin", False, 403),
+        ("DaemonSet", "other", True, 403),
+        ("ReplicaSet", "device-plugin", True, 403),
+    ],
+)
+def test_the_device_plugin_may_be_named(api, tenant, asks_for_more, kind, name, controller, status):
+    owner = {"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": "none", "controller": controller}
+    pod = pod_on(api, PODS, "of-a-plugin", asks_for_more.node)
+    owned = {"metadata": {"ownerReferences": [owner]}}
+    assert api.request("PATCH", f"{PODS}/of-a-plugin", owned, MERGE).status == 200, pod
+    try:
+        until(lambda: asks_for_more.evicts("of-a-plugin").status == status, f"the API server answers {status}")
+        assert tenant.evicts("of-a-plugin").status == 403
+    finally:
+        remove(api, f"{PODS}/of-a-plugin")
 
 
 def test_a_slot_may_be_taken_over_and_given_back(api, tenant):

@@ -27,6 +27,10 @@ WARNED = [
         "the policy says drain for gpu_lost, 79, and the remediator has no right to",
     ),
     (
+        {"remediation": ENFORCE, "config": {"remediation": {"restart_plugin": "gpu-operator/plugin"}}},
+        "the policy says drain for restart_plugin, and the remediator has no right to",
+    ),
+    (
         {"remediation": {**ENFORCE, "drain": True}},
         "remediation.drain gives the right to evict the GPU pods of the own node",
     ),

@@ -163,6 +163,15 @@ def test_the_policy_knows_the_annotation_of_the_handover(annotation, allowed):
     assert handover == allowed
 
 
+@pytest.mark.parametrize("named", ["", "gpu-operator/nvidia-device-plugin-daemonset"])
+def test_the_policy_knows_the_device_plugin_that_may_be_restarted(named):
+    config = {"remediation": {"restart_plugin": named}}
+    values = {"remediation": {"mode": "enforce", "drain": True}, "config": config}
+    policy = one(rendered(values), "ValidatingAdmissionPolicy", "gpuwatch-own-pods")
+    (plugin,) = (each["expression"] for each in policy["spec"]["variables"] if each["name"] == "plugin")
+    assert plugin == f'"{named}"'
+
+
 @pytest.mark.parametrize("off", ["off", False])
 def test_off_may_be_unquoted(off):
     """YAML 1.1, which Helm reads, takes `off` for false."""

@@ -52,6 +52,7 @@ ENFORCING = "tests/tuning/service/test_tuner_enforcing.py::"
 LOOP = "tests/tuning/cycle/test_cycle.py::"
 CONSENT = "tests/tuning/gates/test_consent.py::"
 LABELS = "tests/remediation/planning/test_labels.py::"
+PLUGIN = "tests/remediation/planning/test_device_plugin.py::"
 PLAN = "tests/remediation/planning/test_plan.py::"
 REPAIR = "tests/repair/test_repairer.py::"
 CASES = "tests/agent/test_support_cases.py::"
@@ -1778,6 +1779,40 @@ HARMS: tuple[Harm, ...] = (
                 f"{CASES}test_its_files_and_its_memory_are_bounded",
                 "cli/diagnose/support_case.py",
                 "    resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY, MAX_MEMORY))\n",
+                "",
+            ),
+        ),
+    ),
+    Harm(
+        69,
+        "The device plugin is restarted in a loop, or at the wrong moment, and gives sick GPUs to pods again.",
+        "Only the pod of the DaemonSet that the operator names is asked to leave, only while nothing but the plugin's "
+        "own list is wrong on the node, and only if it is older than a day and than the finding: the pod's age is the "
+        "record. The admission policy allows that one DaemonSet, and none by default.",
+        ("remediation/planning/device_plugin.py:restart_plugin",),
+        (
+            proof(
+                f"{PODS}test_a_device_plugin_is_not_restarted_in_a_loop",
+                "remediation/planning/device_plugin.py",
+                "(pod.created or since) >= min(since, inputs.now - MIN_AGE)",
+                "(pod.created or since) >= since",
+            ),
+            proof(
+                f"{PLUGIN}test_its_pod_is_asked_to_leave_once_and_an_event_says_why",
+                "remediation/planning/device_plugin.py",
+                "(pod.created or since) >= min(since, inputs.now - MIN_AGE)",
+                "(pod.created or since) >= inputs.now - MIN_AGE",
+            ),
+            proof(
+                f"{PLUGIN}test_a_plugin_that_would_give_away_a_sick_gpu_is_left_alone",
+                "remediation/planning/device_plugin.py",
+                "if others or set(",
+                "if set(",
+            ),
+            proof(
+                f"{PLUGIN}test_no_other_pod_is_taken_for_it",
+                "remediation/planning/device_plugin.py",
+                'pod.controller == "DaemonSet" and ',
                 "",
             ),
         ),

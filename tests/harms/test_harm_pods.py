@@ -206,3 +206,28 @@ def test_a_reboot_is_asked_for_only_when_all_who_had_to_go_have_gone(start: Star
     bench.run(900)
     assert left(bench) == set()
     assert bench.annotations[key] == "reboot_node"
+
+
+# ---- the device plugin
+
+
+def test_a_device_plugin_is_not_restarted_in_a_loop(start: Start, server: SimulatedApiServer) -> None:
+    """Its next pod counts the same GPU out, and the agent finds so anew."""
+    bench = start(restart_plugin="gpu-operator/plugin")
+    plugin = {"owner_kind": "DaemonSet", "gpus": 0}
+    add(bench, "gpu-operator", "plugin-a", **plugin)
+    add(bench, "ml", "plugin-c", **plugin)
+    bench.clock.go(48 * HOUR)
+    bench.views.withheld = ("GPU-0",)
+    bench.finds(fatal(bench.clock.time(), check="gpu_not_allocatable"))
+    bench.run(60)
+    assert left(bench) == {"plugin-c"}
+    add(bench, "gpu-operator", "plugin-b", **plugin)
+    for _ in range(3):
+        bench.finds()
+        bench.run(600)
+        bench.finds(fatal(bench.clock.time(), check="gpu_not_allocatable"))
+        bench.run(600)
+    assert left(bench) == {"plugin-b", "plugin-c"}
+    assert asked(server) == 1
+    assert not bench.ours

@@ -27,9 +27,10 @@ def sim() -> None:
 
 
 def directory_option(command: Any) -> Any:
-    """`--dir`: where the node lives."""
+    """`--dir`, also by the agent's name for it: where the node lives."""
     return option(
         "--dir",
+        "--sim-dir",
         "directory",
         type=click.Path(file_okay=False, path_type=Path),
         metavar="DIR",

@@ -23,6 +23,7 @@ from gpuwatch.remediation.model import (
     Step,
     TakeSlot,
 )
+from gpuwatch.remediation.planning.device_plugin import restart_plugin
 from gpuwatch.remediation.planning.draining import EvictionHistory
 from gpuwatch.remediation.planning.evidence import Observation, identity_mismatch, in_force, is_clean
 from gpuwatch.remediation.planning.inputs import PlanDraft, PlanInputs, blocked, latest_of
@@ -72,12 +73,12 @@ def plan(inputs: PlanInputs) -> Plan:
     inputs = replace(inputs, memory=memory if memory.node_uid in (None, node.uid) else _of_the_machine(memory))
     match inputs.claim:
         case ClaimState.APPLIED:
-            draft = keep_quarantine(inputs)
+            draft = restart_plugin(inputs, keep_quarantine(inputs))
         case ClaimState.OVERRULED:
             draft = accept_override(inputs)
         case _:
             draft = begin(inputs)
-            draft = draft.replace(after=(*draft.after, *remove_sentinel(inputs)))
+            draft = restart_plugin(inputs, draft.replace(after=(*draft.after, *remove_sentinel(inputs))))
     return _finished(inputs, _with_acknowledgements(inputs, draft))
 
 

@@ -238,10 +238,9 @@ def _leave(inputs: PlanInputs, obstacles: tuple[Blocked, ...], faults: tuple[Fau
     is_lost = inputs.owner is None and inputs.node.taint is not None  # ours, perhaps: others shall count it
     steps: tuple[Step, ...] = () if is_lost else inputs.free_slots()
     wants: frozenset[Want] = frozenset()
-    if inputs.owner is not None:
-        steps = (*(DeleteRule(name=name, owner=inputs.owner.id) for name in inputs.owner.rules), *steps)
     if inputs.owner is not None:  # its claim goes last: a slot that nothing on the Node tells of would be forgotten
-        steps = (*steps, PatchNode(step="forget", annotations={OWNER: None, FAULTS: None}))
+        rules = (DeleteRule(name=name, owner=inputs.owner.id) for name in inputs.owner.rules)
+        steps = (*rules, *steps, PatchNode(step="forget", annotations={OWNER: None, FAULTS: None}))
         wants = frozenset({"slots"}) if inputs.slots is None else wants
     message = sentence(faults) if faults else "all is well"
     young = any(obstacle.reason is BlockReason.HOLD for obstacle in obstacles)

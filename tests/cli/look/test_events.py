@@ -99,7 +99,7 @@ def test_an_agents_store_is_read_after_its_end(tmp_path: Path):
     with started(*command, stderr=subprocess.DEVNULL):
         until(lambda: run("--source", f"agent:{socket}", "get", "gpus", "-o", "name").exit_code == 0)
         assert AgentClient(str(socket)).view().snapshot.host.machine_id
-        injected = run("sim", "inject", "--dir", str(node), "xid", "gpu=3", "xid=79")
+        injected = run("sim", "inject", "--sim-dir", str(node), "xid", "gpu=3", "xid=79")
         assert injected.exit_code == 0, injected.stderr
         until(lambda: {"xid", "finding"} <= kinds(asked("--source", f"agent:{socket}")))
     found = asked("--source", "sim:healthy", state=state)

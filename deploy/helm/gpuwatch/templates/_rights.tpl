@@ -30,6 +30,8 @@ installs with Helm has the same rights and policies, to the letter.
 {{- range .variables }}
 {{- if eq .name "handover" }}
 {{- $_ := set . "expression" (include "gpuwatch.handover" $root) }}
+{{- else if eq .name "plugin" }}
+{{- $_ := set . "expression" (dig "remediation" "restart_plugin" "" $root.Values.config | toJson) }}
 {{- end }}
 {{- end }}
 {{- end }}

@@ -81,6 +81,9 @@
 {{- end }}
 {{- end }}
 {{- end }}
+{{- if dig "remediation" "restart_plugin" "" .Values.config }}
+{{- $drains = append $drains "restart_plugin" }}
+{{- end }}
 {{- join ", " $drains }}
 {{- end }}
 
