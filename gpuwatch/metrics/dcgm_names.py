@@ -167,17 +167,14 @@ DCGM: tuple[DcgmRow, ...] = (
         DcgmColumn("DEV_MEM_CLOCK", "MHz"),
         DcgmColumn("DEV_MEMORY_CLOCK_HERTZ", "Hz"),
     ),
-    _field(
-        "Memory temperature",
-        "gpu.temperature.memory",
-        DcgmColumn("DEV_MEMORY_TEMP", "C"),
-        DcgmColumn("DEV_MEMORY_TEMP_CELSIUS", "C"),
-    ),
-    _field(
-        "GPU temperature",
-        "gpu.temperature.gpu",
-        DcgmColumn("DEV_GPU_TEMP", "C"),
-        DcgmColumn("DEV_GPU_TEMP_CELSIUS", "C"),
+    *(
+        _field(
+            f"{what} temperature",
+            f"gpu.temperature.{what.lower()}",
+            DcgmColumn(f"DEV_{what.upper()}_TEMP", "C"),
+            DcgmColumn(f"DEV_{what.upper()}_TEMP_CELSIUS", "C"),
+        )
+        for what in ("Memory", "GPU")
     ),
     _field(
         "Power draw", "gpu.power.average", DcgmColumn("DEV_POWER_USAGE", "W"), DcgmColumn("DEV_BOARD_POWER_WATTS", "W")
@@ -195,29 +192,19 @@ DCGM: tuple[DcgmRow, ...] = (
         DcgmColumn("DEV_PCIE_REPLAY_COUNTER", "", "counter"),
         DcgmColumn("DEV_PCIE_REPLAY_TOTAL", "", "counter"),
     ),
-    _field(
-        "GPU utilization",
-        "gpu.utilization.gpu",
-        DcgmColumn("DEV_GPU_UTIL", "%"),
-        DcgmColumn("DEV_GPU_UTIL_RATIO", "ratio"),
-    ),
-    _field(
-        "Memory utilization",
-        "gpu.utilization.memory",
-        DcgmColumn("DEV_MEM_COPY_UTIL", "%"),
-        DcgmColumn("DEV_MEMORY_UTIL_RATIO", "ratio"),
-    ),
-    _field(
-        "Encoder utilization",
-        "gpu.utilization.encoder",
-        DcgmColumn("DEV_ENC_UTIL", "%"),
-        DcgmColumn("DEV_ENC_UTIL_RATIO", "ratio"),
-    ),
-    _field(
-        "Decoder utilization",
-        "gpu.utilization.decoder",
-        DcgmColumn("DEV_DEC_UTIL", "%"),
-        DcgmColumn("DEV_DEC_UTIL_RATIO", "ratio"),
+    *(
+        _field(
+            f"{what} utilization",
+            f"gpu.utilization.{what.lower()}",
+            DcgmColumn(f"DEV_{old}_UTIL", "%"),
+            DcgmColumn(f"DEV_{new}_UTIL_RATIO", "ratio"),
+        )
+        for what, old, new in (
+            ("GPU", "GPU", "GPU"),
+            ("Memory", "MEM_COPY", "MEMORY"),
+            ("Encoder", "ENC", "ENC"),
+            ("Decoder", "DEC", "DEC"),
+        )
     ),
     _field(
         "Clock event reasons, a bit mask",

@@ -600,7 +600,8 @@ HARMS: tuple[Harm, ...] = (
         "Events and the Leases of one namespace, to act; evictions only where draining is on. RBAC has no word for a "
         "pod's own Node, so admission policies (`remediation-enforce/own-node-policy.yaml`, "
         "`remediation-drain/own-pods-policy.yaml`) compare the token's node: only gpuwatch's taint, condition, labels, "
-        "and annotations may change, a node has one slot, only pods on it that ask for a GPU may be evicted; "
+        "and annotations may change, a node has one slot, only pods on it that ask for a GPU, and those of a device "
+        "plugin that is named, may be evicted; "
         "`tests/cluster/test_own_node_policy.py` shows it, rule by rule, on a real API server.",
         (
             "remediation/service/remediator.py:_connected",
@@ -1576,8 +1577,8 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 "tests/remediation/planning/test_device_rules.py::test_a_crash_after_any_step_leaves_no_rule_behind[3]",
                 "remediation/planning/quarantine.py",
-                "steps = (*(DeleteRule(name=name, owner=inputs.owner.id) for name in inputs.owner.rules), *steps)",
-                "pass",
+                "rules = (DeleteRule(name=name, owner=inputs.owner.id) for name in inputs.owner.rules)",
+                "rules = ()",
             ),
             proof(
                 "tests/remediation/planning/test_device_rules.py::"
@@ -1786,34 +1787,53 @@ HARMS: tuple[Harm, ...] = (
     Harm(
         69,
         "The device plugin is restarted in a loop, or at the wrong moment, and gives sick GPUs to pods again.",
-        "Only the pod of the DaemonSet that the operator names is asked to leave, only while nothing but the plugin's "
-        "own list is wrong on the node, and only if it is older than a day and than the finding: the pod's age is the "
-        "record. The admission policy allows that one DaemonSet, and none by default.",
+        "Only the pod of the DaemonSet that the operator names is asked to leave: on a node in service, after the "
+        "recovery hold, while nothing but the plugin's own list is wrong there, at most once in two days, and only if "
+        "it is older than a day and than the finding. The admission policy allows that one DaemonSet, and none by "
+        "default.",
         ("remediation/planning/device_plugin.py:restart_plugin",),
         (
             proof(
                 f"{PODS}test_a_device_plugin_is_not_restarted_in_a_loop",
                 "remediation/planning/device_plugin.py",
-                "(pod.created or since) >= min(since, inputs.now - MIN_AGE)",
-                "(pod.created or since) >= since",
+                "name in inputs.memory.announced, ",
+                "False, ",
             ),
             proof(
-                f"{PLUGIN}test_its_pod_is_asked_to_leave_once_and_an_event_says_why",
+                f"{PLUGIN}test_one_that_counts_it_out_anew_is_restarted_once_in_two_days_at_most",
                 "remediation/planning/device_plugin.py",
-                "(pod.created or since) >= min(since, inputs.now - MIN_AGE)",
-                "(pod.created or since) >= inputs.now - MIN_AGE",
+                "min(*found.values(), now - MIN_AGE)",
+                "min(found.values())",
             ),
             proof(
-                f"{PLUGIN}test_a_plugin_that_would_give_away_a_sick_gpu_is_left_alone",
+                f"{PLUGIN}test_a_plugin_that_goes_on_counting_it_out_is_left_to_a_person",
                 "remediation/planning/device_plugin.py",
-                "if others or set(",
-                "if set(",
+                "min(*found.values(), now - MIN_AGE)",
+                "now - MIN_AGE",
+            ),
+            proof(
+                f"{PLUGIN}test_a_plugin_that_could_give_away_a_sick_gpu_is_left_alone",
+                "remediation/planning/device_plugin.py",
+                "bool(others) or ",
+                "",
+            ),
+            proof(
+                f"{PLUGIN}test_a_plugin_that_could_give_away_a_sick_gpu_is_left_alone",
+                "remediation/planning/device_plugin.py",
+                "bool(others) or set(view.attribution.withheld) != set(found)",
+                "bool(others)",
+            ),
+            proof(
+                f"{PLUGIN}test_all_must_have_been_well_for_the_hold",
+                "remediation/planning/device_plugin.py",
+                "inputs.observation.clean_for < hold",
+                "False",
             ),
             proof(
                 f"{PLUGIN}test_no_other_pod_is_taken_for_it",
                 "remediation/planning/device_plugin.py",
-                'pod.controller == "DaemonSet" and ',
-                "",
+                '(namespace, "DaemonSet", daemon_set)',
+                "(namespace, pod.controller, daemon_set)",
             ),
         ),
     ),

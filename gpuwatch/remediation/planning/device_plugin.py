@@ -1,69 +1,70 @@
 """The restart of a device plugin that counts out a GPU which is well again: its pod on this Node is evicted.
 
 The problem. NVIDIA's plugin takes a GPU out after some XIDs and takes it back only when it starts anew, so a GPU that
-was repaired stays idle until a person deletes a pod. The eviction itself is harmless: pods that run keep their GPUs,
-and the plugin's DaemonSet makes another pod. What comes back is the harm: a plugin that starts counts every GPU in.
+was repaired stays idle until a person deletes a pod. Pods that run keep their GPUs, and the plugin's DaemonSet makes
+another pod. But a plugin that starts counts every GPU in, sick ones too. Under a taint of ours it would not even start:
+its DaemonSet does not tolerate that taint. And a GPU may be counted out again for what gpuwatch cannot read.
 
-So nothing is done while the plugin keeps out one GPU that gpuwatch does not find well, or while anything else asks for
-a condition. And it must not become a loop, where a GPU is counted out again for what gpuwatch cannot read: a pod that
-is younger than the finding, or than a day, is left alone. The pod's own age is the record, so none can be lost.
+So it happens on a Node without a quarantine, when all has been well for the recovery hold but for the plugin's own
+list, and that list names no other GPU. And it happens at most once in two days: the name of its Event is remembered,
+and where that was lost, the pod's own age tells.
 """
 
 from gpuwatch.kube.objects import PodObject
-from gpuwatch.model.finding import Response
+from gpuwatch.model.finding import Severity
 from gpuwatch.model.text import visible
 from gpuwatch.remediation.model import BlockReason, CreateEvent, Evict
 from gpuwatch.remediation.planning.draining import OVER
-from gpuwatch.remediation.planning.evidence import in_force
 from gpuwatch.remediation.planning.inputs import PlanDraft, PlanInputs, blocked, digest
-from gpuwatch.remediation.planning.node_events import not_yet_created
 from gpuwatch.remediation.planning.ownership import ClaimState
 from gpuwatch.remediation.planning.quarantine import new_is_barred
 
 COUNTED_OUT = "gpu_not_allocatable"
 MIN_AGE = 86400.0
-"""Seconds that a plugin's pod has run at least, by the API server's clock for its start and ours for now."""
+"""Seconds that the plugin's pod has run at least, by the API server's clock for its start and ours for now."""
 
 
 def restart_plugin(inputs: PlanInputs, draft: PlanDraft) -> PlanDraft:
-    """The draft with the eviction of the plugin's pod, where `restart_plugin` asks for it.
-
-    Not in a quarantine of one GPU: no taint would keep pods from it until its hold and its proof are over.
-    """
-    wanted, view = inputs.policy.config.restart_plugin, inputs.view
-    found = [finding for finding in view.judgement.findings if finding.check == COUNTED_OUT]
-    tainted = inputs.claim is ClaimState.APPLIED and draft.owner is not None and draft.owner.scope == "node"
-    if not (wanted and found and inputs.is_fresh and (tainted or inputs.claim is ClaimState.NONE)):
+    """The draft of a Node in service with the eviction of the plugin's pod, where `restart_plugin` asks for it."""
+    config, view, now = inputs.policy.config, inputs.view, inputs.now
+    findings = view.judgement.findings
+    found = {each.gpu: each.since or now for each in findings if each.check == COUNTED_OUT}
+    in_service = inputs.is_fresh and inputs.claim is ClaimState.NONE and not draft.quarantined
+    if not (config.restart_plugin and found and view.attribution.withheld and in_service):
         return draft
-    others = [fault for fault in in_force(view, inputs.policy, Response.CONDITION) if fault.check != COUNTED_OUT]
-    if others or set(view.attribution.withheld or ()) != {finding.gpu for finding in found}:
-        message = f"{wanted} is not restarted while other GPUs are not well: it would give them to pods again"
-        return draft.replace(blocked=(*draft.blocked, blocked(BlockReason.HOLD, message)))
-    barred = new_is_barred(inputs, cordoned=tainted)
-    if inputs.policy.config.mode != "enforce":  # which has no right to read pods
-        barred = (blocked(BlockReason.MODE, f"{wanted} would be restarted: it counts out a GPU that is well"), *barred)
-    if barred:
-        return draft.replace(blocked=(*draft.blocked, *barred))
-    if inputs.pods is None:
-        return draft.replace(wants=draft.wants | {"pods"})
-    since = max(finding.since or inputs.now for finding in found)
-    pod = next((each for each in inputs.pods if _is_of(each, wanted) and each.phase not in OVER), None)
-    if pod is None or (pod.created or since) >= min(since, inputs.now - MIN_AGE):
-        why = "has no pod on this node" if pod is None else "started there since, or less than a day ago"
-        message = f"{wanted} counts out a GPU that is well, and {why}: it is not restarted, a person should look"
-        return draft.replace(blocked=(*draft.blocked, blocked(BlockReason.RATE, message)))
-    gpus = ", ".join(sorted(str(finding.gpu) for finding in found))
-    message = f"{pod.path} is asked to leave, to start anew: it counts out {gpus}, which gpuwatch finds well"
-    event = CreateEvent(
-        name=digest("restart_plugin", pod.uid),
-        reason="GPUPluginRestart",
-        message=visible(message),
-        warning=False,
-        pod=(pod.namespace, pod.name, pod.uid),
+    others = [each for each in findings if each.check != COUNTED_OUT and each.severity is not Severity.INFO]
+    proven = {each.gpu for each in view.validations if each.passed and each.boot_id == view.snapshot.host.boot_id}
+    name, hold = digest("restart_plugin", inputs.node.uid), config.recovery_hold
+    namespace, _, daemon_set = config.restart_plugin.partition("/")
+    pod = next((each for each in inputs.pods or () if _is_of(each, namespace, daemon_set)), None)
+    is_old = pod is not None and (pod.created or now) < min(*found.values(), now - MIN_AGE)
+    table = (
+        (BlockReason.MODE, config.mode != "enforce", f"mode is {config.mode}"),
+        (BlockReason.RATE, name in inputs.memory.announced, "it was, within two days"),
+        (BlockReason.HOLD, bool(others) or set(view.attribution.withheld) != set(found), "it would count in sick ones"),
+        (BlockReason.HOLD, inputs.observation.clean_for < hold, f"all must be well for {hold:.0f} s"),
+        (
+            BlockReason.VALIDATION,
+            config.validate == "active" and not proven.issuperset(found),
+            "it has not been proven",
+        ),
+        (BlockReason.MAINTENANCE, not inputs.policy.may_drain(now), "only in the windows of remediation.drain.windows"),
+        (BlockReason.RATE, inputs.pods is not None and not is_old, "no pod here, or started since or within a day"),
     )
-    steps = () if pod.deleting else (*not_yet_created((event,), inputs.memory), Evict(pod=pod))
-    return draft.replace(message=f"{draft.message}; {message}", after=(*draft.after, *steps))
+    why = f"{config.restart_plugin} counts out a GPU that is well and is not restarted: "
+    obstacles = [blocked(reason, why + detail) for reason, holds, detail in table if holds]
+    obstacles += new_is_barred(inputs, cordoned=False)
+    if obstacles or (pod is not None and pod.deleting):
+        return draft.replace(blocked=(*draft.blocked, *obstacles))
+    if pod is None:
+        return draft.replace(wants=draft.wants | {"pods"})
+    gpus = ", ".join(sorted(map(str, found)))
+    message = f"{pod.path} is asked to leave, to start anew: it counts out {gpus}, which gpuwatch finds well"
+    about = (pod.namespace, pod.name, pod.uid)
+    event = CreateEvent(name=name, reason="GPUPluginRestart", message=visible(message), warning=False, pod=about)
+    return draft.replace(message=f"{draft.message}; {message}", after=(*draft.after, event, Evict(pod=pod)))
 
 
-def _is_of(pod: PodObject, daemon_set: str) -> bool:
-    return pod.controller == "DaemonSet" and f"{pod.namespace}/{pod.controller_name}" == daemon_set
+def _is_of(pod: PodObject, namespace: str, daemon_set: str) -> bool:
+    owner = (pod.namespace, pod.controller, pod.controller_name)
+    return owner == (namespace, "DaemonSet", daemon_set) and pod.phase not in OVER

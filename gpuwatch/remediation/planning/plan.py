@@ -73,7 +73,7 @@ def plan(inputs: PlanInputs) -> Plan:
     inputs = replace(inputs, memory=memory if memory.node_uid in (None, node.uid) else _of_the_machine(memory))
     match inputs.claim:
         case ClaimState.APPLIED:
-            draft = restart_plugin(inputs, keep_quarantine(inputs))
+            draft = keep_quarantine(inputs)
         case ClaimState.OVERRULED:
             draft = accept_override(inputs)
         case _:
