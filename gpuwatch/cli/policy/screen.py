@@ -96,6 +96,7 @@ def limits(config: RemediationConfig, view: View | None, words: Words) -> "list[
         "drain": f"{EVICTED[drain.evict]}; at most {words.seconds(drain.deadline)}; "
         f"{_windows(drain.windows, 'at any time')}; never {', '.join(drain.protected_namespaces) or 'DaemonSets'}",
         "maintenance": _windows(config.maintenance, "none"),
+        "device plugin": f"{config.restart_plugin or 'never'} restarted where it counts out a GPU that is well",
     }
     return [Text(f"{name + ':':<16}{value}", no_wrap=True, end="") for name, value in rows.items()]
 

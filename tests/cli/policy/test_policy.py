@@ -42,6 +42,14 @@ def test_check_tells_every_response_and_where_it_is_from(tmp_path: Path) -> None
     assert "XID 79" in out
 
 
+@pytest.mark.parametrize("named", ["", "gpu-operator/plugin"])
+def test_check_names_the_device_plugin_that_may_be_restarted(named: str, tmp_path: Path) -> None:
+    path = tmp_path / "gpuwatch.yaml"
+    path.write_text(f"remediation: {{restart_plugin: '{named}'}}")
+    _, out, _ = run("policy", "check", str(path))
+    assert f"{named or 'never'} restarted" in out
+
+
 @pytest.mark.parametrize("command", [("policy", "check"), ("config", "check")])
 def test_a_response_that_a_check_does_not_allow_is_refused(command: tuple[str, ...], tmp_path: Path) -> None:
     path = tmp_path / "gpuwatch.yaml"
