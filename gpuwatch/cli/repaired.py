@@ -37,7 +37,7 @@ def repaired(session: Session, ids: tuple[str, ...]) -> None:
 
     directory = session.config().state_dir
     if not directory:
-        raise UsageError("nobody would hear it", "state_dir is empty: nothing is kept", "name it with --state-dir")
+        raise UsageError("nothing would keep it", "state_dir is empty: nothing is kept", "name it with --state-dir")
     with open_source(session) as node:
         view = node.view()
     subjects = {_subject(view, text) for text in ids}

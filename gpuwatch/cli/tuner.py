@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 HELP = """Let GPUs do their work with less energy.
 
-Follows the agent of this machine and tells of each GPU whether its clocks and power limit may be touched now. Mode
+Follows the agent of this machine and reports for each GPU whether its clocks and power limit may be touched now. Mode
 observe, the default, does not load the driver. Mode enforce caps those that have opted in, within the slowdown
 promised, keeps the node's power budget, and gives everything back when it ends or is in doubt; it needs the driver's
 library, root, CAP_SYS_ADMIN, a guard that runs, and an agent that looks each second.

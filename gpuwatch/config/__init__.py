@@ -80,7 +80,7 @@ class SourcesConfig(Section, frozen=True, kw_only=True):
     proc: str = "/proc"  # the host's /proc
     sys: str = "/sys"  # the host's /sys
     dev: str = "/dev"  # the host's /dev
-    machine_id: str = "/etc/machine-id"  # the host's, to be told from a Node of the same name
+    machine_id: str = "/etc/machine-id"  # the host's; a Node of the same name may be another machine
     pod_logs: str = "/var/log/pods"  # names of its folders give the uids of pods
     slurm_jobs: str = "/run/gpuwatch-jobs"  # where the Slurm prolog notes account and partition of each job
     sample_buffers: bool = True  # read the driver's own sample buffers, so that peaks between looks are not lost
@@ -141,7 +141,7 @@ class DrainConfig(Section, frozen=True, kw_only=True):
 
 
 class HandoverConfig(Section, frozen=True, kw_only=True):
-    """`remediation.handover:` how a tool that reboots nodes is told, once the node is drained."""
+    """`remediation.handover:` how a tool that reboots nodes is notified, once the node is drained."""
 
     annotation: str = ""  # put on the Node, such as gpuwatch.io/reboot-requested
     sentinel: str = ""  # file to create, such as the one kured watches

@@ -1,4 +1,4 @@
-"""MIG layouts as NVML sees them: a real pynvml asks the fake driver where instances may be, and the table agrees."""
+"""MIG layouts as NVML has them: a real pynvml asks the fake driver where instances may be, and the table agrees."""
 
 import json
 import os

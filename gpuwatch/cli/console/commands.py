@@ -26,7 +26,7 @@ COMMANDS = (
     Entry("status", "Show the node on one screen: verdict, GPUs, findings.", "look.status:status", "Look"),
     Entry("top", "Watch the GPUs live.", "look.top:top", "Look"),
     Entry("get", "List gpus, processes, pods, mig, nvlinks, findings or xids.", "look.get:get", "Look"),
-    Entry("describe", "Tell everything about one GPU, pod or Slurm job.", "look.describe:describe", "Look"),
+    Entry("describe", "Show everything about one GPU, pod or Slurm job.", "look.describe:describe", "Look"),
     Entry("why", "Say why a GPU or a pod is slow: causes, the likeliest first.", "look.why:why", "Look"),
     Entry("diagnose", "Find out why this node does not work, and what to do.", "diagnose.diagnose:diagnose", "Look"),
     Entry("xid", "Explain, list, parse and watch XIDs.", "xid.xid:xid", "Look"),

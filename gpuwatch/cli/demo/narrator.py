@@ -84,7 +84,7 @@ class ClusterNarrator:
             yield "gpuwatch", f"asked it to leave and got a no: {refused}"
         self._refused = refused
         if plan.stage is NodeStage.RECOVERING and self._stage is not NodeStage.RECOVERING:
-            yield "gpuwatch", "sees nothing wrong any more, and goes on watching before it trusts that"
+            yield "gpuwatch", "finds nothing wrong any more, and goes on watching before it trusts that"
         self._stage = plan.stage
 
 

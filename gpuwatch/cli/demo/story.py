@@ -63,7 +63,7 @@ STORY = (
     Chapter(
         "A program makes a mistake",
         "The program on GPU 4 reads memory that is not its own. The driver reports XID 31 and stops it. The GPU is "
-        "well: gpuwatch tells the pod's owner in an Event on the pod, and leaves the node alone.",
+        "well: gpuwatch notifies the pod's owner by an Event on the pod, and leaves the node alone.",
         ({"do": "xid", "gpu": 4, "xid": 31}, {"do": "xid", "gpu": 4, "xid": 43, "at": 0.5}),
         ("xid explain 31", "events"),
         goal="event",

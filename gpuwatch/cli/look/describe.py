@@ -35,7 +35,7 @@ from gpuwatch.tuning.model.setting import Setting
 if TYPE_CHECKING:
     from gpuwatch.cli.console.text import Text
 
-HELP = """Tell everything about one GPU, or about a pod or Slurm job and its GPUs.
+HELP = """Show everything about one GPU, or about a pod or Slurm job and its GPUs.
 
 ID is an index, a UUID or its beginning, or a PCI address; NAME is a pod, or NAMESPACE/POD, or a job's number. Values
 that a GPU does not support are marked so.
@@ -104,7 +104,7 @@ class GpuDescription(GpuItem, frozen=True, kw_only=True):
     read_seconds: float | None = None
 
 
-@click.command(help=HELP, short_help="Tell everything about one GPU, pod or Slurm job.")
+@click.command(help=HELP, short_help="Show everything about one GPU, pod or Slurm job.")
 @click.argument(
     "resource", type=ResourceName({"gpu": ("gpus",), "pod": ("pods", "po"), "job": ("jobs",)}), metavar="gpu|pod|job"
 )

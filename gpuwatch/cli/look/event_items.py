@@ -206,7 +206,7 @@ COLUMNS: tuple[Column[EventItem], ...] = (
     Column("MESSAGE", _message, shorten="end", drop=1, least=14),
     Column("CHANGE", lambda e, w: w.text(e.after), wide=True),
     Column("PID", lambda e, w: w.text(e.pid), right=True, wide=True),
-    Column("TOLD-BY", lambda e, w: w.text(e.actor or "+".join(e.sources)), wide=True),
+    Column("SOURCE", lambda e, w: w.text(e.actor or "+".join(e.sources)), wide=True),
     Column("PCI", lambda e, w: w.text(e.pci_bus_id), wide=True),
 )
 

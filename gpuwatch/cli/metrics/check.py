@@ -17,7 +17,7 @@ from gpuwatch.cli.console.words import Words
 if TYPE_CHECKING:
     from gpuwatch.rightsizing.prometheus.api import Series
 
-HELP = """Tell what a Prometheus scrapes of gpuwatch, with which labels, and what alerts and dashboards would miss.
+HELP = """Show what a Prometheus scrapes of gpuwatch, with which labels, and what alerts and dashboards would miss.
 
 The exit code is 0 when nothing is missing, 3 when something is, 4 when no agent is scraped at all.
 
@@ -70,7 +70,7 @@ COLUMNS: tuple[Column[ScrapeCheck], ...] = (
 )
 
 
-@click.command(help=HELP, short_help="Tell what a Prometheus has of gpuwatch, and what is missing.")
+@click.command(help=HELP, short_help="Show what a Prometheus has of gpuwatch, and what is missing.")
 @option("--prometheus", "url", metavar="URL", required=True, help="The Prometheus, Thanos or Mimir to ask.")
 @option("--http-config", metavar="FILE", help="How to log in and TLS: Prometheus' http_config, as a file.")
 @option("--header", metavar="NAME:VALUE", multiple=True, help="Such as X-Scope-OrgID: a; repeatable.")

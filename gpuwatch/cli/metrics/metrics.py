@@ -24,7 +24,7 @@ Examples:
 
 ENTRIES = (
     Entry("list", "List every metric gpuwatch can export.", "metrics.metrics:list_", "Commands"),
-    Entry("check", "Tell what a Prometheus has of gpuwatch, and what is missing.", "metrics.check:check", "Commands"),
+    Entry("check", "Show what a Prometheus has of gpuwatch, and what is missing.", "metrics.check:check", "Commands"),
 )
 PROFILES = ("native", "dcgm-4.8", "dcgm-4.9")
 

@@ -212,7 +212,11 @@ def _change(node: NodeObject, step: Step, also: Sequence[str]) -> ChangeItem:
             target, words = f"devicetaintrule/{name}", "give the device back"
         case SetRebootSentinel(wanted=wanted):
             target = f"file/{step.sentinel}"
-            words = "tell the tool that reboots nodes" if wanted else "take back what the rebooting tool was told"
+            words = (
+                "notify the tool that reboots nodes"
+                if wanted
+                else "take back the notice to the tool that reboots nodes"
+            )
         case CreateEvent(pod=about):
             target = f"pod/{about[0]}/{about[1]}" if about else target
             words = f"Event {step.reason}: {step.message}"
@@ -239,7 +243,7 @@ _WORDS = {
     "refresh": "bring the annotations up to date",
     "untaint": "give the Node back: labels and annotations of gpuwatch go",
     "forget": "take the annotations of gpuwatch away",
-    "label": "tell schedulers of the GPUs by labels",
+    "label": "label the Node for schedulers",
 }
 
 

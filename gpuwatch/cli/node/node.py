@@ -94,7 +94,7 @@ def status(ctx: click.Context, session: Session, /, output: str, **where: str | 
         slots = _slots(session, access)
         view = access.view_of(live)
         if view is None:
-            session.terminal.hint("hint: no agent of this node answers here; this is what the Node itself tells")
+            session.terminal.hint("hint: no agent of this node answers here; this is what the Node itself has")
         item = node_item(
             live, access.policy, _planned(session, access, live, view, slots) if view else None, slots, access.mode
         )
@@ -144,7 +144,7 @@ def plan(session: Session, /, output: str, **where: str | None) -> None:
         terminal = session.terminal
         terminal.show(*plan_lines(live, found, access.mode, by_index(view), terminal.glyphs, terminal.width, also))
         if any(isinstance(step, CreateEvent) and step.pod for step in found.steps):
-            terminal.hint("hint: only the remediator knows which Events have been told; none is told twice")
+            terminal.hint("hint: only the remediator knows which Events have been created; none is created twice")
     else:
         _document(session, "NodePlan", live.name, tuple(changes(live, found.steps, also)), output)
 

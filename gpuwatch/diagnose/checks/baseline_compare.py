@@ -113,7 +113,7 @@ def of_each_gpu(answer: Callable[..., CheckVerdict], *rows: BaselineKey) -> Call
             return skipped(NOTHING)
         known = {gpu.identity.index: values for gpu in context.gpus if (values := _known(asked, gpu))}
         if not known:
-            return skipped("not seen: no GPU tells")
+            return skipped("not seen: no GPU reports it")
         bad = {index: text for index, values in known.items() if (text := _differences(values))}
         if not bad:
             texts = (", ".join(row.text(value) for row, value, _ in values) for values in known.values())

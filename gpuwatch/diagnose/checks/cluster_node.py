@@ -53,7 +53,7 @@ def _for_a_fault(context: CheckContext, cluster: ClusterFacts, owner: Ownership)
         return warned(f"tainted for {named}; only a person gives it back: {owner.held}", remedy=HELD)
     are_past = any(fault.xid is not None or fault.check.startswith(("xid", "sxid")) for fault in began)
     if are_past and not context.facts.agent:  # only an agent that ran at that time knows of XIDs
-        return warned(f"tainted for {named}; without the agent it cannot be told whether that is over", remedy=UNTOLD)
+        return warned(f"tainted for {named}; without the agent it is not known whether that is over", remedy=UNTOLD)
     silent = _silent(cluster, context.facts.at)
     if silent is None:
         return warned(f"tainted for {named}, of which nothing is seen any more", remedy=SOON)
@@ -110,7 +110,7 @@ def check_own_marks(context: CheckContext) -> CheckVerdict:
     if node.condition is None and LABELS not in node.annotations:
         return skipped("gpuwatch has written nothing on this Node")
     if not context.config.remediation.heartbeat:
-        return skipped("nobody can tell whether a remediator works: remediation.heartbeat is 0")
+        return skipped("it cannot be known whether a remediator works: remediation.heartbeat is 0")
     silent = _silent(cluster, context.facts.at)
     if silent is None:
         return passed("a remediator keeps them up to date")
@@ -145,7 +145,7 @@ NODE: tuple[DiagnosticCheck, ...] = (
         "L06", CheckStage.CLUSTER, "the Node is Ready",
         how="Node conditions Ready, NetworkUnavailable, MemoryPressure, DiskPressure, PIDPressure",
         failure="Ready is Unknown (NodeStatusUnknown)",
-        remedy="The control plane hears nothing, or nothing good, of this node's kubelet: see whether it runs and "
+        remedy="The control plane gets no report, or a bad one, from this node's kubelet: see whether it runs and "
         "what it logs. Under DiskPressure or MemoryPressure pods are evicted: make room first.",
         commands=(CONDITIONS, "systemctl status kubelet", "journalctl -u kubelet --since -15min"),
         judge=check_conditions, needs=("K01",), reads=("cluster",),

@@ -185,7 +185,7 @@ KERNEL: tuple[DiagnosticCheck, ...] = (
         judge=check_signatures, needs=("H01",), reads=("kernel",),
     ),
     DiagnosticCheck(
-        "H10", CheckStage.HOST, "the kernel log tells of no GPU that failed",
+        "H10", CheckStage.HOST, "the kernel log reports no GPU that failed",
         how="NVRM lines of /dev/kmsg (or a copy) since the driver was loaded, about GPUs that NVML cannot read",
         failure="GPU 3 (0000:61:00): XID 79, GPU has fallen off the bus.",
         remedy="The driver gave this GPU up. Drain the node and reboot it; power it off and on if the GPU stays away. "

@@ -66,7 +66,7 @@ INIT_FAILURES: dict[int, InitFailure] = {
         ("cat /proc/driver/nvidia/version", KERNEL_LOG),
     ),
 }  # fmt: skip
-"""nvmlReturn_t -> message; others are told as NVML tells them."""
+"""nvmlReturn_t -> message; others in NVML's own words."""
 
 WEDGED = (
     "The driver is wedged: every new program that asks it hangs too. Kill nothing that is inside it. Move the work "
@@ -149,7 +149,7 @@ def check_count(context: CheckContext) -> CheckVerdict:
     missing = [address for address in wanted if pci_key(address) not in known]
     named = ", ".join(missing) if not snapshot.unanswered else f"among {', '.join(missing)}"
     return failed(
-        f"NVML sees {count_gpus(counted)}, the driver has {len(wanted)} on the bus (missing: {named})",
+        f"NVML has {count_gpus(counted)}, the driver has {len(wanted)} on the bus (missing: {named})",
         {address: "on the PCI bus, not in NVML" for address in missing},
     )
 
@@ -176,7 +176,11 @@ def check_answers(context: CheckContext) -> CheckVerdict:
     bad = {s.identity.index: f"{s.state}: {s.detail}" for s in context.statuses if s.state in NO_ANSWER}
     bad |= {i: why for i, why in snapshot.unanswered.items() if context.selects(i) and i not in waking}
     odd = {s.identity.index: s.detail or "nobody reads it" for s in context.statuses if s.state is GpuState.UNKNOWN}
-    odd |= {i: f"it has not told who it is for {seconds:.0f} s" for i, seconds in waking.items() if context.selects(i)}
+    odd |= {
+        i: f"it has not reported its identity for {seconds:.0f} s"
+        for i, seconds in waking.items()
+        if context.selects(i)
+    }
     if not bad:
         odd = dict(sorted(odd.items()))
         return (
@@ -229,7 +233,7 @@ NVML: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "N03", CheckStage.NVML, "NVML shows every GPU of the bus",
         how="nvmlDeviceGetCount against the GPUs of /sys/bus/pci/devices that the nvidia driver has taken",
-        failure="NVML sees 7 GPUs, the driver has 8 on the bus (missing: 0000:9d:00.0)",
+        failure="NVML has 7 GPUs, the driver has 8 on the bus (missing: 0000:9d:00.0)",
         remedy="The driver could not start this GPU, or lost it. The kernel log says why (RmInitAdapter failed, "
         "fallen off the bus). " + REBOOT_NODE.text,
         commands=(KERNEL_LOG, DRAIN, REBOOT),

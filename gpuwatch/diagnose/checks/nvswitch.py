@@ -43,7 +43,7 @@ def check_manager(context: CheckContext) -> CheckVerdict:
     if driver and known and driver not in known:
         states = {gpu.fabric.state for gpu in context.gpus if gpu.fabric.state}
         is_elsewhere = runs and (is_containerised(context) or states == {COMPLETED})  # that version would not work
-        elsewhere = passed(f"it runs, and not what the host's package and log tell of; {_switches(services)}", evidence)
+        elsewhere = passed(f"it runs, and not what the host's package and log name; {_switches(services)}", evidence)
         then = "runs, but must be of the same version" if runs else "does not start so, and CUDA ends with error 802"
         message = f"fabric manager {package or started}, driver {driver}: it {then}"
         skewed = failed(message, evidence, remedy=_same_version(driver), commands=_install(driver))

@@ -83,7 +83,7 @@ def check_width(context: CheckContext) -> CheckVerdict:
         return at_work._replace(remedy=None, commands=None)
     known = tuple(gpu for gpu in gpus if gpu.link_width and gpu.link_width_max)
     if not known:
-        return skipped("not seen: the kernel tells no link width, as in many virtual machines")
+        return skipped("not seen: the kernel reports no link width, as in many virtual machines")
     narrow = tuple(gpu for gpu in known if _is_narrow(gpu) and gpu.address not in wired)
     if narrow:
         first = narrow[0]
@@ -93,7 +93,7 @@ def check_width(context: CheckContext) -> CheckVerdict:
             {gpu.address: f"x{gpu.link_width} of x{gpu.link_width_max}" for gpu in narrow},
             gpus=nvml_indexes(context, narrow),
         )
-    fewer = f"; {count_gpus(len(wired))} in a slot that gives no more, or that does not tell" if wired else ""
+    fewer = f"; {count_gpus(len(wired))} in a slot that gives no more, or that does not report it" if wired else ""
     return passed(", ".join(sorted({f"x{gpu.link_width}" for gpu in known})) + fewer)
 
 

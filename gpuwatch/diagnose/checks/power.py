@@ -92,7 +92,7 @@ def check_budget(context: CheckContext) -> CheckVerdict:
     limits = {gpu.identity.index: gpu.power.limit_enforced for gpu in context.gpus}
     known = {index: watts for index, watts in limits.items() if watts is not None}
     if len(known) < len(limits) or not known:
-        return skipped("not every GPU tells its power limit")
+        return skipped("not every GPU reports its power limit")
     total = sum(known.values())
     message = f"the limits of {count_gpus(len(known))} add up to {total:.0f} W, the budget is {budget:.0f} W"
     return (

@@ -91,7 +91,7 @@ BY_CODE: dict[int, RepairAdvice] = {
         ("nvidia-smi -i {gpu} -q -d COMPUTE", "nvidia-smi -i {gpu} --compute-mode=DEFAULT"),
     ),
     100: RepairAdvice(
-        "CUDA sees no GPU although NVML does: this process may not open the device files. On a host, create "
+        "CUDA has no GPU although NVML has: this process may not open the device files. On a host, create "
         "/dev/nvidia-uvm and /dev/nvidia0...; in a container, it must have been given the GPU (NVIDIA_VISIBLE_DEVICES, "
         "CDI or the device plugin). Permission denied by the devices cgroup after a `systemctl daemon-reload`: restart "
         "the container.",

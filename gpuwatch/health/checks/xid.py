@@ -79,7 +79,7 @@ MILD_CHECKS: tuple[Check, ...] = (
         "an XID that no NVIDIA document names",
         Severity.WARNING,
         Remedy.CONTACT_SUPPORT,
-        "look for newer documentation; tell NVIDIA's support",
+        "look for newer documentation; ask NVIDIA's support",
         most=Response.OBSERVE,
         ends="time",
     ),

@@ -104,4 +104,4 @@ def test_of_limits_nobody_tells_nothing_is_said(host):
     assert host.diagnose().of("G08").gpus == (2,)
     for index in range(8):
         host.gpu(index, power={"limit_default": None})
-    assert host.diagnose().of("G08").message == "no GPU tells its power limits"
+    assert host.diagnose().of("G08").message == "no GPU reports its power limits"

@@ -255,7 +255,7 @@ NVML = (
     Broken(
         "N03",
         happens({"do": "lose", "gpu": 3, "announce": False}, {"do": "reload", "seconds": 0}),
-        "NVML sees 7 GPUs, the driver has 8 on the bus (missing: 0000:61:00.0)",
+        "NVML has 7 GPUs, the driver has 8 on the bus (missing: 0000:61:00.0)",
         "RmInitAdapter",
     ),
     Broken("N04", happens({"do": "lose", "gpu": 3}), "GPU 3: GPU is lost", "kubectl drain gpu-node-1"),

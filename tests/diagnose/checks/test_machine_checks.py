@@ -207,7 +207,7 @@ def test_a_narrow_link_is_a_fault_where_the_slot_or_its_siblings_have_more():
 
     assert judged("H04", bus=gpus(8, slot=16)).result is CheckStatus.WARN
     assert judged("H04", bus=gpus(8, slot=8)).result is CheckStatus.PASS
-    assert judged("H04", bus=gpus(8)).message == "x8; 1 GPU in a slot that gives no more, or that does not tell"
+    assert judged("H04", bus=gpus(8)).message == "x8; 1 GPU in a slot that gives no more, or that does not report it"
     assert judged("H04", bus=gpus(16, 16, 8, 16)).message == "PCIe link of GPU 0000:1d:00.0 is x8 of x16"
     assert judged("H04", bus=gpus(16, 8)).result is CheckStatus.PASS
 

@@ -104,7 +104,7 @@ def method(config: RightsizingConfig) -> Iterator[Markup]:
         f"{config.min_history / 3600:g} hours of history with {percent(config.min_coverage)} of them seen, a week "
         "where somebody may wait for the work.",
     )
-    yield tag("h2", "What it cannot tell")
+    yield tag("h2", "What it cannot know")
     yield tag(
         "p",
         "Savings are estimates: GPU-hours that become free, which are money only when somebody else uses them or the "

@@ -25,7 +25,7 @@ COOLING = (
 def check_heat(context: CheckContext) -> CheckVerdict:
     warm = [gpu for gpu in context.gpus if gpu.temperature.gpu is not None]
     if not warm:
-        return no_reading(context, "no GPU tells its temperature")
+        return no_reading(context, "no GPU reports its temperature")
     if found := agent_verdict(context, "thermal_margin"):
         return found._replace(remedy=COOLING, commands=None)
     hot: dict[int, tuple[float, str]] = {}
@@ -50,7 +50,7 @@ def check_heat(context: CheckContext) -> CheckVerdict:
 
 def check_slowed(context: CheckContext) -> CheckVerdict:
     if not any(gpu.clock_events.active for gpu in context.gpus):
-        return no_reading(context, "no GPU tells why its clocks are low")
+        return no_reading(context, "no GPU reports why its clocks are low")
     if braked := agent_verdict(context, "hw_power_brake"):
         return braked._replace(remedy=POWER, commands=None)
     if found := agent_verdict(context, "hw_thermal_slowdown"):
@@ -78,7 +78,7 @@ POWER = (
 def check_limits(context: CheckContext) -> CheckVerdict:
     known = [gpu for gpu in context.gpus if gpu.power.limit_default is not None]
     if not known:
-        return no_reading(context, "no GPU tells its power limits")
+        return no_reading(context, "no GPU reports its power limits")
     ours = _set_by_gpuwatch(context, "power_limit")
     expected = context.expect.power_limit
     if bad := problems_by_gpu(

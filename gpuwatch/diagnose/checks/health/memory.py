@@ -11,7 +11,7 @@ UNCORRECTED = "uncorrected/aggregate/total"
 def check_ecc_mode(context: CheckContext) -> CheckVerdict:
     known = [gpu for gpu in context.gpus if gpu.ecc.enabled is not None]
     if not known:
-        return no_reading(context, "no GPU tells of ECC (GeForce has none)")
+        return no_reading(context, "no GPU reports ECC (GeForce has none)")
     pending = {
         gpu.identity.index: f"ECC is to be {'on' if gpu.ecc.pending else 'off'} after the next reset"
         for gpu in context.gpus
@@ -46,7 +46,7 @@ def check_errors(context: CheckContext) -> CheckVerdict:
 
 def check_remaps(context: CheckContext) -> CheckVerdict:
     if not any(gpu.row_remap.failure is not None for gpu in context.gpus):
-        return no_reading(context, "no GPU tells of row remaps (Ampere and newer do, but not in MIG mode)")
+        return no_reading(context, "no GPU reports row remaps (Ampere and newer do, but not in MIG mode)")
     if found := agent_verdict(context, "row_remap_failure", "row_remap_pending", "repair_pending"):
         return found
     worn = {gpu.identity.index: gpu.row_remap.banks.get("none", 0) for gpu in context.gpus}

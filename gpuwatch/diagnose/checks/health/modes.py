@@ -32,7 +32,7 @@ def check_persistence(context: CheckContext) -> CheckVerdict:
 
 def check_compute_mode(context: CheckContext) -> CheckVerdict:
     if not any(gpu.compute_mode for gpu in context.gpus):
-        return no_reading(context, "no GPU tells its compute mode")
+        return no_reading(context, "no GPU reports its compute mode")
     modes = {gpu.identity.index: gpu.compute_mode for gpu in context.gpus}
     forbidden = [index for index, mode in modes.items() if mode == "prohibited"]
     if forbidden:
@@ -49,7 +49,7 @@ def check_compute_mode(context: CheckContext) -> CheckVerdict:
 def check_left_over(context: CheckContext) -> CheckVerdict:
     view = context.facts.view
     if view is None or not any(gpu.memory.used is not None for gpu in context.gpus):
-        return no_reading(context, "no GPU tells who uses its memory")
+        return no_reading(context, "no GPU reports who uses its memory")
     if found := agent_verdict(context, "zombie_memory"):
         return found
     dead = {

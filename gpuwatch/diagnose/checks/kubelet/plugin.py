@@ -135,7 +135,7 @@ def check_validated(context: CheckContext) -> CheckVerdict:
 
 PLUGIN: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
-        "K01", CheckStage.KUBELET, "the kubelet tells which pod has which device",
+        "K01", CheckStage.KUBELET, "the kubelet lists which pod has which device",
         how="/var/lib/kubelet/pod-resources/kubelet.sock: List answers within 2 s",
         failure="cannot read pod resources from /var/lib/kubelet/pod-resources/kubelet.sock: No such file or directory",
         remedy="See whether the kubelet runs; it makes the socket when it starts. In a container mount the folder "
