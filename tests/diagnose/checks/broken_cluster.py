@@ -216,7 +216,7 @@ BROKEN: tuple[Broken, ...] = (
         "gpuwatch node release",
         CheckStatus.WARN,
     ),
-    Broken("L04", tainted("xid_fatal"), "without the agent it cannot be told", "gpuwatch status", CheckStatus.WARN),
+    Broken("L04", tainted("xid_fatal"), "without the agent it is not known", "gpuwatch status", CheckStatus.WARN),
     Broken(
         "L04", both(tainted(), node(annotations={OPT_OUT: "true"})), "has opted out of gpuwatch", "release the node"
     ),
