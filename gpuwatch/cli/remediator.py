@@ -33,13 +33,7 @@ OVERRIDES = (
     Override(
         "remediation.mode", "mode", "MODE", "off, observe or enforce. Default: observe.", "GPUWATCH_REMEDIATOR_MODE"
     ),
-    Override(
-        "remediation.node_name",
-        "node_name",
-        "NAME",
-        "The Node of this machine. Default: NODE_NAME.",
-        NODE_NAME,
-    ),
+    Override("remediation.node_name", "node_name", "NAME", "The Node of this machine. Default: NODE_NAME.", NODE_NAME),
     Override(
         "remediation.kubeconfig",
         "kubeconfig",
@@ -100,13 +94,7 @@ def remediator(session: Session, /, *, once: bool, release: bool, **options: Any
         agent = named if config.agent.socket else find_agent(config.agent).client or named
         views = AgentViews(agent, clock)
         running = Remediator(
-            config.remediation,
-            place,
-            views,
-            lambda: transport,
-            clock=clock,
-            ledger=store,
-            classes=config.checks.xids,
+            config.remediation, place, views, lambda: transport, clock=clock, ledger=store, classes=config.checks.xids
         )
         _refuse_early(running, config, transport)
         if once:

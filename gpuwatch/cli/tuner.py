@@ -49,20 +49,8 @@ OVERRIDES = (
     Override(
         "tuning.web_config", "web_config", "FILE", "TLS and users (exporter-toolkit).", "GPUWATCH_TUNER_WEB_CONFIG"
     ),
-    Override(
-        "tuning.node_name",
-        "node_name",
-        "NAME",
-        "For --consents. Default: NODE_NAME.",
-        NODE_NAME,
-    ),
-    Override(
-        "tuning.kubeconfig",
-        "kubeconfig",
-        "FILE",
-        "For --consents; else the pod's.",
-        KUBECONFIG,
-    ),
+    Override("tuning.node_name", "node_name", "NAME", "For --consents. Default: NODE_NAME.", NODE_NAME),
+    Override("tuning.kubeconfig", "kubeconfig", "FILE", "For --consents; else the pod's.", KUBECONFIG),
     Override("state_dir", "state_dir", "DIR", "Default: /var/lib/gpuwatch.", "GPUWATCH_STATE_DIR"),
 )
 """Options of the tuner."""

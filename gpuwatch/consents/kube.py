@@ -7,16 +7,7 @@ from gpuwatch.kube.errors import ApiCall, Garbled
 from gpuwatch.kube.reader import PAGE, NodeReader
 from gpuwatch.kube.transport import Transport
 from gpuwatch.kube.wire import GPU_RESOURCES, WireList, WireObject, WirePod, decode, garbled
-from gpuwatch.model.consent import (
-    AUTOTUNE,
-    CLASS,
-    GANG,
-    MAX_SLOWDOWN,
-    POWER_AGENTS,
-    PROGRESS,
-    PodConsent,
-    plain_image,
-)
+from gpuwatch.model.consent import AUTOTUNE, CLASS, GANG, MAX_SLOWDOWN, POWER_AGENTS, PROGRESS, PodConsent, plain_image
 
 KEPT = (AUTOTUNE, MAX_SLOWDOWN, CLASS, PROGRESS, GANG, *POWER_AGENTS)
 """Annotations."""

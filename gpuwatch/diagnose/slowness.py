@@ -116,11 +116,7 @@ def power_cap(of: SlowGpu) -> SlowCause | None:
     share = of.held("sw_power_cap")
     if of.gpu is None or share < SELDOM:
         return None
-    limit, usual, set_to = (
-        of.gpu.power.limit_enforced,
-        of.gpu.power.limit_default,
-        of.gpu.power.limit_configured,
-    )
+    limit, usual, set_to = (of.gpu.power.limit_enforced, of.gpu.power.limit_default, of.gpu.power.limit_configured)
     evidence = _evidence(("power.limit_enforced", limit, "W"), ("power.limit_default", usual, "W"))
     effect = f"{of.clocks}, in {share:.0%} of its time at work"
     if limit is None or usual is None or limit >= 0.99 * usual:

@@ -18,11 +18,7 @@ if TYPE_CHECKING:
     from gpuwatch.config.yaml import Document
 
 ClientAuth = Literal[
-    "NoClientCert",
-    "RequestClientCert",
-    "RequireAnyClientCert",
-    "VerifyClientCertIfGiven",
-    "RequireAndVerifyClientCert",
+    "NoClientCert", "RequestClientCert", "RequireAnyClientCert", "VerifyClientCertIfGiven", "RequireAndVerifyClientCert"
 ]
 TlsVersion = Literal["TLS12", "TLS13"]
 

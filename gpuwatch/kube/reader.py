@@ -41,11 +41,7 @@ class OwnNode(NamedTuple):
                 "set NODE_NAME from spec.nodeName, or give --node-name",
             )
         own, name = environment.get("POD_NAMESPACE", ""), environment.get("POD_NAME", "")
-        return cls(
-            node=node,
-            namespace=own or DEFAULT_NAMESPACE,
-            pod=(own, name) if own and name else None,
-        )
+        return cls(node=node, namespace=own or DEFAULT_NAMESPACE, pod=(own, name) if own and name else None)
 
 
 NODES = "/api/v1/nodes"

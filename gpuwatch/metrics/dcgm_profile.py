@@ -116,11 +116,7 @@ XID_NAME = {"dcgm-4.8": "DCGM_FI_DEV_XID_ERRORS", "dcgm-4.9": "DCGM_FI_DEV_XID_E
 
 EXP_NAMES = ("DCGM_EXP_XID_ERRORS_COUNT", "DCGM_EXP_CLOCK_EVENTS_COUNT")
 DCGM_FAMILIES = frozenset(
-    (
-        *(f"DCGM_FI_{row.column(profile).name}" for row in DCGM for profile in XID_NAME),
-        *XID_NAME.values(),
-        *EXP_NAMES,
-    )
+    (*(f"DCGM_FI_{row.column(profile).name}" for row in DCGM for profile in XID_NAME), *XID_NAME.values(), *EXP_NAMES)
 )
 """Names of all families of the DCGM profiles."""
 
@@ -143,11 +139,7 @@ def dcgm_families(
         *(_row_family(row, profile, context, history) for row in DCGM),
         xid,
         _family(
-            EXP_NAMES[0],
-            "XID errors within the window.",
-            _xid_counts(context, history),
-            "window_size_in_ms",
-            "xid",
+            EXP_NAMES[0], "XID errors within the window.", _xid_counts(context, history), "window_size_in_ms", "xid"
         ),
         _family(
             EXP_NAMES[1],

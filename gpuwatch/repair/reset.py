@@ -128,9 +128,7 @@ class GpuReset:
                 kept = tries  # nothing was asked of the driver
             else:
                 ended = run_command(
-                    self._config.command,
-                    self._config.deadline,
-                    {"uuid": identity.uuid, "index": str(identity.index)},
+                    self._config.command, self._config.deadline, {"uuid": identity.uuid, "index": str(identity.index)}
                 )
                 output = visible(ended.output)
                 if ended.status != 0:

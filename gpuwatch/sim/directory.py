@@ -158,12 +158,7 @@ def create(directory: Path, scenario: Scenario, seed: int, speed: float, clock: 
                 "stop it, or choose another place: --dir of sim run, --sim-dir of the agent",
             )
         record = NodeRecord(
-            scenario=scenario,
-            seed=seed,
-            speed=speed,
-            epoch=clock.monotonic(),
-            started=clock.time(),
-            boot_id=_boot_id(),
+            scenario=scenario, seed=seed, speed=speed, epoch=clock.monotonic(), started=clock.time(), boot_id=_boot_id()
         )
         end(directory)
         (directory / INJECTIONS).write_bytes(b"")

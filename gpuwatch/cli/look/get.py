@@ -48,12 +48,7 @@ RESOURCES = {
         also=("process", "ps"),
     ),
     "pods": ListedResource(
-        "PodList",
-        PodItem,
-        columns.PODS,
-        gather.pod_items,
-        lambda p: f"pod/{p.namespace}/{p.pod}",
-        also=("pod", "po"),
+        "PodList", PodItem, columns.PODS, gather.pod_items, lambda p: f"pod/{p.namespace}/{p.pod}", also=("pod", "po")
     ),
     "mig": ListedResource(
         "MigList", MigItem, columns.MIG, gather.mig_items, lambda m: f"mig/{m.uuid}", plural="MIG instances"

@@ -61,9 +61,7 @@ class ScrapeCheck(msgspec.Struct, frozen=True, kw_only=True):
 COLUMNS: tuple[Column[ScrapeCheck], ...] = (
     Column("CHECK", lambda c, _: c.check),
     Column(
-        "RESULT",
-        lambda c, _: c.result,
-        style=lambda c: {"ok": "green", "note": "dim", "missing": "yellow"}[c.result],
+        "RESULT", lambda c, _: c.result, style=lambda c: {"ok": "green", "note": "dim", "missing": "yellow"}[c.result]
     ),
     Column("FOUND", lambda c, w: w.text(c.found), shorten="end"),
     Column("WHAT MISSES IT", lambda c, w: w.text(c.miss), shorten="end"),

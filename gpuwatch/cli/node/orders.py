@@ -59,11 +59,7 @@ def quarantine(
         if ignore_budget:
             session.terminal.hint("the fleet's budget is ignored: more nodes than it allows may be out of use")
         request = QuarantineRequest(
-            at=access.clock.time(),
-            reason=reason,
-            effect=access.config.remediation.effect,
-            cordon=cordon,
-            drain=drain,
+            at=access.clock.time(), reason=reason, effect=access.config.remediation.effect, cordon=cordon, drain=drain
         )
         live, made, outcome = actions.execute(
             lambda live: planned(live, request, None if ignore_budget else actions.slot(live))

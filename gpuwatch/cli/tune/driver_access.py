@@ -96,12 +96,7 @@ def restorer(session: Session, config: Config, trigger: Trigger) -> Iterator["Re
 
     with _driver_access(session, config, ACTORS[trigger]) as reach:
         yield Restorer(
-            reach.record,
-            reach.connect,
-            boot_id=reach.boot_id,
-            trigger=trigger,
-            audit=reach.audit,
-            clock=SystemClock(),
+            reach.record, reach.connect, boot_id=reach.boot_id, trigger=trigger, audit=reach.audit, clock=SystemClock()
         )
 
 

@@ -110,12 +110,7 @@ def budget_item(budget: BudgetState | None) -> BudgetItem | None:
 
 
 def _item(
-    found: GpuTuning,
-    sample: Gpu | None,
-    users: Collection[str],
-    settings: tuple[Setting, ...],
-    *,
-    told: bool,
+    found: GpuTuning, sample: Gpu | None, users: Collection[str], settings: tuple[Setting, ...], *, told: bool
 ) -> TuningItem:
     power = sample.power if sample else Power()
     return TuningItem(

@@ -28,7 +28,7 @@ _PARAMETERS = re.compile(
     r"(?:BOOT_IMAGE|root|ro|rw|quiet|splash|nosplash|debug|iommu(?:\..*)?|intel_iommu|amd_iommu|pci(?:e_.*)?|pcie.*|nvidia.*|nouveau.*"
     r"|nova.*|vfio.*|(?:rd\.)?(?:driver|modprobe|module)[._]blacklist|module_blacklist|rdblacklist|module\.sig_enforce|lockdown"
     r"|(?:default_)?hugepage.*|transparent_hugepage|numa.*|isolcpus|nohz.*|rcu_nocbs|mitigations|mem|nomodeset|systemd\."
-    r"(?:unified|legacy).*|cgroup.*|swiotlb|efi|nosmt|processor\..*|intel_idle\..*|cpuidle\..*|crashkernel|selinux|apparmor)",
+    r"(?:unified|legacy).*|cgroup.*|swiotlb|efi|nosmt|processor\..*|intel_idle\..*|cpuidle\..*|crashkernel|selinux|apparmor)"
 )
 _MODULES = re.compile(r"(?:nvidia|nouveau|nova|vfio|gdrdrv|mlx5|ib_)[\w-]*", re.A)
 _ASSIGNED = re.compile(r"\s*(?:export\s+)?([\w.-]+)=(?:true|false|\d+|/[\w./-]*|[\w.-]{1,15})?\s*", re.A)

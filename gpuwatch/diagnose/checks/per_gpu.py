@@ -37,11 +37,7 @@ def no_reading(context: CheckContext, reason: str) -> CheckVerdict:
 
 
 def verdict_on_gpus(
-    problems: dict[int, str],
-    *,
-    fatal: bool = False,
-    remedy: str | None = None,
-    commands: tuple[str, ...] | None = None,
+    problems: dict[int, str], *, fatal: bool = False, remedy: str | None = None, commands: tuple[str, ...] | None = None
 ) -> CheckVerdict:
     """A warning, or a failure if `fatal`, about the GPUs of `problems`, which has the worst first: the message gives
     its problem and names the other GPUs; their problems are evidence.

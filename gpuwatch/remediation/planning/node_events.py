@@ -127,12 +127,7 @@ def condition_update(
         if old.reason == reason and not (due or rewritten):
             return None
     return Condition(
-        type=CONDITION,
-        status=status,
-        reason=reason,
-        message=text,
-        last_heartbeat=rfc3339(now),
-        last_transition=moved,
+        type=CONDITION, status=status, reason=reason, message=text, last_heartbeat=rfc3339(now), last_transition=moved
     )
 
 

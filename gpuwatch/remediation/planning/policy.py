@@ -149,13 +149,7 @@ class Policy(Record, frozen=True, kw_only=True):
     def rules(self) -> tuple[PolicyRule, ...]:
         """The effective policy: every check, and every XID that the configuration names."""
         checks = tuple(
-            PolicyRule(
-                name,
-                self.answer(name),
-                self.most[name],
-                self.origins[name],
-                self.scope(name),
-            )
+            PolicyRule(name, self.answer(name), self.most[name], self.origins[name], self.scope(name))
             for name in self.asked
         )
         xids = tuple(

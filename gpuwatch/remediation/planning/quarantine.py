@@ -23,13 +23,7 @@ from gpuwatch.remediation.model import (
 from gpuwatch.remediation.planning.evidence import fault_age, in_force, merge_faults
 from gpuwatch.remediation.planning.inputs import CONFINED, PlanDraft, PlanInputs, Want, blocked, digest
 from gpuwatch.remediation.planning.node_events import DAY
-from gpuwatch.remediation.planning.ownership import (
-    ClaimState,
-    encode,
-    foreign_taints,
-    opted_out,
-    other_controller,
-)
+from gpuwatch.remediation.planning.ownership import ClaimState, encode, foreign_taints, opted_out, other_controller
 from gpuwatch.remediation.planning.policy import window_text
 from gpuwatch.remediation.planning.scope import device_rules, over_gpu_budget, waits_for_plugin, why_node, why_widened
 from gpuwatch.remediation.planning.slots import NoSlot, choose

@@ -81,11 +81,7 @@ REMEDIATOR_METRICS: tuple[Row, ...] = (
 )
 
 
-LINKS = (
-    ("/metrics", "metrics for Prometheus"),
-    ("/-/ready", "readiness"),
-    ("/-/healthy", "liveness"),
-)
+LINKS = (("/metrics", "metrics for Prometheus"), ("/-/ready", "readiness"), ("/-/healthy", "liveness"))
 
 
 def routes(state: Callable[[], RemediatorState], http: Callable[[], HttpStats]) -> Mapping[str, Handler]:

@@ -223,9 +223,7 @@ def _advice(
             current=allocation_text(holds),
             recommended="give it back" if may_go else "ask whether it is needed",
             change=RecommendedChange(
-                resource=facts.resource,
-                count=facts.summary.gpus_per_pod,
-                to_count=0 if may_go else None,
+                resource=facts.resource, count=facts.summary.gpus_per_pod, to_count=0 if may_go else None
             ),
         ),
         Risk(level=Level.MEDIUM if may_go and finding is FindingKind.IDLE_HOLDER else Level.LOW, text=risk),
@@ -234,10 +232,7 @@ def _advice(
         evidence=facts.evidence(held=sum(hold.last - hold.since for hold in holds), idle=seconds),
         confidence=level_of(seconds, (DAY_SECONDS, 2 * 3600.0)),
         savings=savings(
-            facts.config,
-            facts.model,
-            HOURS * sum(map(share_of, holds)),
-            draw_above_idle(holds, facts.context.fleet),
+            facts.config, facts.model, HOURS * sum(map(share_of, holds)), draw_above_idle(holds, facts.context.fleet)
         ),
         good_for=min(facts.config.expire, DAY_SECONDS),
     )

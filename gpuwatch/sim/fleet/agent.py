@@ -66,11 +66,7 @@ FAULTS: dict[str, FleetFault] = {
         driver="595.58.03",
     ),
     "xid-79": FleetFault(
-        "one node in twenty loses a GPU from the bus",
-        Symptom(lost=True, xids=(79,)),
-        share=0.05,
-        gpus=1,
-        reboot=True,
+        "one node in twenty loses a GPU from the bus", Symptom(lost=True, xids=(79,)), share=0.05, gpus=1, reboot=True
     ),
     "app-xids": FleetFault(
         "applications fail on every GPU of every node, again and again",

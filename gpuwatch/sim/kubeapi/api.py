@@ -12,15 +12,7 @@ from gpuwatch.model.decoding import prepared
 from gpuwatch.sim.kubeapi.access import Access
 from gpuwatch.sim.kubeapi.eviction import EvictionApi
 from gpuwatch.sim.kubeapi.faults import ApiFault, ApiFaults
-from gpuwatch.sim.kubeapi.messages import (
-    ApiError,
-    ApiRequest,
-    ApiResponse,
-    Object,
-    bad_request,
-    not_found,
-    reply,
-)
+from gpuwatch.sim.kubeapi.messages import ApiError, ApiRequest, ApiResponse, Object, bad_request, not_found, reply
 from gpuwatch.sim.kubeapi.resources import ServerCall, call_of, discovered
 from gpuwatch.sim.kubeapi.selectors import Selection
 from gpuwatch.sim.kubeapi.store import ObjectKey, ObjectStore

@@ -133,12 +133,7 @@ class SimulatedCluster:
                 self._api.writer.remove(RESOURCES[resource], found, grace, user)
 
     def add_node(
-        self,
-        name: str,
-        machine_id: str = "",
-        boot_id: str = "",
-        labels: Mapping[str, str] | None = None,
-        gpus: int = 8,
+        self, name: str, machine_id: str = "", boot_id: str = "", labels: Mapping[str, str] | None = None, gpus: int = 8
     ) -> Object:
         """A node that is Ready and has no taint."""
         value = node_object(

@@ -33,11 +33,7 @@ RESOURCES = {
     resource.plural: resource
     for resource in (
         ApiResource(
-            plural="nodes",
-            kind="Node",
-            namespaced=False,
-            subresources=("status",),
-            fields=_paths("spec.unschedulable"),
+            plural="nodes", kind="Node", namespaced=False, subresources=("status",), fields=_paths("spec.unschedulable")
         ),
         ApiResource(
             plural="pods",

@@ -232,10 +232,7 @@ class SimulatedApiServer:
     async def _open(self, listener: socket.socket) -> None:
         loop, cluster = asyncio.get_running_loop(), self.cluster
         self._server = await loop.create_server(
-            lambda: ApiConnection(cluster.handle, self._connections),
-            sock=listener,
-            ssl=self._tls,
-            backlog=_BACKLOG,
+            lambda: ApiConnection(cluster.handle, self._connections), sock=listener, ssl=self._tls, backlog=_BACKLOG
         )
 
     def _shut(self) -> None:

@@ -192,10 +192,7 @@ class ObjectWriter:
             return self._store.remove(key, user)
         if metadata.get("deletionGracePeriodSeconds", grace + 1) <= grace:
             return old
-        deletion = {
-            "deletionTimestamp": rfc3339(self._clock.time() + grace),
-            "deletionGracePeriodSeconds": grace,
-        }
+        deletion = {"deletionTimestamp": rfc3339(self._clock.time() + grace), "deletionGracePeriodSeconds": grace}
         stored = self._store.put(key, {**old, "metadata": {**metadata, **deletion}}, user)
         self._terminating[key] = self._clock.monotonic() + grace, metadata["uid"]
         return stored

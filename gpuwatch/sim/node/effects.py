@@ -53,10 +53,7 @@ _MEMBERS: dict[type[a.NodeAction], Callable[[SimGpu, Any], tuple[object, dict[st
     a.LeakMemory: lambda gpu, action: (gpu.faults, {"leaked_mib": action.mebibytes}),
     a.CapClock: lambda gpu, action: (gpu.faults, {"clock_cap": action.megahertz}),
     a.RequestMigChange: lambda gpu, action: (gpu.faults, {"mig_pending": True}),
-    a.SetCooling: lambda gpu, action: (
-        gpu.faults,
-        {"ambient": action.ambient, "cooling": max(0.05, action.cooling)},
-    ),
+    a.SetCooling: lambda gpu, action: (gpu.faults, {"ambient": action.ambient, "cooling": max(0.05, action.cooling)}),
     a.SetPowerBrake: lambda gpu, action: (gpu.faults, {"power_brake": action.engaged}),
     a.SetFabric: lambda gpu, action: (gpu.faults, {"fabric": (action.state, action.status, action.health)}),
     a.SetEccMode: lambda gpu, action: (gpu, {"ecc_pending": action.on}),

@@ -28,8 +28,7 @@ ECC: dict[str, Answer] = {
         ),
     ),
     "nvmlDeviceGetRepairStatus": only_where(
-        lambda d: d.gpu.model.sram_status,
-        lambda d: [int(d.gpu.faults.channel_repair), int(d.gpu.faults.tpc_repair)],
+        lambda d: d.gpu.model.sram_status, lambda d: [int(d.gpu.faults.channel_repair), int(d.gpu.faults.tpc_repair)]
     ),
     "nvmlDeviceGetUnrepairableMemoryFlag_v1": only_where(
         lambda d: d.gpu.model.gpm, lambda d: int(d.gpu.faults.unrepairable)

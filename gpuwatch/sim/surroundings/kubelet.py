@@ -71,9 +71,7 @@ class SimKubelet:
         server = grpc.server(pool, options=(("grpc.max_send_message_length", -1),))
         handlers = {
             method: grpc.unary_unary_rpc_method_handler(
-                self._handler(method),
-                request_deserializer=MESSAGES[request].FromString,
-                response_serializer=bytes,
+                self._handler(method), request_deserializer=MESSAGES[request].FromString, response_serializer=bytes
             )
             for method, (request, _) in METHODS.items()
         }

@@ -37,11 +37,7 @@ MESSAGES: Mapping[ObstacleReason, str] = {
 
 
 def gpu_status(
-    judged: GpuTuning,
-    decision: GangDecision | None,
-    memory: CycleMemory,
-    inputs: CycleInputs,
-    account: Account,
+    judged: GpuTuning, decision: GangDecision | None, memory: CycleMemory, inputs: CycleInputs, account: Account
 ) -> GpuTuning:
     """One GPU. `judged`: by the View's gates alone."""
     tuned = decision.tuned if decision is not None else None

@@ -179,12 +179,7 @@ def _begun(meter: Meter) -> Meter:
 
 
 def _gang(
-    cap: float | None,
-    members: list[Sums],
-    progress: tuple[Rate | None, ...] = (),
-    *,
-    settled: bool,
-    serving: bool,
+    cap: float | None, members: list[Sums], progress: tuple[Rate | None, ...] = (), *, settled: bool, serving: bool
 ) -> GangWindow:
     windows = (_window(cap, sums, settled=settled, serving=serving) for sums in members)
     return tuple(replace(window, progress=progress) for window in windows) if progress else tuple(windows)

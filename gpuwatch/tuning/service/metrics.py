@@ -97,10 +97,7 @@ TUNER_METRICS: tuple[Row, ...] = (
     ),
     _row("tuner_actions_total", "Settings changed, by how it went.", node(_actions), ("knob", "result")),
     _row(
-        "tuner_restores_total",
-        "Settings given back, by who did it; kept over restarts.",
-        node(_restores),
-        ("trigger",),
+        "tuner_restores_total", "Settings given back, by who did it; kept over restarts.", node(_restores), ("trigger",)
     ),
     _row("tuner_budget_watts", "Power budget of the node's GPUs together.", node(_of_budget(lambda b: b.budget))),
     _row(

@@ -12,11 +12,7 @@ from gpuwatch.metrics.selection import chosen
 from gpuwatch.tuning.model.status import BudgetState, GpuTuning, ObstacleReason, TunerState
 from gpuwatch.tuning.service.metrics import TUNER_METRICS
 
-LINKS = (
-    ("/metrics", "metrics for Prometheus"),
-    ("/-/ready", "readiness"),
-    ("/-/healthy", "liveness"),
-)
+LINKS = (("/metrics", "metrics for Prometheus"), ("/-/ready", "readiness"), ("/-/healthy", "liveness"))
 
 
 def routes(state: Callable[[], TunerState], http: Callable[[], HttpStats]) -> Mapping[str, Handler]:

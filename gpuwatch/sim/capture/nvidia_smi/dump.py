@@ -11,14 +11,7 @@ from typing import NamedTuple
 from gpuwatch.model.errors import UsageError
 from gpuwatch.sim.capture.data import Recording
 from gpuwatch.sim.capture.nvidia_smi.answers import recording
-from gpuwatch.sim.capture.nvidia_smi.parse import (
-    NO_HANDLE,
-    BadXml,
-    DumpNode,
-    parse_text,
-    parse_xml,
-    read_other_outputs,
-)
+from gpuwatch.sim.capture.nvidia_smi.parse import NO_HANDLE, BadXml, DumpNode, parse_text, parse_xml, read_other_outputs
 from gpuwatch.sim.capture.nvidia_smi.processes import SECTIONS
 
 _START = re.compile(
