@@ -15,7 +15,7 @@ MAX_HURRY = 1.0
 
 NEWS_AT_ONCE = 10
 NEWS_SECONDS = 5.0
-"""A finding that only occurs again starts a cycle at once so many times in a row, then once in so many seconds."""
+"""What a pod can vary at will starts a cycle at once so many times in a row, then once in so many seconds."""
 
 PATIENT_AFTER = 3
 LONGEST_PATIENCE = 60.0
@@ -58,12 +58,15 @@ class ObservationTracker:
 
 
 class ViewFingerprint(NamedTuple):
-    """The parts of a View that can change a plan at once; readings that merely vary are left out. `latest`: when each
-    finding last occurred.
+    """The parts of a View that can change a plan at once; readings that merely vary are left out.
+
+    `latest`: when each finding last occurred. `holders`: pods on GPUs that have a finding; the kubelet is asked
+    every ten seconds, so one that began just before the fault is listed after it. Both can vary at a pod's will.
     """
 
     content: object = None
     latest: tuple[float, ...] = ()
+    holders: frozenset[tuple[str | None, ...]] = frozenset()
 
 
 def fingerprint(observation: Observation) -> ViewFingerprint:
@@ -79,8 +82,13 @@ def fingerprint(observation: Observation) -> ViewFingerprint:
         view.snapshot.host.boot_id,
         view.validations,
         repairs,
+        view.attribution.withheld,
     )
-    return ViewFingerprint(content, tuple(each.latest for each in findings))
+    sick = {each.gpu for each in findings}
+    uses = [use for use in view.attribution.devices if use.gpu in sick or None in sick]
+    work = [holder.workload for use in uses for holder in use.holders]
+    holders = frozenset((each.pod_uid, each.namespace, each.pod) for each in work if each.pod)
+    return ViewFingerprint(content, tuple(each.latest for each in findings), holders)
 
 
 class LookSchedule:
@@ -105,7 +113,7 @@ class LookSchedule:
         self._due = self._clock.monotonic() + seconds
 
     def changed(self, *, again: bool = False) -> None:
-        """The View has news; `again`: only that a known finding occurred once more."""
+        """The View has news; `again`: only such as `ViewFingerprint` says may vary at a pod's will."""
         spread = self._chance.uniform(0, MAX_HURRY) if self._failing else 0.0
         at = max(self._clock.monotonic() + spread, self._not_before)
         if again:

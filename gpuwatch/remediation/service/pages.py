@@ -1,16 +1,9 @@
 """The remediator's HTTP pages: metrics, liveness, readiness and a landing page."""
 
-from collections.abc import Callable, Mapping
 from functools import partial
 
-from gpuwatch import __version__
-from gpuwatch.http.landing import landing_page
-from gpuwatch.http.message import CONTENT_TYPES, negotiate_format
-from gpuwatch.http.server import Handler, HttpStats, Request, Response, text
-from gpuwatch.metrics.exposition import Encoder
 from gpuwatch.metrics.metric import Metric, Parts, node
-from gpuwatch.metrics.process import SelfMetrics
-from gpuwatch.metrics.selection import chosen
+from gpuwatch.metrics.process_pages import ProcessPages
 from gpuwatch.model.event import Result
 from gpuwatch.remediation.model import ACTIONS, BlockReason, NodeStage, RemediatorState
 
@@ -81,37 +74,8 @@ REMEDIATOR_METRICS: tuple[Row, ...] = (
 )
 
 
-LINKS = (("/metrics", "metrics for Prometheus"), ("/-/ready", "readiness"), ("/-/healthy", "liveness"))
-
-
-def routes(state: Callable[[], RemediatorState], http: Callable[[], HttpStats]) -> Mapping[str, Handler]:
-    """The table that the HTTP server serves."""
-    own, encoder = SelfMetrics(http), Encoder()
-
-    def metrics(request: Request) -> Response:
-        now = state()
-        form = negotiate_format(request.headers.get("accept"))
-        try:
-            families = chosen([*own.families(0), *(row.family(now) for row in REMEDIATOR_METRICS)], request.query)
-        except ValueError as error:
-            return text(400, str(error))
-        body = encoder.encode(families, openmetrics=form == "openmetrics")
-        return Response(content_type=CONTENT_TYPES[form], body=body)
-
-    def ready(_: Request) -> Response:
-        now = state()
-        why = now.trouble or (None if now.plan or now.mode == "off" else "no plan yet")
-        return text(200, "ready") if why is None else text(503, f"not ready: {why}")
-
-    def healthy(_: Request) -> Response:
-        return text(200, "ok")
-
-    return {
-        "/metrics": metrics,
-        **dict.fromkeys(("/-/healthy", "/healthz"), healthy),
-        **dict.fromkeys(("/-/ready", "/readyz"), ready),
-        "/": lambda _: landing_page("gpuwatch remediator", __version__, LINKS, tuple(_rows(state()))),
-    }
+def _unready(now: RemediatorState) -> str | None:
+    return now.trouble or (None if now.plan or now.mode == "off" else "no plan yet")
 
 
 def _rows(now: RemediatorState) -> list[tuple[str, str]]:
@@ -123,3 +87,6 @@ def _rows(now: RemediatorState) -> list[tuple[str, str]]:
         rows.append(("Budget", f"{now.slots_used} of {now.slots} nodes"))
     rows += [("Trouble", why) for why in (now.trouble, now.config_error) if why]
     return rows
+
+
+PAGES = ProcessPages[RemediatorState]("gpuwatch remediator", REMEDIATOR_METRICS, _unready, _rows)

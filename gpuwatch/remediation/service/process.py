@@ -17,7 +17,7 @@ from gpuwatch.model.errors import UsageError
 from gpuwatch.process.service import RoleService
 from gpuwatch.process.signals import ConfigWatch
 from gpuwatch.remediation.model import RemediatorState
-from gpuwatch.remediation.service.pages import routes
+from gpuwatch.remediation.service.pages import PAGES
 from gpuwatch.remediation.service.remediator import Remediator
 from gpuwatch.remediation.service.status import RemediatorStatusFile, RunningRemediator
 
@@ -57,7 +57,7 @@ class RemediatorService(RoleService):
         self._remediator, self._views = remediator, views
         self._status, self._clock = RemediatorStatusFile(state_dir), clock or SystemClock()
         self._stepping = threading.Lock()
-        pages = routes(self.state, self.http_stats)
+        pages = PAGES.routes(self.state, self.http_stats)
         super().__init__(pages, listen, web_config=web_config, watch=watch)
 
     def state(self) -> RemediatorState:

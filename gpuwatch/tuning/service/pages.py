@@ -1,44 +1,10 @@
 """The tuner's pages: its metrics, whether it works, and what it is about, for people."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 
-from gpuwatch import __version__
-from gpuwatch.http.landing import landing_page
-from gpuwatch.http.message import CONTENT_TYPES, negotiate_format
-from gpuwatch.http.server import Handler, HttpStats, Request, Response, text
-from gpuwatch.metrics.exposition import Encoder
-from gpuwatch.metrics.process import SelfMetrics
-from gpuwatch.metrics.selection import chosen
+from gpuwatch.metrics.process_pages import ProcessPages
 from gpuwatch.tuning.model.status import BudgetState, GpuTuning, ObstacleReason, TunerState
 from gpuwatch.tuning.service.metrics import TUNER_METRICS
-
-LINKS = (("/metrics", "metrics for Prometheus"), ("/-/ready", "readiness"), ("/-/healthy", "liveness"))
-
-
-def routes(state: Callable[[], TunerState], http: Callable[[], HttpStats]) -> Mapping[str, Handler]:
-    """The table that the HTTP server serves."""
-    own, encoder = SelfMetrics(http), Encoder()
-
-    def metrics(request: Request) -> Response:
-        now = state()
-        form = negotiate_format(request.headers.get("accept"))
-        try:
-            families = chosen([*own.families(0), *(row.family(now) for row in TUNER_METRICS)], request.query)
-        except ValueError as error:
-            return text(400, str(error))
-        body = encoder.encode(families, openmetrics=form == "openmetrics")
-        return Response(content_type=CONTENT_TYPES[form], body=body)
-
-    def ready(_: Request) -> Response:
-        why = _unready(state())
-        return text(200, "ready") if why is None else text(503, f"not ready: {why}")
-
-    return {
-        "/metrics": metrics,
-        **dict.fromkeys(("/-/healthy", "/healthz"), lambda _: text(200, "ok")),
-        **dict.fromkeys(("/-/ready", "/readyz"), ready),
-        "/": lambda _: landing_page("gpuwatch tuner", __version__, LINKS, tuple(_rows(state()))),
-    }
 
 
 def _unready(now: TunerState) -> str | None:
@@ -86,3 +52,6 @@ def _gpu(gpu: GpuTuning) -> str:
     if gpu.joules_saved:
         parts.append(f"about {_energy(gpu.joules_saved)} saved")
     return "; ".join((*parts, *filter(None, (gpu.note, gpu.message))))
+
+
+PAGES = ProcessPages[TunerState]("gpuwatch tuner", TUNER_METRICS, _unready, lambda now: tuple(_rows(now)))

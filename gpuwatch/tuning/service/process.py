@@ -13,7 +13,7 @@ from gpuwatch.config import Config
 from gpuwatch.process.service import RoleService
 from gpuwatch.process.signals import ConfigWatch
 from gpuwatch.tuning.model.status import TunerState
-from gpuwatch.tuning.service.pages import routes
+from gpuwatch.tuning.service.pages import PAGES
 from gpuwatch.tuning.service.tuner import Tuner
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class TunerService(RoleService):
         self, tuner: Tuner, views: AgentViews, listen: str, *, web_config: str = "", watch: ConfigWatch | None = None
     ) -> None:
         self._tuner, self._views = tuner, views
-        pages = routes(self.state, self.http_stats)
+        pages = PAGES.routes(self.state, self.http_stats)
         super().__init__(pages, listen, web_config=web_config, watch=watch)
 
     def state(self) -> TunerState:

@@ -1,6 +1,7 @@
 """A remediator before a simulated API server over HTTP, with Views made by hand and a clock that is turned."""
 
 import random
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,7 @@ class Views:
         self._at = clock.monotonic()
         self.findings: tuple[Finding, ...] = ()
         self.withheld: tuple[str, ...] | None = None
+        self.unlisted: set[str] = set()
         self.view: View | None = self.look()
 
     @property
@@ -82,7 +84,9 @@ class Views:
     def look(self) -> View:
         """Publish a View of now with the findings there are."""
         self._at = self._clock.monotonic()
-        self.view = view(self._clock.time(), self.findings, self.boot_id, withheld=self.withheld)
+        self.view = view(
+            self._clock.time(), self.findings, self.boot_id, withheld=self.withheld, unlisted=self.unlisted
+        )
         return self.view
 
 
@@ -96,7 +100,9 @@ def view(
     boot_id: str = f"boot-of-{NODE}",
     gpus: int = 4,
     withheld: tuple[str, ...] | None = None,
+    unlisted: Collection[str] = (),
 ) -> View:
+    """`unlisted`: pods that the kubelet has not listed yet."""
     identities = [
         Identity(index=index, uuid=uuid(index), pci_bus_id=f"00000000:{index + 1:02X}:00.0") for index in range(gpus)
     ]
@@ -123,7 +129,9 @@ def view(
                             workload=Workload(namespace="ml", pod=f"train-{each.index}", container="main"),
                             resource="nvidia.com/gpu",
                         ),
-                    ),
+                    )
+                    if f"train-{each.index}" not in unlisted
+                    else (),
                 )
                 for each in identities
             ),

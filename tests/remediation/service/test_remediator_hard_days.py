@@ -12,7 +12,7 @@ from gpuwatch.config import BudgetConfig, DrainConfig, HandoverConfig
 from gpuwatch.kube import parse as kube_parse
 from gpuwatch.kube.errors import ApiCall, Backoff, Garbled
 from gpuwatch.model.finding import Response
-from gpuwatch.remediation.model import ACKNOWLEDGED, FAULTS, OWNER, BlockReason
+from gpuwatch.remediation.model import ACKNOWLEDGED, FAULTS, OWNER, BlockReason, NodeStage
 from gpuwatch.remediation.planning.node_events import STEADY_SECONDS
 from gpuwatch.remediation.service.observation import LONGEST_PATIENCE, NEWS_AT_ONCE, NEWS_SECONDS, LookSchedule
 from gpuwatch.remediation.service.reboot_sentinel import MARK
@@ -292,6 +292,40 @@ def test_a_pod_that_comes_back_under_the_taint_is_not_evicted_again_and_again(se
         bench.run(20)
     assert bench.cluster.requests["admin", "create", "pods/eviction"] == 1
     assert BlockReason.PROTECTED in reasons(bench)
+
+
+def test_a_pod_that_began_just_before_the_fault_is_evicted_once_the_kubelet_lists_it(server):
+    """The agent asks the kubelet every ten seconds, so the first plan finds nobody on the GPU."""
+    bench = make(server, **DRAIN)
+    bench.views.unlisted = {"train-2"}
+    sick(bench, gpu=2)
+    bench.run(10)
+    assert bench.remediator.state.plan.stage is NodeStage.DRAINED
+    bench.views.unlisted = set()
+    bench.run(INTERVAL)
+    assert bench.cluster.requests["admin", "create", "pods/eviction"] == 1
+
+
+def test_a_plan_follows_the_device_plugin_at_once(server):
+    bench = make(server, checks={"gpu_lost": Response.DRAIN})
+    bench.views.withheld = ()
+    sick(bench, gpu=2)
+    bench.run(10)
+    assert bench.is_quarantined()
+    bench.withholds(2)
+    bench.run(INTERVAL)
+    assert bench.is_confined()
+
+
+def test_pods_that_come_and_go_on_a_sick_gpu_start_no_storm(server):
+    bench = make(server, **DRAIN)
+    sick(bench, gpu=2)
+    bench.run(10)
+    before = bench.cluster.requests.total()
+    for round_ in range(300):
+        bench.views.unlisted = {"train-2"} if round_ % 2 else set()
+        bench.run(INTERVAL)
+    assert bench.cluster.requests.total() - before < 600
 
 
 def test_pods_of_a_gpu_that_is_well_again_are_left_alone(server):

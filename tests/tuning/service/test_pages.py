@@ -4,14 +4,14 @@ from msgspec.structs import replace
 
 from gpuwatch.http.server import HttpStats, Request
 from gpuwatch.tuning.model.status import TunerState
-from gpuwatch.tuning.service.pages import routes
+from gpuwatch.tuning.service.pages import PAGES
 from tests.cli.tune.tuner_states import CHAT, TRAIN, enforcing, troubled
 
 STATS = HttpStats(requests={}, rejected={}, handler_errors=0, open_connections=0, reload_failures=0)
 
 
 def page(state: TunerState) -> str:
-    found = routes(lambda: state, lambda: STATS)["/"](Request(method="GET", path="/", query={}, headers={}))
+    found = PAGES.routes(lambda: state, lambda: STATS)["/"](Request(method="GET", path="/", query={}, headers={}))
     assert found.status == 200
     return found.body.decode()
 

@@ -17,7 +17,7 @@ from gpuwatch.process.signals import ConfigWatch
 from gpuwatch.tuning.actuation.heartbeat import HeartbeatFile
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from gpuwatch.tuning.model.status import ObstacleReason, TunerState, TuningState
-from gpuwatch.tuning.service.pages import routes
+from gpuwatch.tuning.service.pages import PAGES
 from gpuwatch.tuning.service.process import ANSWER_SECONDS, LONGEST_LOOK, TunerService
 from gpuwatch.tuning.service.state_dir import TunerFolder
 from gpuwatch.tuning.service.tuner import FRESH_SECONDS, Tuner, checked
@@ -34,7 +34,7 @@ class Bench:
         self.tuner = Tuner(TuningConfig(), self.views, TunerFolder.at(folder), clock=self.clock)
 
     def ready(self) -> int:
-        found = routes(lambda: self.tuner.state, HttpStats)["/-/ready"](Request(method="GET", path="/-/ready"))
+        found = PAGES.routes(lambda: self.tuner.state, HttpStats)["/-/ready"](Request(method="GET", path="/-/ready"))
         return found.status
 
 
