@@ -1,12 +1,14 @@
-"""A cluster of one real node: control plane, kubelet, containerd and NVIDIA's device plugin.
+"""A cluster of one real node, or two: control plane, kubelet, containerd and NVIDIA's device plugin.
 
-All of it runs in one `Machine`. Only the GPUs are not real: the device plugin and gpuwatch read the fake libnvidia-ml.
+Each node runs in a `Machine`, the control plane in that of the first. Only the GPUs are not real: the device plugin and
+gpuwatch read the fake libnvidia-ml.
 """
 
 import json
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -19,19 +21,20 @@ from tests.cluster import binaries
 from tests.deploy.tools import kubectl
 from tests.fakes.libnvml import FakeDriver
 from tests.image.base import run
-from tests.node.machine import Machine
+from tests.node.machine import Machine, address_of, name_of
 from tests.node.parts import KUBERNETES, NVIDIA
 from tests.waiting import until
 
 HERE = Path(__file__).parent
-NODE = "gpu-node-1"
+NODE = name_of(1)
 PRODUCT = f"{IMAGE}:{__version__}"
 """As deploy/ calls it."""
-ADDRESS, SERVICE = "10.99.0.1", "10.96.0.1"
+ADDRESS, SERVICE = address_of(1), "10.96.0.1"
+NUMBERS = (1, 2)
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 CERTIFICATES = {  # file: (common name, organization)
     "admin": ("admin", "system:masters"),
-    "kubelet": (f"system:node:{NODE}", "system:nodes"),
+    **{f"kubelet-{number}": (f"system:node:{name_of(number)}", "system:nodes") for number in NUMBERS},
     "apiserver-client": ("apiserver-kubelet-client", "system:masters"),
     "controller-manager": ("system:kube-controller-manager", ""),
     "scheduler": ("system:kube-scheduler", ""),
@@ -39,44 +42,20 @@ CERTIFICATES = {  # file: (common name, organization)
 READY_SECONDS = 180.0
 
 
-class NodeCluster(Machine):
-    """Use as a context manager; `gpus`: of the fake driver."""
+class Node(Machine):
+    """The machine of one node with containerd, a kubelet and NVIDIA's device plugin; `keys`: those of its cluster."""
 
-    def __init__(self, folder: Path, *, gpus: int = 8, model: str = "H100") -> None:
-        super().__init__(folder)
-        self.driver = FakeDriver(folder / "driver", gpus=gpus, model=model)
-        self.deployment = folder  # what was applied with -k
-        self._keys = folder / "keys"
+    def __init__(self, folder: Path, keys: Path, number: int = 1) -> None:
+        super().__init__(folder, number)
+        self.driver = FakeDriver(folder / "driver", gpus=8, model="H100")
+        self._keys = keys
         self._programs = {**KUBERNETES.get(), **NVIDIA.get()}
-
-    def __enter__(self) -> Self:
-        super().__enter__()
-        try:
-            self._write_keys()
-            self._start_control_plane()
-            self._start_node()
-        except BaseException:
-            self.end()
-            raise
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.driver.clear()
         super().__exit__(kind, error, trace)
-
-    def kubectl(self, *arguments: str | Path, stdin: str | None = None, check: bool = True) -> str:
-        """As the cluster's administrator."""
-        return self.run(kubectl(), f"--kubeconfig={self._keys}/admin.kubeconfig", *arguments, stdin=stdin, check=check)
-
-    def get(self, *arguments: str) -> Any:
-        """An object or a list of them."""
-        return json.loads(self.kubectl("get", *arguments, "--output=json"))
-
-    def apply(self, *objects: Mapping[str, Any]) -> None:
-        """Make these."""
-        self.kubectl("apply", "-f", "-", stdin="\n---\n".join(json.dumps(each) for each in objects))
 
     def load(self, image: str, name: str = "") -> None:
         """Have containerd know an image of buildah's, under another name if one is given."""
@@ -86,13 +65,9 @@ class NodeCluster(Machine):
         self.run("ctr", "--address", self.folder / "containerd.sock", "--namespace=k8s.io", "images", "import", archive)
         archive.unlink()
 
-    def name(self, addresses: Mapping[str, str]) -> None:
-        """What the node's pods find by these names, and nothing else by a name."""
-        self._write("names", "".join(f"{name} {address}\n" for name, address in addresses.items()))
-
     def start_plugin(self, *options: str) -> None:
         """NVIDIA's device plugin, as its DaemonSet starts it."""
-        variables = {**self.driver.env, "NODE_NAME": NODE}
+        variables = {**self.driver.env, "NODE_NAME": self.name}
         self.start(
             "device-plugin",
             self._programs["nvidia-device-plugin"],
@@ -103,73 +78,8 @@ class NodeCluster(Machine):
             **variables,
         )
 
-    def allocatable(self) -> dict[str, int]:
-        """NVIDIA's resources of the node."""
-        found = self.get("node", NODE)["status"]["allocatable"]
-        return {key: int(value) for key, value in found.items() if key.startswith("nvidia.com/")}
-
-    def _start_control_plane(self) -> None:
-        found, keys = binaries.get(), self._keys
-        local = "http://127.0.0.1:"
-        self.start(
-            "etcd",
-            found.etcd,
-            f"--data-dir={self.folder}/etcd",
-            f"--listen-client-urls={local}2379",
-            f"--advertise-client-urls={local}2379",
-            f"--listen-peer-urls={local}2380",
-            "--log-level=warn",
-            "--unsafe-no-fsync",
-        )
-        self.start(
-            "kube-apiserver",
-            found.apiserver,
-            f"--etcd-servers={local}2379",
-            "--secure-port=443",
-            f"--advertise-address={ADDRESS}",
-            f"--tls-cert-file={keys}/server.pem",
-            f"--tls-private-key-file={keys}/server.key",
-            f"--client-ca-file={keys}/ca.pem",
-            f"--service-account-issuer={ISSUER}",
-            f"--service-account-key-file={keys}/accounts.key",
-            f"--service-account-signing-key-file={keys}/accounts.key",
-            "--authorization-mode=Node,RBAC",
-            "--enable-admission-plugins=NodeRestriction",
-            "--allow-privileged",
-            "--service-cluster-ip-range=10.96.0.0/24",
-            f"--kubelet-client-certificate={keys}/apiserver-client.pem",
-            f"--kubelet-client-key={keys}/apiserver-client.key",
-            f"--kubelet-certificate-authority={keys}/ca.pem",
-            "--kubelet-preferred-address-types=InternalIP",
-        )
-        until(lambda: self._is_ready("kube-apiserver"), "kube-apiserver is ready", READY_SECONDS, step=0.3)
-        own = f"--kubeconfig={keys}/controller-manager.kubeconfig"
-        self.start(
-            "kube-controller-manager",
-            self._programs["kube-controller-manager"],
-            own,
-            f"--root-ca-file={keys}/ca.pem",
-            f"--service-account-private-key-file={keys}/accounts.key",
-            "--use-service-account-credentials",
-            "--leader-elect=false",
-            "--bind-address=127.0.0.1",
-        )
-        own = f"{keys}/scheduler.kubeconfig"
-        options = [f"--{name}kubeconfig={own}" for name in ("", "authentication-", "authorization-")]
-        self.start(
-            "kube-scheduler",
-            self._programs["kube-scheduler"],
-            *options,
-            "--leader-elect=false",
-            "--bind-address=127.0.0.1",
-        )
-
-    def _is_ready(self, name: str) -> bool:
-        assert self.lives(name), f"{name} ended:\n{self.log(name)}"
-        return self.kubectl("get", "--raw", "/readyz", check=False) == "ok"
-
-    def _start_node(self) -> None:
-        """containerd and the kubelet."""
+    def start_node(self) -> None:
+        """containerd and the kubelet; the control plane is there."""
         runtime = self.folder / "nvidia-runc"
         runc = [sys.executable, "-S", HERE / "nvidia_runc.py", self.driver.library, self.driver.path]
         runtime.write_text(f'#!/bin/sh\nexec {" ".join(map(str, runc))} "$@"\n')
@@ -186,7 +96,7 @@ class NodeCluster(Machine):
                     "ipMasq": False,
                     "ipam": {
                         "type": "host-local",
-                        "ranges": [[{"subnet": "10.98.0.0/24"}]],
+                        "ranges": [[{"subnet": f"10.98.{self.number}.0/24"}]],
                         "routes": [{"dst": "0.0.0.0/0"}],
                     },
                 },
@@ -229,10 +139,7 @@ class NodeCluster(Machine):
             "maxPods": 60,
         }
         self._write("kubelet.yaml", yaml.safe_dump(kubelet))
-        self.name({})
-        self.start("dns", sys.executable, HERE / "dns.py", ADDRESS, self.folder / "names")
         self.start_kubelet()
-        until(self._is_node_ready, "the node is ready", READY_SECONDS, step=0.5)
 
     def start_kubelet(self) -> None:
         """Also again after `stop("kubelet")`; it answers when this returns."""
@@ -240,20 +147,14 @@ class NodeCluster(Machine):
             "kubelet",
             self._programs["kubelet"],
             f"--config={self.folder}/kubelet.yaml",
-            f"--kubeconfig={self._keys}/kubelet.kubeconfig",
-            f"--hostname-override={NODE}",
-            f"--node-ip={ADDRESS}",
+            f"--kubeconfig={self._keys}/kubelet-{self.number}.kubeconfig",
+            f"--hostname-override={self.name}",
+            f"--node-ip={self.address}",
             "--node-labels=nvidia.com/gpu.present=true",
             "-v=2",
         )
         healthy = ("busybox", "wget", "-q", "-O", "-", "http://127.0.0.1:10248/healthz")
         until(lambda: self.run(*healthy, check=False) == "ok", "the kubelet answers", READY_SECONDS, step=0.5)
-
-    def _is_node_ready(self) -> bool:
-        assert self.lives("kubelet"), f"the kubelet ended:\n{self.log('kubelet')}"
-        nodes = self.get("nodes")["items"]
-        conditions = {each["type"]: each["status"] for node in nodes for each in node["status"].get("conditions", [])}
-        return conditions.get("Ready") == "True"
 
     def _load_pause(self) -> None:
         """The image of a pod's sandbox, and one with a shell for work that does nothing."""
@@ -276,12 +177,135 @@ class NodeCluster(Machine):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
+
+class NodeCluster(Node):
+    """The first node, and the control plane on it. Use as a context manager."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, folder / "keys")
+        self.deployment = folder  # what was applied with -k
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        try:
+            self._write_keys()
+            self._start_control_plane()
+            self.set_names({})
+            self.start("dns", sys.executable, HERE / "dns.py", ADDRESS, self.folder / "names")
+            self.start_node()
+            until(self.is_ready, "the node is ready", READY_SECONDS, step=0.5)
+        except BaseException:
+            self.end()
+            raise
+        return self
+
+    @contextmanager
+    def second_node(self, folder: Path) -> Iterator[Node]:
+        """A further node until the context ends, ready, in a machine of its own on the same network."""
+        with Node(folder, self._keys, 2) as node:
+            self.connect(node)
+            node.start_node()
+            until(lambda: self.is_ready(node.name), "the second node is ready", READY_SECONDS, step=0.5)
+            try:
+                yield node
+            finally:
+                self.kubectl("delete", "node", node.name)
+
+    def kubectl(self, *arguments: str | Path, stdin: str | None = None, check: bool = True) -> str:
+        """As the cluster's administrator."""
+        return self.run(kubectl(), f"--kubeconfig={self._keys}/admin.kubeconfig", *arguments, stdin=stdin, check=check)
+
+    def get(self, *arguments: str) -> Any:
+        """An object or a list of them."""
+        return json.loads(self.kubectl("get", *arguments, "--output=json"))
+
+    def apply(self, *objects: Mapping[str, Any]) -> None:
+        """Make these."""
+        self.kubectl("apply", "-f", "-", stdin="\n---\n".join(json.dumps(each) for each in objects))
+
+    def set_names(self, addresses: Mapping[str, str]) -> None:
+        """What the node's pods find by these names, and nothing else by a name."""
+        self._write("names", "".join(f"{name} {address}\n" for name, address in addresses.items()))
+
+    def allocatable(self, name: str = NODE) -> dict[str, int]:
+        """NVIDIA's resources of a node."""
+        found = self.get("node", name)["status"]["allocatable"]
+        return {key: int(value) for key, value in found.items() if key.startswith("nvidia.com/")}
+
+    def is_ready(self, name: str = NODE) -> bool:
+        """Whether the kubelet of this node says so."""
+        assert self.lives("kubelet"), f"the kubelet ended:\n{self.log('kubelet')}"
+        nodes = (each for each in self.get("nodes")["items"] if each["metadata"]["name"] == name)
+        conditions = {each["type"]: each["status"] for node in nodes for each in node["status"].get("conditions", [])}
+        return conditions.get("Ready") == "True"
+
+    def _start_control_plane(self) -> None:
+        found, keys = binaries.get(), self._keys
+        local = "http://127.0.0.1:"
+        self.start(
+            "etcd",
+            found.etcd,
+            f"--data-dir={self.folder}/etcd",
+            f"--listen-client-urls={local}2379",
+            f"--advertise-client-urls={local}2379",
+            f"--listen-peer-urls={local}2380",
+            "--log-level=warn",
+            "--unsafe-no-fsync",
+        )
+        self.start(
+            "kube-apiserver",
+            found.apiserver,
+            f"--etcd-servers={local}2379",
+            "--secure-port=443",
+            f"--advertise-address={ADDRESS}",
+            f"--tls-cert-file={keys}/server.pem",
+            f"--tls-private-key-file={keys}/server.key",
+            f"--client-ca-file={keys}/ca.pem",
+            f"--service-account-issuer={ISSUER}",
+            f"--service-account-key-file={keys}/accounts.key",
+            f"--service-account-signing-key-file={keys}/accounts.key",
+            "--authorization-mode=Node,RBAC",
+            "--enable-admission-plugins=NodeRestriction",
+            "--allow-privileged",
+            "--service-cluster-ip-range=10.96.0.0/24",
+            f"--kubelet-client-certificate={keys}/apiserver-client.pem",
+            f"--kubelet-client-key={keys}/apiserver-client.key",
+            f"--kubelet-certificate-authority={keys}/ca.pem",
+            "--kubelet-preferred-address-types=InternalIP",
+        )
+        until(lambda: self._is_serving(), "kube-apiserver is ready", READY_SECONDS, step=0.3)
+        own = f"--kubeconfig={keys}/controller-manager.kubeconfig"
+        self.start(
+            "kube-controller-manager",
+            self._programs["kube-controller-manager"],
+            own,
+            f"--root-ca-file={keys}/ca.pem",
+            f"--service-account-private-key-file={keys}/accounts.key",
+            "--use-service-account-credentials",
+            "--leader-elect=false",
+            "--bind-address=127.0.0.1",
+        )
+        own = f"{keys}/scheduler.kubeconfig"
+        options = [f"--{name}kubeconfig={own}" for name in ("", "authentication-", "authorization-")]
+        self.start(
+            "kube-scheduler",
+            self._programs["kube-scheduler"],
+            *options,
+            "--leader-elect=false",
+            "--bind-address=127.0.0.1",
+        )
+
+    def _is_serving(self) -> bool:
+        assert self.lives("kube-apiserver"), f"kube-apiserver ended:\n{self.log('kube-apiserver')}"
+        return self.kubectl("get", "--raw", "/readyz", check=False) == "ok"
+
     def _write_keys(self) -> None:
         self._keys.mkdir()
         authority = trustme.CA()
         authority.cert_pem.write_to_path(self._keys / "ca.pem")
         names = [f"kubernetes{suffix}" for suffix in ("", ".default", ".default.svc", ".default.svc.cluster.local")]
-        server = authority.issue_cert(SERVICE, ADDRESS, "127.0.0.1", NODE, *names)
+        places = [place for number in NUMBERS for place in (name_of(number), address_of(number))]
+        server = authority.issue_cert(SERVICE, "127.0.0.1", *places, *names)
         server.private_key_pem.write_to_path(self._keys / "server.key")
         for blob in server.cert_chain_pems[:1]:
             blob.write_to_path(self._keys / "server.pem")

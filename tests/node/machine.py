@@ -19,6 +19,16 @@ ENTER = 'for f in /sys/fs/cgroup/*/cgroup.procs; do echo $$ > "$f"; done; exec "
 """nsenter changes namespaces, not cgroups."""
 
 
+def name_of(number: int) -> str:
+    """The host's, and of the Node."""
+    return f"gpu-node-{number}"
+
+
+def address_of(number: int) -> str:
+    """In the network of all machines."""
+    return f"10.99.0.{number}"
+
+
 def lacks() -> str:
     """Why there can be no such machine here; empty: there can."""
     if os.geteuid() != 0:
@@ -34,11 +44,12 @@ def lacks() -> str:
 
 
 class Machine:
-    """Runs as a context manager; `folder` must be on a disk, as overlays are kept there."""
+    """Runs as a context manager; `folder` must be on a disk, as overlays are kept there. Number 1 has an API server."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.logs = folder, folder / "log"
-        self._group = f"{PREFIX}{os.getpid()}"
+    def __init__(self, folder: Path, number: int = 1) -> None:
+        self.folder, self.logs, self.number = folder, folder / "log", number
+        self.name, self.address = name_of(number), address_of(number)
+        self._group = f"{PREFIX}{os.getpid()}-{number}"
         self._outer: subprocess.Popen[Any] | None = None
         self._pid = 0
         self._running: dict[str, subprocess.Popen[Any]] = {}
@@ -46,7 +57,7 @@ class Machine:
     def __enter__(self) -> Self:
         sweep()
         self.logs.mkdir(parents=True)
-        command = [str(SCRIPT), str(self.folder), self._group]
+        command = [str(SCRIPT), str(self.folder), self._group, str(self.number)]
         with (self.logs / "machine.log").open("wb") as log:
             self._outer = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         try:
@@ -70,6 +81,16 @@ class Machine:
             for process in self._running.values():
                 process.wait(BOUND_SECONDS)
         sweep(self._group)
+
+    def connect(self, other: "Machine") -> None:
+        """One network of both: a cable between their bridges, and the way to the pods of each."""
+        ends = {self: f"node-{other.number}", other: f"node-{self.number}"}
+        link = ["ip", "link", "add", ends[self], "netns", str(self._pid), "type", "veth"]
+        subprocess.run([*link, "peer", "name", ends[other], "netns", str(other._pid)], check=True)
+        for machine, end in ends.items():
+            far = other if machine is self else self
+            machine.run("ip", "link", "set", end, "master", "gw0", "up")
+            machine.run("ip", "route", "add", f"10.98.{far.number}.0/24", "via", far.address)
 
     def command(self, *arguments: str | Path) -> list[str]:
         """A command line of this machine that runs in that one."""
@@ -120,7 +141,9 @@ def sweep(*groups: str) -> None:
     """Remove cgroups of machines that are no more; by default those whose process has died."""
     if not groups:
         found = {path.name for path in GROUPS.glob(f"*/{PREFIX}*")}
-        groups = tuple(name for name in found if not psutil.pid_exists(int(name.removeprefix(PREFIX))))
+        groups = tuple(
+            name for name in found if not psutil.pid_exists(int(name.removeprefix(PREFIX).partition("-")[0]))
+        )
     for group in groups:
         for top in GROUPS.glob(f"*/{group}"):
             folders = [Path(folder) for folder, _, _ in os.walk(top, topdown=False)]

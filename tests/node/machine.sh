@@ -1,11 +1,11 @@
 #!/bin/bash
-# machine.sh FOLDER GROUP: a machine of its own on this one, for as long as this process lives.
+# machine.sh FOLDER GROUP NUMBER: a machine of its own on this one, for as long as this process lives.
 #
 # Its processes have their own network, mounts, process ids and cgroups. What they write to /var/lib, /var/log and /etc
 # goes to FOLDER; the sysctls that a kubelet sets are files of their own; all processes end with this one. So that there
 # is nothing to put back afterwards but the cgroups called GROUP.
 set -eu
-if [ "${3:-}" != inside ]; then
+if [ "${4:-}" != inside ]; then
     for controller in /sys/fs/cgroup/*/; do
         group=$controller$2
         [ -e "$controller/cgroup.procs" ] && [ "$(basename "$controller")" != unified ] || continue
@@ -15,7 +15,7 @@ if [ "${3:-}" != inside ]; then
         done
         echo $$ > "$group/cgroup.procs"
     done
-    exec unshare --mount --net --pid --cgroup --ipc --uts --fork --kill-child --mount-proc "$0" "$1" "$2" inside
+    exec unshare --mount --net --pid --cgroup --ipc --uts --fork --kill-child --mount-proc "$0" "$1" "$2" "$3" inside
 fi
 mount --make-rshared /
 names=$(cd /sys/fs/cgroup && for name in */; do [ ! -e "$name/cgroup.procs" ] || echo "${name%/}"; done)
@@ -47,12 +47,16 @@ awk 'BEGIN {
         for (ci = 0; ci < 8; ci++) printf "gpu%d/gi%d/ci%d/access %d\n", gpu, gi, ci, n++
     }
 }' > /proc/driver/nvidia-caps/mig-minors
-hostname gpu-node-1
+hostname "gpu-node-$3"
 ip link set lo up
 ip link add gw0 type bridge
-ip address add 10.99.0.1/24 dev gw0
-ip address add 10.96.0.1/32 dev gw0
+ip address add "10.99.0.$3/24" dev gw0
 ip link set gw0 up
+if [ "$3" = 1 ]; then  # the API server's
+    ip address add 10.96.0.1/32 dev gw0
+else
+    ip route add 10.96.0.1/32 via 10.99.0.1
+fi
 ip route add default dev gw0
 echo 1 > /proc/sys/net/ipv4/ip_forward
 echo up

@@ -34,7 +34,7 @@ def test_the_charts_test_passes_on_a_quarantined_node(plugin):
     try:
         agents = plugin.get("-n", RELEASE, "pods")["items"]
         service = f"{RELEASE}-gpuwatch-test"
-        plugin.name({f"{service}.{RELEASE}.svc.cluster.local": agents[0]["status"]["podIP"]})
+        plugin.set_names({f"{service}.{RELEASE}.svc.cluster.local": agents[0]["status"]["podIP"]})
         said = plugin.run(helm(), "test", RELEASE, "--logs", *chart, f"--timeout={SECONDS:.0f}s")
         assert "Phase:          Succeeded" in said
         assert "gpuwatch_gpu_info{" in said
