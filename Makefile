@@ -121,7 +121,7 @@ test-cluster: $(VENV)/installed-test parts  ## all tests with a real kube-apiser
 test-node: $(VENV)/installed-test parts  ## gpuwatch on a real node: kubelet, scheduler, controllers, containerd, NVIDIA's device plugin
 	@./scripts/system-packages containerd containernetworking-plugins busybox-static iproute2 || { test -z "$(CI)" && echo "going on without: the tests are skipped"; }
 	@$(BIN)/python -m tests.node.parts || { test -z "$(CI)" && echo "going on without: the tests are skipped"; }
-	$(PYTEST) -m node tests/node -v
+	$(PYTEST) --numprocesses 2 --dist loadfile --no-loadscope-reorder -m node tests/node -v
 
 test-image: $(VENV)/installed-test parts  ## build the container image on a base made here, and run it as the deployment does
 	$(PYTEST) -m image tests/image

@@ -54,7 +54,9 @@ def base_image() -> str:
 
 def product_image() -> str:
     """gpuwatch's image, built from this tree as the README says, but for the base. Raises CannotBuild."""
-    run("buildah", "bud", "--layers", *build_options(), "--tag", IMAGE, str(TREE))
+    options = build_options()
+    with alone(cache() / "image.lock"):  # one builds, and for the others nothing is left to do
+        run("buildah", "bud", "--layers", *options, "--tag", IMAGE, str(TREE))
     return IMAGE
 
 

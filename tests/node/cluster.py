@@ -39,6 +39,8 @@ CERTIFICATES = {  # file: (common name, organization)
     "controller-manager": ("system:kube-controller-manager", ""),
     "scheduler": ("system:kube-scheduler", ""),
 }
+DEVICE_TAINTS = "--feature-gates=DRADeviceTaints=true,DRADeviceTaintRules=true"
+"""Rules that keep pods off single devices; the API server serves them, the scheduler and a controller act on them."""
 READY_SECONDS = 180.0
 
 
@@ -65,9 +67,9 @@ class Node(Machine):
         self.run("ctr", "--address", self.folder / "containerd.sock", "--namespace=k8s.io", "images", "import", archive)
         archive.unlink()
 
-    def start_plugin(self, *options: str) -> None:
+    def start_plugin(self, *options: str, **variables: str) -> None:
         """NVIDIA's device plugin, as its DaemonSet starts it."""
-        variables = {**self.driver.env, "NODE_NAME": self.name}
+        variables = {**self.driver.env, "NODE_NAME": self.name, **variables}
         self.start(
             "device-plugin",
             self._programs["nvidia-device-plugin"],
@@ -84,7 +86,6 @@ class Node(Machine):
         runc = [sys.executable, "-S", HERE / "nvidia_runc.py", self.driver.library, self.driver.path]
         runtime.write_text(f'#!/bin/sh\nexec {" ".join(map(str, runc))} "$@"\n')
         runtime.chmod(0o755)
-        self._write("containerd.toml", (HERE / "containerd.toml").read_text().replace("FOLDER", str(self.folder)))
         network = {
             "cniVersion": "0.4.0",
             "name": "node",
@@ -107,9 +108,7 @@ class Node(Machine):
         self._write("cni/node.conflist", json.dumps(network))
         self._write("resolv.conf", "nameserver 127.0.0.1\n")
         (self.folder / "static").mkdir()
-        self.start("containerd", "containerd", "--config", self.folder / "containerd.toml")
-        socket = self.folder / "containerd.sock"
-        until(socket.exists, "containerd is up")
+        self.start_containerd()
         self._load_pause()
         kubelet = {
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -128,7 +127,7 @@ class Node(Machine):
             "failSwapOn": False,
             "makeIPTablesUtilChains": False,
             "enforceNodeAllocatable": [],
-            "containerRuntimeEndpoint": f"unix://{socket}",
+            "containerRuntimeEndpoint": f"unix://{self.folder}/containerd.sock",
             "resolvConf": str(self.folder / "resolv.conf"),
             "clusterDomain": "cluster.local",
             "clusterDNS": [ADDRESS],
@@ -140,6 +139,14 @@ class Node(Machine):
         }
         self._write("kubelet.yaml", yaml.safe_dump(kubelet))
         self.start_kubelet()
+
+    def start_containerd(self, runtime: str = "runc") -> None:
+        """Also again after `stop("containerd")`, which ends no container; `runtime`: that of pods without a class."""
+        text = (HERE / "containerd.toml").read_text().replace("FOLDER", str(self.folder))
+        self._write("containerd.toml", text.replace("DEFAULT", runtime))
+        self.start("containerd", "containerd", "--config", self.folder / "containerd.toml")
+        answers = ("ctr", "--address", self.folder / "containerd.sock", "version")
+        until(lambda: "Server" in self.run(*answers, check=False), "containerd answers", step=0.3)
 
     def start_kubelet(self) -> None:
         """Also again after `stop("kubelet")`; it answers when this returns."""
@@ -266,6 +273,8 @@ class NodeCluster(Node):
             f"--service-account-signing-key-file={keys}/accounts.key",
             "--authorization-mode=Node,RBAC",
             "--enable-admission-plugins=NodeRestriction",
+            DEVICE_TAINTS,
+            "--runtime-config=resource.k8s.io/v1beta2=true",
             "--allow-privileged",
             "--service-cluster-ip-range=10.96.0.0/24",
             f"--kubelet-client-certificate={keys}/apiserver-client.pem",
@@ -282,6 +291,7 @@ class NodeCluster(Node):
             f"--root-ca-file={keys}/ca.pem",
             f"--service-account-private-key-file={keys}/accounts.key",
             "--use-service-account-credentials",
+            DEVICE_TAINTS,
             "--leader-elect=false",
             "--bind-address=127.0.0.1",
         )
@@ -291,6 +301,7 @@ class NodeCluster(Node):
             "kube-scheduler",
             self._programs["kube-scheduler"],
             *options,
+            DEVICE_TAINTS,
             "--leader-elect=false",
             "--bind-address=127.0.0.1",
         )

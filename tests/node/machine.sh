@@ -1,8 +1,8 @@
 #!/bin/bash
 # machine.sh FOLDER GROUP NUMBER: a machine of its own on this one, for as long as this process lives.
 #
-# Its processes have their own network, mounts, process ids and cgroups. What they write to /var/lib, /var/log and /etc
-# goes to FOLDER; the sysctls that a kubelet sets are files of their own; all processes end with this one. So that there
+# Its processes have their own network, mounts, process ids and cgroups. What they write to /var/lib, /var/log, /etc,
+# /home and /dev goes to FOLDER; the sysctls that a kubelet sets are files of their own; all processes end with this one. So that there
 # is nothing to put back afterwards but the cgroups called GROUP.
 set -eu
 if [ "${4:-}" != inside ]; then
@@ -28,10 +28,14 @@ for name in $names; do
         *) mount -t cgroup -o "$name" cgroup "/sys/fs/cgroup/$name" ;;
     esac
 done
-for place in /var/lib /var/log /etc; do
+mkdir "$1/shm"  # the tests' own files may be there
+mount --bind /dev/shm "$1/shm"
+for place in /var/lib /var/log /etc /home /dev; do
     mkdir -p "$1/over$place" "$1/work$place"
     mount -t overlay overlay -o "lowerdir=$place,upperdir=$1/over$place,workdir=$1/work$place" "$place"
 done
+mount --bind "$1/shm" /dev/shm
+mount -t devpts devpts /dev/pts
 mount -t tmpfs tmpfs /run
 for key in vm/overcommit_memory vm/panic_on_oom kernel/panic kernel/panic_on_oops kernel/keys/root_maxkeys kernel/keys/root_maxbytes; do
     mkdir -p "/run/sysctl/${key%/*}"

@@ -2,13 +2,14 @@
 
 import json
 import sys
+import time
 
 import pytest
 
 from tests.fakes.libnvml import FakeMig
 from tests.node.cluster import NODE, NodeCluster
 from tests.node.dra_driver import DRIVER
-from tests.node.work import SECONDS, WORK, gpuwatch, holders
+from tests.node.work import SECONDS, WORK, gpuwatch, holders, lose, taints
 from tests.waiting import until
 
 API = {"apiVersion": "resource.k8s.io/v1"}
@@ -175,6 +176,58 @@ def scrape(node):
     for line in node.run("busybox", "wget", "-q", "-O", "-", f"http://{address}:9400/metrics").splitlines():
         found.setdefault(line.partition("{")[0], []).append(line)
     return found
+
+
+def test_a_sick_device_loses_its_pods_alone(claims):
+    """A DeviceTaintRule of gpuwatch with NoExecute: the cluster's own controller evicts, and the scheduler avoids."""
+    foreign = rule("foreign", CUT - 1)
+    claims.apply(foreign, claim("sick"), claim("well"))
+    claims.apply(pod("sick-first", "sick"), pod("sick-second", "sick"), pod("well", "well"))
+    ready(claims)
+    known(claims, "sick-first", "sick-second", "well")
+    (gpu,) = holders(claims)["sick-first"]
+    (device,) = allocated(claims, "sick")
+    since = time.monotonic()
+    lose(claims, gpu)
+    until(lambda: alive(claims) == {"well"}, "its pods are evicted", SECONDS, step=0.1)
+    print(f"fault to eviction: {time.monotonic() - since:.1f} s")
+    events = claims.get("-n", "claims", "events")["items"]
+    evicted = {each["involvedObject"]["name"] for each in events if each["reason"] == "DeviceTaintManagerEviction"}
+    assert evicted == {"sick-first", "sick-second"}, "by the cluster's controller"
+    own = next(each for each in claims.get("devicetaintrules")["items"] if each["metadata"]["name"] != "foreign")
+    assert own["spec"]["deviceSelector"] == {"driver": DRIVER, "pool": NODE, "device": device}
+    assert own["spec"]["taint"]["effect"] == "NoExecute"
+    until(lambda: taints(claims) == [], "the node has no taint of gpuwatch", SECONDS, step=0.5)
+    claims.apply(claim("more", 4))  # of eight GPUs one is cut, one sick, one the foreign rule's and one in use
+    claims.apply(pod("more", "more"))
+    ready(claims)
+    assert not {device, f"gpu-{CUT - 1}"} & set(allocated(claims, "more"))
+    claims.driver.restore(gpu)
+    until(lambda: "gpu_lost" not in gpuwatch(claims, "get", "findings", "-o", "json"), "it answers", SECONDS, step=1)
+    gpuwatch(claims, "repaired", str(gpu))
+    until(lambda: rules(claims) == {"foreign"}, "the GPU is given back, and the foreign rule is there", SECONDS, step=1)
+    assert alive(claims) == {"well", "more"}, "they went on all along"
+    claims.kubectl("delete", "devicetaintrule", "foreign")
+    gone(claims, "well", "more")
+
+
+def rule(name, gpu):
+    """A rule of somebody else, about one GPU."""
+    device = {"driver": DRIVER, "pool": NODE, "device": f"gpu-{gpu}"}
+    taint = {"key": "example.com/reserved", "effect": "NoSchedule"}
+    spec = {"deviceSelector": device, "taint": taint}
+    metadata = {"name": name}
+    return {"apiVersion": "resource.k8s.io/v1beta2", "kind": "DeviceTaintRule", "metadata": metadata, "spec": spec}
+
+
+def rules(node):
+    return {each["metadata"]["name"] for each in node.get("devicetaintrules")["items"]}
+
+
+def alive(node):
+    """Pods that have not been told to end."""
+    found = node.get("-n", "claims", "pods")["items"]
+    return {each["metadata"]["name"] for each in found if "deletionTimestamp" not in each["metadata"]}
 
 
 def test_claims_outlive_a_restart_of_kubelet_and_driver(claims):

@@ -7,7 +7,7 @@ import pytest
 from gpuwatch.remediation.model import OWNER
 from tests.image.base import IMAGE
 from tests.node.cluster import NODE, PRODUCT
-from tests.node.work import SECONDS, pod
+from tests.node.work import SECONDS, lose, pod
 from tests.waiting import until
 
 SICK = 7
@@ -60,10 +60,8 @@ def quarantined(cluster):
     return found
 
 
-def lose(cluster, node):
-    """XID 79, as the driver reports it."""
-    node.driver.xid(SICK, 79)
-    node.driver.lose(SICK)
+def fail(cluster, node):
+    lose(node, SICK)
     until(lambda: is_lost(cluster, node), f"a GPU of {node.name} is lost", SECONDS, step=0.5)
 
 
@@ -90,10 +88,10 @@ def test_two_sick_nodes_are_quarantined_one_after_the_other(deployed, second):
     deployed.apply(DEPLOYMENT)
     first_place = until(lambda: place_of_work(deployed), "the work runs", SECONDS, step=0.5)
     first, other = (deployed, second) if first_place == NODE else (second, deployed)
-    lose(deployed, first)
+    fail(deployed, first)
     until(lambda: quarantined(deployed) == {first.name}, "the first is quarantined", SECONDS, step=0.3)
     until(lambda: place_of_work(deployed) == other.name, "its work goes to the other", SECONDS, step=0.5)
-    lose(deployed, other)
+    fail(deployed, other)
     until(lambda: waits_for_the_budget(deployed, other), "the other waits for the budget", SECONDS, step=0.5)
     assert quarantined(deployed) == {first.name}
     assert place_of_work(deployed) == other.name, "where nothing is quarantined, nothing is evicted"

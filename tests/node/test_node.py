@@ -2,9 +2,11 @@
 
 import json
 import subprocess
+import time
 
+from tests.fakes.libnvml import FakeProcess
 from tests.node.cluster import NODE
-from tests.node.work import SECONDS, deployment, gpuwatch, holders, names, pod, pods, taints
+from tests.node.work import SECONDS, deployment, gpuwatch, holders, lose, names, pod, pods, taints
 from tests.waiting import until
 
 
@@ -21,6 +23,35 @@ def test_every_form_of_pod_is_known_by_its_gpus(deployed):
     deployed.kubectl("-n", "ml", "delete", "pod", "--all")
 
 
+def test_a_process_is_known_by_the_cgroup_of_its_pod(deployed):
+    """The driver has process numbers alone. One of no pod, too; and one whose container was started anew."""
+    deployed.apply(pod("trainer", 1, 1))
+    until(lambda: "trainer" in holders(deployed), "it is known", SECONDS, step=1)
+    gpu = min(holders(deployed)["trainer"])
+    (alone,) = pids(deployed, f"containerd --config {deployed.folder}")
+
+    def found():
+        ours = pids(deployed, "sleep 100000")
+        deployed.driver.set_processes(gpu, [FakeProcess(pid=pid, memory=1 << 30) for pid in (alone, *ours)])
+        items = json.loads(gpuwatch(deployed, "get", "processes", "-o", "json"))["items"]
+        known = {each["pid"]: each["workload"] or {} for each in items}
+        places = {(own.get("pod"), own.get("container")) for pid, own in known.items() if pid in ours}
+        return len(known) == 3 and not known[alone] and places == {("trainer", "c0"), ("trainer", "c1")}
+
+    until(found, "each container has its process", SECONDS, step=1)
+    first = pids(deployed, "sleep 100000")
+    deployed.run("kill", "-9", str(first[0]))
+    until(lambda: len(set(pids(deployed, "sleep 100000")) - set(first)) == 1, "it is started again", SECONDS, step=0.5)
+    until(found, "its new process is known", SECONDS, step=1)
+    deployed.driver.set_processes(gpu, [])
+    deployed.kubectl("-n", "ml", "delete", "pod", "--all")
+
+
+def pids(node, command):
+    """Processes whose command line begins so, as the node numbers them."""
+    return [int(pid) for pid in node.run("busybox", "pgrep", "-f", f"^{command}").split()]
+
+
 def test_a_sick_gpu_loses_its_work_and_gets_it_back_when_it_is_well(deployed):
     """XID 79, as the driver reports it: taint, eviction of that GPU's pod alone, a replacement that waits; and back."""
     deployed.apply(*deployment(2))
@@ -30,10 +61,11 @@ def test_a_sick_gpu_loses_its_work_and_gets_it_back_when_it_is_well(deployed):
     found = holders(deployed)
     victim, (gpu,) = sorted(found.items())[0]
     assert taints(deployed) == []
-    deployed.driver.xid(gpu, 79)
-    deployed.driver.lose(gpu)
-    until(lambda: taints(deployed) == ["gpuwatch.io/gpu-fault"], "the node is tainted", SECONDS, step=0.3)
-    until(lambda: victim not in names(deployed), "its pod is evicted", SECONDS, step=0.5)
+    since = time.monotonic()
+    lose(deployed, gpu)
+    until(lambda: taints(deployed) == ["gpuwatch.io/gpu-fault"], "the node is tainted", SECONDS, step=0.1)
+    until(lambda: victim not in names(deployed), "its pod is evicted", SECONDS, step=0.1)
+    print(f"fault to eviction: {time.monotonic() - since:.1f} s")
     assert len(own & names(deployed)) == 1, "the other one stays"
     assert {each["status"]["phase"] for each in pods(deployed) if each["metadata"]["name"] not in own} == {"Pending"}
     deployed.driver.restore(gpu)

@@ -7,7 +7,7 @@ import psutil
 import pytest
 
 from tests.node.cluster import NODE
-from tests.node.work import POLICY, SECONDS, gpuwatch, holders, overlay, pod, taints
+from tests.node.work import POLICY, SECONDS, gpuwatch, holders, lose, overlay, pod, taints
 from tests.waiting import until
 
 DEFAULT, BUDGET = 700_000, 4_000_000
@@ -16,10 +16,10 @@ TUNING = f"{POLICY}tuning: {{node_budget_watts: {BUDGET // 1000}}}\n"
 SICK = 7
 
 
-@pytest.fixture
-def tuned(deployed, tmp_path):
-    """The node with a tuner that keeps a budget, and as it was before."""
-    _roll(deployed, "apply", "-k", overlay(tmp_path, TUNING, "tuner", "tuner-enforce"))
+@pytest.fixture(scope="module")
+def tuned(deployed, tmp_path_factory):
+    """The node with a tuner that keeps a budget; the last test of it takes the tuner away."""
+    _roll(deployed, "apply", "-k", overlay(tmp_path_factory.mktemp("tuned"), TUNING, "tuner", "tuner-enforce"))
     until(lambda: sum(_limits(deployed)) <= BUDGET, "the budget is kept", SECONDS, step=0.5)
     yield deployed
     _roll(deployed, "apply", "-k", deployed.deployment)
@@ -30,8 +30,7 @@ def tuned(deployed, tmp_path):
 def lost(deployed):
     """A GPU that fell off the bus, and its uuid; it is well again afterwards."""
     uuid = json.loads(gpuwatch(deployed, "get", "gpus", "-o", "json"))["items"][SICK]["uuid"]
-    deployed.driver.xid(SICK, 79)
-    deployed.driver.lose(SICK)
+    lose(deployed, SICK)
     until(
         lambda: "gpu_lost" in gpuwatch(deployed, "get", "findings", "-o", "json"), "its loss is found", SECONDS, step=1
     )
@@ -68,11 +67,6 @@ def test_a_rolling_update_gives_limits_back_and_sets_none_twice(tuned):
         assert all(one != other for one, other in itertools.pairwise((first, *values)))
 
 
-def test_without_the_tuner_the_knobs_are_as_they_were(tuned):
-    _roll(tuned, "apply", "-k", tuned.deployment)
-    until(lambda: set(_limits(tuned)) == {DEFAULT}, "all limits are given back", SECONDS, step=0.5)
-
-
 def test_a_killed_tuner_is_started_again_and_keeps_the_budget(tuned):
     (killed,) = _tuners()
     killed.kill()
@@ -91,6 +85,11 @@ def test_a_drain_takes_the_work_and_leaves_the_budget(tuned):
     assert sum(_limits(tuned)) <= BUDGET, "a budget is the node's, not that of its pods"
     assert tuned.get("node", NODE)["spec"]["unschedulable"], "the cordon of others stays"
     tuned.kubectl("uncordon", NODE)
+
+
+def test_without_the_tuner_the_knobs_are_as_they_were(tuned):
+    _roll(tuned, "apply", "-k", tuned.deployment)
+    until(lambda: set(_limits(tuned)) == {DEFAULT}, "all limits are given back", SECONDS, step=0.5)
 
 
 def _xids(node, uuid):

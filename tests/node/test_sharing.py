@@ -1,6 +1,7 @@
-"""What else NVIDIA's device plugin gives: replicas by time-slicing, MIG instances by each strategy; and static pods."""
+"""What else NVIDIA's device plugin gives: replicas by time-slicing or MPS, MIG by each strategy; and static pods."""
 
 import json
+import os
 from collections import Counter
 
 import pytest
@@ -17,9 +18,9 @@ GPU = "nvidia.com/gpu"
 def restarted(deployed: NodeCluster):
     """Starts the plugin with other options; `offers`: the resources it then offers, and no others."""
 
-    def restart(offers, *options):
+    def restart(offers, *options, **variables):
         deployed.stop("device-plugin")
-        deployed.start_plugin(*options)
+        deployed.start_plugin(*options, **variables)
         until(lambda: offered(deployed) == offers, f"the plugin offers {offers}", SECONDS, step=0.5)
         return deployed
 
@@ -56,24 +57,42 @@ def rows(node):
     return json.loads(gpuwatch(node, "get", "pods", "-o", "json"))["items"]
 
 
-def sharing(folder):
+def sharing(folder, strategy):
     """The plugin's configuration file: four replicas of each GPU."""
     file = folder / "sharing.json"
     resources = {"resources": [{"name": GPU, "replicas": 4}]}
-    file.write_text(json.dumps({"version": "v1", "sharing": {"timeSlicing": resources}}))
+    file.write_text(json.dumps({"version": "v1", "sharing": {strategy: resources}}))
     return f"--config-file={file}"
 
 
-def test_time_sliced_replicas(deployed, restarted):
-    """More pods than GPUs."""
+def share(node):
+    """More pods than GPUs, each with one replica."""
     pods = [f"slice-{number}" for number in range(9)]
-    node = restarted({GPU: 32}, sharing(deployed.folder))
     node.apply(*(pod(name, 1) for name in pods))
     ready(node, *pods)
     by_gpu = Counter(row["gpu"] for row in rows(node))
     assert max(by_gpu.values()) > 1, "nine pods share eight GPUs"
     assert sum(row["replicas"] for row in rows(node)) == 9
     assert taken(node) == "pass", "shared, not given twice"
+
+
+def test_time_sliced_replicas(deployed, restarted):
+    share(restarted({GPU: 32}, sharing(deployed.folder, "timeSlicing")))
+
+
+def test_replicas_by_mps(deployed, restarted):
+    """The plugin asks MPS's control program whether it runs, and mounts its pipe and memory into each pod."""
+    programs, root = deployed.folder / "mps-programs", deployed.folder / "mps"
+    for place in (programs, root / GPU / "pipe", root / "shm"):
+        place.mkdir(parents=True)
+    control = programs / "nvidia-cuda-mps-control"
+    control.write_text("#!/bin/sh\ncat > /dev/null\necho 25.0\n")
+    control.chmod(0o755)
+    path = f"{programs}:{os.environ['PATH']}"
+    node = restarted({GPU: 32}, sharing(deployed.folder, "mps"), f"--mps-root={root}", PATH=path)
+    share(node)
+    said = node.kubectl("-n", "ml", "exec", "slice-0", "--", "env")
+    assert f"CUDA_MPS_PIPE_DIRECTORY=/mps/{GPU}/pipe" in said
 
 
 MIXED = [FakeMig(gi=1, profile="1g.10gb"), FakeMig(gi=2, profile="1g.10gb"), FakeMig(gi=3, profile="2g.20gb")]

@@ -14,19 +14,20 @@ remediation:
   min_quarantine: 5
   budget: {max_unavailable: 1}
   checks: {xid_fatal: drain, gpu_lost: drain}
+  device_effect: NoExecute
 """
 
 
 def overlay(place, policy, *components):
-    """A folder for `kubectl apply -k`: the GPU Operator's overlay, all that acts on nodes, and further components."""
+    """A folder for `kubectl apply -k`: the GPU Operator's overlay, what acts on nodes, and further components."""
     generator = {
         "name": "gpuwatch",
         "namespace": "gpuwatch",
         "behavior": "replace",
         "literals": [f"gpuwatch.yaml={policy}"],
     }
-    acting = ("klog", "remediation", "remediation-enforce", "remediation-drain", *components)
-    return kustomization(place, *acting, on="overlays/gpu-operator", configMapGenerator=[generator])
+    acting = ("klog", "processes", "remediation", "remediation-enforce", "remediation-drain", "remediation-devices")
+    return kustomization(place, *acting, *components, on="overlays/gpu-operator", configMapGenerator=[generator])
 
 
 def pod(name, *gpus, init=0, **spec):
@@ -67,6 +68,12 @@ def deployment(replicas):
         {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec},
         {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata, "spec": budget},
     )
+
+
+def lose(node, gpu):
+    """XID 79, as the driver reports it; then it does not answer."""
+    node.driver.xid(gpu, 79)
+    node.driver.lose(gpu)
 
 
 def taints(node):
