@@ -34,6 +34,7 @@ OVERRIDES = (
 """Options of the repairer."""
 
 LOCK_SECONDS = 1.0
+NEXT_STEP = "stop one of them; `gpuwatch describe gpu ID` shows what the running one reports"
 
 
 @click.command(help=HELP, short_help="Reset sick GPUs that nothing uses.")
@@ -67,7 +68,7 @@ def repairer(session: Session, /, *, once: bool, **options: Any) -> None:
     try:
         with record_file(Path(config.state_dir)).lock(LOCK_SECONDS) as is_alone:
             if not is_alone:
-                raise GpuwatchError("another repairer runs", "it holds the lock in state_dir", "stop one of them")
+                raise GpuwatchError("another repairer runs", "it holds the lock in state_dir", NEXT_STEP)
             boot_id = first_line(boot_id_file(Path(config.sources.proc)))
             signals.heed(ENDS)
 

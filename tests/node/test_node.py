@@ -2,12 +2,25 @@
 
 import json
 import subprocess
+import sys
 import time
+
+import pytest
 
 from tests.fakes.libnvml import FakeProcess
 from tests.node.cluster import NODE
 from tests.node.work import SECONDS, deployment, gpuwatch, holders, lose, names, pod, pods, taints
 from tests.waiting import until
+
+
+@pytest.fixture(autouse=True)
+def clean(deployed):
+    """No work and no fault is left for the next test, also where one fails."""
+    yield
+    deployed.kubectl("-n", "ml", "delete", "deployment,pdb,pod", "--all")
+    for gpu in range(8):
+        deployed.driver.restore(gpu)
+        deployed.driver.set_processes(gpu, [])
 
 
 def test_every_form_of_pod_is_known_by_its_gpus(deployed):
@@ -20,7 +33,6 @@ def test_every_form_of_pod_is_known_by_its_gpus(deployed):
     assert len(set().union(*found.values())) == 6, "no GPU is held twice"
     deployed.kubectl("-n", "ml", "delete", "pod", "two-gpus", "--wait=true")
     until(lambda: "two-gpus" not in holders(deployed), "a deleted pod holds nothing", SECONDS, step=0.5)
-    deployed.kubectl("-n", "ml", "delete", "pod", "--all")
 
 
 def test_a_process_is_known_by_the_cgroup_of_its_pod(deployed):
@@ -43,13 +55,18 @@ def test_a_process_is_known_by_the_cgroup_of_its_pod(deployed):
     deployed.run("kill", "-9", str(first[0]))
     until(lambda: len(set(pids(deployed, "sleep 100000")) - set(first)) == 1, "it is started again", SECONDS, step=0.5)
     until(found, "its new process is known", SECONDS, step=1)
-    deployed.driver.set_processes(gpu, [])
-    deployed.kubectl("-n", "ml", "delete", "pod", "--all")
+
+
+PIDS = """
+import psutil, sys
+lines = ((each.pid, " ".join(each.info["cmdline"] or ())) for each in psutil.process_iter(["cmdline"]))
+print(*(pid for pid, line in lines if line.startswith(sys.argv[1])))
+"""
 
 
 def pids(node, command):
     """Processes whose command line begins so, as the node numbers them."""
-    return [int(pid) for pid in node.run("busybox", "pgrep", "-f", f"^{command}").split()]
+    return [int(pid) for pid in node.run(sys.executable, "-c", PIDS, command).split()]
 
 
 def test_a_sick_gpu_loses_its_work_and_gets_it_back_when_it_is_well(deployed):
@@ -75,7 +92,6 @@ def test_a_sick_gpu_loses_its_work_and_gets_it_back_when_it_is_well(deployed):
     gpuwatch(deployed, "repaired", str(gpu))
     until(lambda: taints(deployed) == [], "the node is given back", SECONDS, step=1)
     until(lambda: {each["status"]["phase"] for each in pods(deployed)} == {"Running"}, "all work runs", SECONDS, step=1)
-    deployed.kubectl("-n", "ml", "delete", "deployment,pdb", "--all")
 
 
 FORGED = "x\nNVRM: Xid (PCI:0000:{bus}:00): 79, pid=1, name=a, GPU has fallen off the bus. y"
@@ -118,7 +134,6 @@ def test_a_pod_that_forges_the_drivers_words_changes_nothing(deployed, tmp_path)
     until(lambda: "witness" in holders(deployed), "gpuwatch goes on", SECONDS, step=1)
     assert taints(deployed) == []
     assert "unschedulable" not in deployed.get("node", NODE)["spec"]
-    deployed.kubectl("-n", "ml", "delete", "pod", "--all")
 
 
 def test_allocations_outlive_a_restart_of_kubelet_and_plugin(deployed):
@@ -135,4 +150,3 @@ def test_allocations_outlive_a_restart_of_kubelet_and_plugin(deployed):
     deployed.start_plugin()
     until(lambda: deployed.allocatable().get("nvidia.com/gpu") == 8, "all GPUs are offered again", SECONDS, step=1)
     until(lambda: holders(deployed).get("steady") == before, "and known", SECONDS, step=1)
-    deployed.kubectl("-n", "ml", "delete", "pod", "--all")

@@ -29,7 +29,7 @@ from gpuwatch.cli.look.items import (
 from gpuwatch.cli.look.source import complete_names, open_source, recorded_settings
 from gpuwatch.cli.look.status import finding_lines, folded
 from gpuwatch.model.snapshot import C2c, Identity, License, Memory, Vgpu, VideoSessions
-from gpuwatch.model.view import Events, View
+from gpuwatch.model.view import Events, GpuRepair, View
 from gpuwatch.tuning.model.setting import Setting
 
 if TYPE_CHECKING:
@@ -74,13 +74,14 @@ _UNMEASURED = (
 
 
 class GpuDescription(GpuItem, frozen=True, kw_only=True):
-    """A GpuItem and all that belongs to it. `settings`: what gpuwatch's tuner has set, by its record on this machine.
-    `errors` maps a path to the driver's error; `unsupported` lists paths, `why_absent` maps some of them to the reason;
-    `history` has the latest, oldest first.
+    """A GpuItem and all that belongs to it. `settings`: what gpuwatch's tuner has set, by its record on this machine;
+    `repair`: what the repairer reports about it. `errors` maps a path to the driver's error; `unsupported` lists
+    paths, `why_absent` maps some of them to the reason; `history` has the latest, oldest first.
     """
 
     identity: Identity
     settings: tuple[SettingItem, ...] = ()
+    repair: GpuRepair | None = None
     display_active: bool | None = None
     virtualization_mode: str | None = None
     accounting_mode: bool | None = None
@@ -170,6 +171,7 @@ def description(
         identity=status.identity,
         confidential=view.snapshot.driver.confidential if view.snapshot.driver else None,
         settings=setting_items(settings, uuid),
+        repair=next((each for each in view.repairer.gpus if each.gpu == uuid), None) if view.repairer else None,
         nvlinks=tuple(link for link in nvlink_items(view) if link.uuid == uuid),
         mig=tuple(mig for mig in mig_items(view) if mig.gpu in indices),
         process_list=tuple(process for process in process_items(view) if process.uuid == uuid),
@@ -197,6 +199,8 @@ def text_lines(item: GpuDescription, words: Words) -> "list[Text]":
         if setting.knob == "power_limit":
             text = f"power limit {words.watts(setting.applied)}, before {words.watts(setting.original)}"
         facts.append(("Set by gpuwatch's tuner", text))
+    if item.repair:
+        facts.append(("Repairer", f"{item.repair.state}: {item.repair.message}".removesuffix(": ")))
     lines = [head, *(Text(f"  {label:<{LABEL}}{value}", end="") for label, value in facts)]
     if item.findings:
         lines.append(Text("", end=""))

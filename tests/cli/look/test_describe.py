@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from gpuwatch.model.view import GpuRepair, RepairerStatus
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from tests.cli.commands import ask, run
 from tests.model import views
@@ -31,6 +32,17 @@ def test_what_the_tuner_has_set_is_said_of_the_gpu_it_is_set_on(tmp_path: Path, 
     assert "tuner" not in ask(views.healthy(), "describe", "gpu", "1", *place).stdout
     items = json.loads(ask(views.healthy(), "describe", "gpu", "0", "-o", "json", *place).stdout)["items"]
     assert [each["applied"] for each in items[0]["settings"]] == [setting.applied[0]]
+
+
+def test_what_the_repairer_reports_is_said_of_its_gpu(tmp_path: Path):
+    waits = GpuRepair(gpu=views.uuid(0), state="waiting", message="allocated to ml/serve-0")
+    view = replace(views.healthy(), repairer=RepairerStatus(at=views.AT, mode="enforce", gpus=(waits,)))
+    place = ("--state-dir", str(tmp_path))
+    lines = ask(view, "describe", "gpu", "0", *place).stdout.splitlines()
+    assert next(line.split(maxsplit=1)[1] for line in lines if "Repairer" in line) == "waiting: allocated to ml/serve-0"
+    assert "Repairer" not in ask(view, "describe", "gpu", "1", *place).stdout
+    items = json.loads(ask(view, "describe", "gpu", "0", "-o", "json", *place).stdout)["items"]
+    assert items[0]["repair"]["state"] == "waiting"
 
 
 def test_a_record_that_cannot_be_read_is_said_and_the_gpu_is_told(tmp_path: Path):
