@@ -64,7 +64,7 @@ def test_a_rolling_update_gives_limits_back_and_sets_none_twice(tuned):
     for gpu, first in enumerate(held):
         values = [each.value for each in tuned.driver.sets() if (each.gpu, each.knob) == (gpu, "power_limit")]
         assert DEFAULT in (first, *values), "the old one gives back"
-        assert all(one != other for one, other in itertools.pairwise((first, *values)))
+        assert all(one != other for one, other in itertools.pairwise((first, *values))), (gpu, first, values)
 
 
 def test_a_killed_tuner_is_started_again_and_keeps_the_budget(tuned):
