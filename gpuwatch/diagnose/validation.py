@@ -46,13 +46,14 @@ def validate(
     library: str = "",
     deadline: float = DEADLINE_SECONDS,
     progress: Callable[[str], None] = lambda text: None,
+    run: Callable[..., Active] = run_active,
 ) -> ValidationRun:
-    """Validate the GPUs at these NVML indexes, as `run_active` tests them. Never raises; `clock` dates the results.
+    """Validate the GPUs at these NVML indexes, as `run` tests them. Never raises; `clock` dates the results.
 
     A GPU passes when every check was tried on each of its devices, none failed, and the command ended with 0.
     """
     at = clock.time()
-    active = run_active(view, selected=indexes, library=library, deadline=deadline, progress=progress, with_dcgm=False)
+    active = run(view, selected=indexes, library=library, deadline=deadline, progress=progress, with_dcgm=False)
     uuids = {s.identity.index: s.identity.uuid for s in view.snapshot.statuses if s.identity.index in indexes}
     found: list[Validation] = []
     refused = {index: "NVML lists no such GPU" for index in indexes - uuids.keys()}

@@ -13,10 +13,10 @@ import msgspec
 from msgspec.structs import replace
 
 from gpuwatch.agent.client import AgentViews
-from gpuwatch.agent.repairs import MAX_CLOSED_SECONDS, keep_validations, mark_repaired, publish_repairer
+from gpuwatch.agent.repairs import MAX_CLOSED_SECONDS, keep_validations, mark_repaired, publish_repairer, validations
 from gpuwatch.agent.support_cases import AGAIN_SECONDS, keep_case
 from gpuwatch.config import Config
-from gpuwatch.diagnose.validation import ValidationCommand, validate
+from gpuwatch.diagnose.validation import ValidationCommand, ValidationRun, validate
 from gpuwatch.health.checks import CHECKS
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.event import Result
@@ -40,7 +40,7 @@ SETTLE_SECONDS = 120.0
 
 
 class Repairer:
-    """Steps through the repairs of one node. `wait` sleeps; `library`: libcuda.so.1 unless empty."""
+    """Steps through the repairs of one node. `wait` sleeps; `prove` is how a GPU is validated."""
 
     def __init__(
         self,
@@ -50,10 +50,10 @@ class Repairer:
         clock: Clock,
         boot_id: str | None,
         wait: Callable[[float], None],
-        library: str = "",
+        prove: Callable[..., ValidationRun] = validate,
     ) -> None:
         self._config, self._views, self._store, self._clock, self._boot_id = config, views, store, clock, boot_id
-        self._library, self._mode = library, config.repair.mode
+        self._prove, self._mode = prove, config.repair.mode
         self._policy = Policy.compile(config.remediation, CHECKS, config.checks.xids)
         self._audit = Audit(store, clock, actor="repairer", boot_id=boot_id)
         self._file = record_file(Path(config.state_dir))
@@ -157,13 +157,13 @@ class Repairer:
         settings = self._config.remediation
         if self._reset is None or settings.validate != "active" or self._not_quarantined():
             return
-        tried = {each.gpu for each in view.validations}
+        tried = {each.gpu for each in (*view.validations, *validations(self._store))}  # the agent reads it in 10 s
         for status in view.snapshot.statuses:
             uuid, index = status.identity.uuid, status.identity.index
             if uuid in tried or uuid in asked or refusal(view, uuid):
                 continue
             command = ValidationCommand(settings.validation.command, settings.validation.deadline)
-            run = validate(view, frozenset({index}), self._clock, command, library=self._library)
+            run = self._prove(view, frozenset({index}), self._clock, command)
             keep_validations(self._store, run.validations, "repairer")
             return
 

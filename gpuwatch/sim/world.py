@@ -87,6 +87,11 @@ class World:
             slurm_jobs=str(self.directory / JOBS),
         )
 
+    @property
+    def node(self) -> SimNode:
+        """As it was last shown; only to be read."""
+        return self._replica.node
+
     def start(self) -> Self:
         """Make the files and sockets, begin the scenario and follow it in a thread of its own.
 

@@ -3,6 +3,7 @@ follows what the repairer reports, and a clock that waiting turns.
 """
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 from gpuwatch.agent.client import AgentViews
 from gpuwatch.agent.repairs import closed_gpu, repaired_at, repairer_status
 from gpuwatch.config import Config, RemediationConfig, RepairConfig, SourcesConfig
+from gpuwatch.diagnose.validation import ValidationRun, validate
 from gpuwatch.model.event import ActionEvent, EventQuery
 from gpuwatch.model.finding import Finding, Health, Judgement, Remedy, Response, Severity
 from gpuwatch.model.snapshot import Gpu, GpuState, GpuStatus, Host
@@ -85,12 +87,14 @@ class Machine:
         self.changes: dict[str, Any] = {}
         self.findings = (self.finding("xid_fatal"),)
         self.closes = True
+        self.prove: Callable[..., ValidationRun] = validate
         self.store = Store.open(self.state, self.clock)
         self.quarantine()
         self.repairer = self.start()
 
     def start(self) -> Repairer:
-        self.repairer = Repairer(self.config, AgentViews(self, self.clock), self.store, self.clock, BOOT, self.wait)
+        views = AgentViews(self, self.clock)
+        self.repairer = Repairer(self.config, views, self.store, self.clock, BOOT, self.wait, self.prove)
         self.repairer.start()
         return self.repairer
 

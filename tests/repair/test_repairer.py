@@ -6,11 +6,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gpuwatch.agent.repairs import repairer_status
+from gpuwatch.agent.repairs import repairer_status, validations
 from gpuwatch.config import SupportConfig
+from gpuwatch.diagnose.validation import ValidationCommand, ValidationRun
+from gpuwatch.model.clock import Clock
 from gpuwatch.model.event import Result
 from gpuwatch.model.finding import Remedy
 from gpuwatch.model.snapshot import Host, SourceStatus
+from gpuwatch.model.view import Validation, View
 from gpuwatch.model.workload import Attribution, DeviceUse, Holder
 from gpuwatch.remediation.service.status import RemediatorStatusFile
 from gpuwatch.repair.repairer import SETTLE_SECONDS
@@ -110,6 +113,27 @@ def test_a_gpu_that_is_in_use_is_not_tried_so_it_is_never_given_up(machine: Mach
         assert "in use by another client" in machine.step(), "nor is the agent asked to close it at each look"
         machine.wait(SETTLE_SECONDS)
     assert not (record_file(machine.state).read() or RepairRecord()).tries
+
+
+def test_a_gpu_is_proven_once_and_anew_after_another_fault(machine: Machine) -> None:
+    """The agent of this test reads no result: a real one does so within ten seconds."""
+    proven: list[frozenset[int]] = []
+
+    def prove(view: View, indexes: frozenset[int], clock: Clock, command: ValidationCommand) -> ValidationRun:
+        proven.append(indexes)
+        return ValidationRun((Validation(gpu=UUID, at=clock.time(), boot_id=BOOT, passed=True),), {})
+
+    machine.findings = ()
+    machine.config = replace(machine.config, remediation=replace(machine.config.remediation, validate="active"))
+    machine.prove = prove
+    machine.start()
+    for _ in range(3):
+        machine.step()
+        machine.wait(1.0)
+    assert proven == [{0}], "GPU 1 is in use"
+    validations(machine.store, [machine.finding("xid_fatal", since=machine.clock.time())])  # as the agent removes it
+    machine.step()
+    assert proven == [{0}, {0}]
 
 
 def test_a_file_that_is_merely_called_like_the_gpu_stops_nothing(machine: Machine, tmp_path: Path) -> None:

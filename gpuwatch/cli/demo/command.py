@@ -30,7 +30,7 @@ WIDTH = 96
 
 POLL_SECONDS = 0.1
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 """Seconds after its time that a chapter waits for its goal."""
 
 
@@ -42,8 +42,6 @@ PATIENCE = 60.0
 @pass_session
 def demo(session: Session, pace: float, listen: str, socket: str | None, end: bool) -> None:
     """Play every chapter: the actions, their effects, and the cluster afterwards."""
-    from shlex import quote
-
     from gpuwatch.cli.console.text import Text
     from gpuwatch.cli.demo.stage import DemoStage
     from gpuwatch.cli.demo.story import STORY
@@ -51,22 +49,21 @@ def demo(session: Session, pace: float, listen: str, socket: str | None, end: bo
     session.start_logging(default="CRITICAL")  # faults are what it is about
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the node's files go with it
     with DemoStage(listen, socket or "", hold=max(1.0, pace / 2)) as stage:
-        prefix = "gpuwatch" + (f" --source agent:{quote(socket)}" if socket else "")
         variables = " ".join(f"{name}={value}" for name, value in stage.variables.items())
         session.terminal.show(
-            f"Metrics: http://{listen.rpartition(':')[0] or 'localhost'}:{stage.port}/metrics",
+            f"Metrics: http://{listen.rpartition(':')[0] or 'localhost'}:{stage.agent.port}/metrics",
             "For the commands below in another terminal, first:",
             Text.assemble("   ", (f"export {variables}", "cyan"), end=""),
             "",
         )
         for number, chapter in enumerate(STORY, 1):
-            _title(session, number, chapter, prefix, stage)
+            _title(session, number, chapter, stage)
             _play(session, stage, chapter, pace)
         while not end:
             _narrate(session, stage, lambda: False, 3600.0)
 
 
-def _title(session: Session, number: int, chapter: "Chapter", prefix: str, stage: "DemoStage") -> None:
+def _title(session: Session, number: int, chapter: "Chapter", stage: "DemoStage") -> None:
     from gpuwatch.cli.console.text import Text
 
     terminal = session.terminal
@@ -74,8 +71,7 @@ def _title(session: Session, number: int, chapter: "Chapter", prefix: str, stage
     text = Text(chapter.text).wrap(terminal.console(), min(terminal.width, WIDTH))
     commands = []
     for command in chapter.commands:
-        start = "gpuwatch" if command.startswith("sim ") else prefix  # `sim` needs no agent
-        typed = f"{start} {command.format(directory=stage.directory)}"
+        typed = f"gpuwatch {command.format(directory=stage.directory)}"
         commands.append(Text.assemble(("   try  ", "dim"), (typed, "cyan"), end=""))
     terminal.show(title, *text, *commands, Text("", end=""))
 
@@ -114,7 +110,7 @@ def _line(session: Session, actor: str, text: str) -> None:
     session.terminal.show(head, *(Text(f"{'':22}{row}", end="") for row in rows[1:]))
 
 
-STYLES = {"gpuwatch": "bold cyan", "tuner": "bold green", "driver": "bold red", "a person": "bold"}
+STYLES = {"gpuwatch": "bold cyan", "tuner": "bold green", "repairer": "green", "driver": "bold red", "a person": "bold"}
 
 
 def _picture(session: Session, stage: "DemoStage") -> None:
@@ -125,7 +121,7 @@ def _picture(session: Session, stage: "DemoStage") -> None:
     from gpuwatch.cli.look.status import finding_lines, grouped, node_line
     from gpuwatch.model.finding import Severity
 
-    view, terminal = stage.view(), session.terminal
+    view, terminal = stage.agent.view(), session.terminal
     blank = Text("", end="")
     if view is None:
         return

@@ -11,8 +11,9 @@ from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.xid import XidEvent
 from gpuwatch.model.xid_catalogue import explain, recovery_action
 from gpuwatch.remediation.model import OWNER, BlockReason, NodeStage
+from gpuwatch.remediation.planning.inputs import CONFINED
 from gpuwatch.sim.kubeapi import CommittedWrite, Object
-from gpuwatch.sim.kubeapi.objects import gpus_of, is_leaving, is_ready
+from gpuwatch.sim.kubeapi.objects import GPU, gpus_of, is_leaving, is_ready
 
 if TYPE_CHECKING:
     from gpuwatch.remediation.model import Plan
@@ -118,6 +119,13 @@ def _node_sentences(name: str, before: Object, after: Object) -> Iterator[str]:
     notes = (_annotations(before), _annotations(after))
     if OWNER in notes[1] and OWNER not in notes[0]:
         yield f"writes on {name} what it is about to do and why, so that anyone can see and undo it"
+        if '"scope":"gpu"' in notes[1][OWNER]:
+            yield f"needs no taint on {name}: {CONFINED}"
+    if OWNER in notes[0] and OWNER not in notes[1]:
+        yield f"removes from {name} what it wrote there: nothing is out of service any more"
+    gpus = [each.get("status", {}).get("allocatable", {}).get(GPU) for each in (before, after)]
+    if gpus[0] and gpus[0] != gpus[1]:
+        yield f"offers pods {gpus[1]} GPUs of {name} instead of {gpus[0]}, as the device plugin says"
     for taint in now - was:
         yield f"taints {name} with {taint}: no new work here, what runs goes on"
     for taint in was - now:

@@ -1,47 +1,40 @@
-"""The processes of the demo: a World, a cluster around it, agent, remediator, tuner, and their narrators."""
+"""The processes of the demo: a World, a cluster around it, agent, remediator, tuner, repairer, and their narrators."""
 
+import json
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from math import inf
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Self
 
-from msgspec.structs import replace
+from msgspec import structs, to_builtins
 
 from gpuwatch.agent.agent import Agent
 from gpuwatch.agent.client import AgentClient, AgentViews
-from gpuwatch.cli.console.document import to_yaml
 from gpuwatch.cli.demo.narrator import ClusterNarrator, condition_of, is_incomplete, xid_sentence
-from gpuwatch.cli.demo.story import Chapter, Goal, Step
+from gpuwatch.cli.demo.repairer import repair_sentences, run_repairer
+from gpuwatch.cli.demo.story import Chapter
 from gpuwatch.cli.demo.tuner import RIGHTS as CONSENT_RIGHTS
-from gpuwatch.cli.demo.tuner import DemoTuner
+from gpuwatch.cli.demo.tuner import DemoTuner, run_thread
 from gpuwatch.cli.look.gather import by_index
-from gpuwatch.config import (
-    AgentConfig,
-    BudgetConfig,
-    ChecksConfig,
-    Config,
-    DrainConfig,
-    RemediationConfig,
-    TuningConfig,
-    runtime_dir,
-)
+from gpuwatch.config import Config, load, runtime_dir
 from gpuwatch.kube.objects import CONDITION, TAINT
 from gpuwatch.kube.reader import OwnNode
 from gpuwatch.kube.transport import Transport
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.errors import GpuwatchError
-from gpuwatch.model.finding import Response
 from gpuwatch.model.view import View
 from gpuwatch.remediation.model import BlockReason
 from gpuwatch.remediation.service.process import RemediatorService
 from gpuwatch.remediation.service.remediator import Remediator
 from gpuwatch.sim.kubeapi import AccessRule, SimulatedApiServer
-from gpuwatch.sim.kubeapi.objects import gpus_of, is_over
-from gpuwatch.sim.surroundings.demo_cluster import CHAT, EVALUATION, NAMESPACE, NODE, SCENARIO, DemoCluster
+from gpuwatch.sim.kubeapi.objects import GPU, gpus_of, is_over
+from gpuwatch.sim.surroundings.demo_cluster import CHAT, EVALUATIONS, NAMESPACE, NODE, SCENARIO, DemoCluster
 from gpuwatch.sim.world import World
 from gpuwatch.storage.store import Store
 from gpuwatch.tuning.model.status import TuningState
@@ -52,7 +45,7 @@ if TYPE_CHECKING:
 FIRST_VIEW = 20.0
 """Seconds within which the agent's View must be complete."""
 
-PODS = 41
+PODS = 47
 """The column in which pods begin."""
 
 RIGHTS = (
@@ -64,30 +57,25 @@ RIGHTS = (
 )
 """Of the remediator's token: what docs/remediation.md asks for."""
 
-
 SCARCE_WATTS = 2800.0
 """Less than the node's GPUs draw at work, and more than half of it."""
 
-
-def settings(world: World, listen: str, socket: str, hold: float) -> Config:
-    """The configuration of the demo: acts, drains and tunes, with short waits."""
-    return Config(
-        agent=AgentConfig(listen=listen, socket=socket, interval=1.0, api="open"),
-        sources=world.sources,
-        checks=ChecksConfig(boot_grace=0.0, xid_clear_after=2.0, xid_expire=30.0),
-        remediation=RemediationConfig(
-            mode="enforce",
-            checks={"xid_fatal": Response.DRAIN, "recovery_action": Response.DRAIN},
-            recovery_hold=hold,
-            min_quarantine=1.0,
-            budget=BudgetConfig(namespace=NAMESPACE),
-            drain=DrainConfig(retry=1.0),
-            node_name=NODE,
-            listen="",
-        ),
-        tuning=TuningConfig(mode="enforce", listen=""),
-        state_dir="",
-    )
+SETTINGS = """\
+agent: {socket: %(socket)s, interval: 1, api: open}
+sources: %(sources)s
+checks: {boot_grace: 0, xid_clear_after: 2, xid_expire: 30}
+remediation:
+  {mode: enforce, checks: {xid_fatal: drain, recovery_action: drain}, recovery_hold: %(hold)s, min_quarantine: 1,
+  validate: active, restart_plugin: gpu-operator/nvidia-device-plugin-daemonset, budget: {namespace: gpuwatch},
+  drain: {retry: 1}, node_name: gpu-node-1, listen: ""}
+repair:  # sim inject, in place of nvidia-smi
+  {mode: enforce, nvidia_smi: "", command: [/bin/sh, -c, 'exec "$0" -m gpuwatch sim inject --dir "$1" recover gpu="$2"',
+  %(python)s, %(place)s, "{index}", "{uuid}"]}
+support: {cases: 0}
+tuning: {mode: enforce, listen: ""}
+state_dir: %(state)s
+"""
+"""It acts, drains, tunes and repairs, with short waits."""
 
 
 class DemoStage:
@@ -96,7 +84,7 @@ class DemoStage:
     def __init__(self, listen: str, socket: str, *, hold: float) -> None:
         self._listen, self._socket, self._hold = listen, socket or str(runtime_dir() / "agent.sock"), hold
         self._narrator = ClusterNarrator()
-        self._described = 0
+        self._described, self._repairs = 0, 0
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -105,10 +93,10 @@ class DemoStage:
             stack.callback(shutil.rmtree, self.directory, ignore_errors=True)
             os.environ["NODE_NAME"] = NODE
             self._world = stack.enter_context(World(SCENARIO, self.directory))
-            config = settings(self._world, self._listen, self._socket, self._hold)
-            self._agent = Agent(config, self._world.backend)
-            self._agent.start()
-            stack.callback(self._agent.stop)
+            config = self._settings()
+            self.agent = Agent(config, self._world.backend)
+            self.agent.start()
+            stack.callback(self.agent.stop)
             self._surround(stack, config)
             self._stack = stack.pop_all()
         return self
@@ -116,33 +104,27 @@ class DemoStage:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    @property
-    def port(self) -> int | None:
-        """Where the agent serves HTTP."""
-        return self._agent.port
-
-    def view(self) -> View | None:
-        """The agent's newest."""
-        return self._agent.view()
-
     def act(self, chapter: Chapter) -> None:
         """Carry out the actions of the chapter."""
         for action in chapter.actions:
             self._world.inject(action)
-        steps: dict[Step, Callable[[], None]] = {
+        steps: dict[str, Callable[[], None]] = {
             "": lambda: None,
             "ready": self._town.get_ready,
             "work": self._town.ask_for_work,
             "agree": self._town.agree,
+            "repair": lambda: run_thread(self._stack, "demo-repairer", self._repairer),
             "scarce": lambda: self._tuner.allow(SCARCE_WATTS),
             "plenty": lambda: self._tuner.allow(None),
         }
         steps[chapter.step]()
 
-    def reached(self, goal: Goal) -> bool:
+    def reached(self, goal: str) -> bool:
         """Whether the chapter's goal is reached."""
         cluster, plan, tuning = self._town.cluster, self._remediator.state.plan, self._tuner.state
-        goals: dict[Goal, Callable[[], bool]] = {
+        placed = [self._where(name) for name in EVALUATIONS]
+        view, condition = self.agent.view(), (condition_of(cluster.get("nodes", "", NODE) or {}) or "?")[0]
+        goals: dict[str, Callable[[], bool]] = {
             "": lambda: True,
             "watched": lambda: any(gpu.state is TuningState.OBSERVING for gpu in tuning.gpus),
             "limited": lambda: (
@@ -153,28 +135,32 @@ class DemoStage:
             "event": lambda: any(each["reason"].startswith("GPUXid") for each in cluster.objects("events")),
             "refused": lambda: plan is not None and any(one.reason is BlockReason.PDB for one in plan.blocked),
             "moved": lambda: self._where(CHAT) is None,
-            "waiting": lambda: self._where(EVALUATION) == "",
-            "placed": lambda: bool(self._where(EVALUATION)),
-            "healthy": lambda: (condition_of(cluster.get("nodes", "", NODE) or {}) or "?")[0] == "True",
-            "unhealthy": lambda: (condition_of(cluster.get("nodes", "", NODE) or {}) or "?")[0] == "False",
+            "out": lambda: view is not None and bool(view.attribution.withheld),
+            "waiting": lambda: any(placed) and not all(placed),
+            "placed": lambda: all(placed) and view is not None and view.judgement.node == "healthy",
+            "healthy": lambda: condition == "True",
+            "unhealthy": lambda: condition == "False",
         }
         return goals[goal]()
 
     def sentences(self) -> Iterator[tuple[str, str]]:
         """(actor, sentence) for everything since the last call."""
-        renamed = by_index(self._agent.view())
-        for event in self._agent.events().xids[self._described :]:
+        renamed = by_index(self.agent.view())
+        events = self.agent.events()
+        for event in events.xids[self._described :]:
             if is_incomplete(event):
                 break
             yield "driver", renamed(xid_sentence(event))
             self._described += 1
         plan = self._remediator.state.plan
         for actor, text in (
+            *repair_sentences(events.actions[self._repairs :]),  # first: what is proven is then given back
             *self._narrator.sentences(),
             *self._narrator.plan_sentences(plan),
             *self._tuner.sentences(),
         ):
             yield actor, renamed(text)
+        self._repairs = len(events.actions)
 
     def power(self) -> str:
         """What the GPUs may draw together and do, where the node has a budget; else empty."""
@@ -184,7 +170,7 @@ class DemoStage:
         return f"of {budget.budget:.0f} W its GPUs may draw {budget.limits:.0f} W and do draw {budget.draw:.0f} W"
 
     def nodes(self, width: int) -> "list[Text]":
-        """For each Node: taint, condition, and its pods with how many GPUs each has."""
+        """For each Node: taint, GPUs that pods may have, condition, and its pods with how many GPUs each has."""
         from gpuwatch.cli.console.text import Text
         from gpuwatch.cli.console.words import wrap
 
@@ -197,15 +183,25 @@ class DemoStage:
             condition = condition_of(node)
             if taint is not None:
                 state, style = f"tainted ({taint.get('value', '')})", "bold red"
-            elif condition is None:
-                state, style = "takes work", ""
             else:
-                state = f"takes work, {CONDITION}={condition[0]}"
-                style = "green" if condition[0] == "True" else "yellow"
+                state = f"{node['status']['allocatable'][GPU]} GPUs for pods"
+                state += f", {CONDITION}={condition[0]}" if condition else ""
+                style = {"True": "green", "": ""}.get(condition[0] if condition else "", "yellow")
             rows = wrap(names, max(width - PODS, 20)) or [""]
             lines.append(Text.assemble(f"{name:<12}", (f"{state:<{PODS - 12}}", style), rows[0], end=""))
             lines += [Text(f"{'':{PODS}}{row}", end="") for row in rows[1:]]
         return lines
+
+    def _settings(self) -> Config:
+        """From a file, which commands in another terminal read, too."""
+        file, state = self.directory / "gpuwatch.yaml", self.directory / "gpuwatch-state"
+        state.mkdir(mode=0o750)
+        places = {"state": str(state), "place": str(self.directory), "python": sys.executable}
+        values = {"socket": self._socket, "hold": self._hold, **places}
+        values["sources"] = to_builtins(self._world.sources)
+        file.write_text(SETTINGS % {name: json.dumps(value) for name, value in values.items()})
+        config = load(file)
+        return structs.replace(config, agent=structs.replace(config.agent, listen=self._listen))
 
     def _surround(self, stack: ExitStack, config: Config) -> None:
         """The cluster needs to know which machine this is, hence after the agent's first look."""
@@ -215,38 +211,32 @@ class DemoStage:
         self._town.cluster.add_user("gpuwatch", RIGHTS)
         self._town.cluster.add_user("consents", CONSENT_RIGHTS)
         server = stack.enter_context(SimulatedApiServer(self._town.cluster, folder=self.directory))
-        policy = self.directory / "gpuwatch.yaml"
-        policy.write_text(to_yaml({name: getattr(config, name) for name in ("checks", "remediation", "tuning")}))
-        self.variables = {
-            "KUBECONFIG": str(server.kubeconfig()),
-            "NODE_NAME": NODE,
-            "GPUWATCH_CONFIG": str(policy),
-            "GPUWATCH_STATE_DIR": str(self.directory / "tuner"),
-        }
+        self.variables = {"KUBECONFIG": server.kubeconfig(), "GPUWATCH_CONFIG": self.directory / "gpuwatch.yaml"}
         """What commands in another terminal need."""
         transport = Transport(str(server.kubeconfig("gpuwatch")))
         stack.callback(transport.close)
         views = AgentViews(AgentClient(self._socket), clock)
         place = OwnNode.of(config.remediation)
+        store = Store.open(config.state_dir)
+        self._repairer = partial(run_repairer, config, view.snapshot.host.boot_id, store)
+        stack.callback(store.close)
         self._remediator = Remediator(
-            config.remediation, place, views, lambda: transport, clock=clock, ledger=Store.open(""), classes={}
+            config.remediation, place, views, lambda: transport, clock=clock, ledger=store, classes={}
         )
-        state_dir = self.variables["GPUWATCH_STATE_DIR"]
-        service = RemediatorService(self._remediator, views, config.remediation.listen, state_dir=state_dir)
+        service = RemediatorService(self._remediator, views, config.remediation.listen, state_dir=config.state_dir)
         self._town.cluster.observers.append(self._narrator.observe)
         service.start()
         stack.callback(service.stop)
         asking = Transport(str(server.kubeconfig("consents")))
         stack.callback(asking.close)
-        tuning = replace(config, state_dir=state_dir)
-        self._tuner = stack.enter_context(DemoTuner(tuning, self.directory, NODE, asking))
+        self._tuner = stack.enter_context(DemoTuner(config, self.directory, NODE, asking))
 
     def _first_view(self, clock: SystemClock) -> View:
         import time
 
         end = clock.monotonic() + FIRST_VIEW
         while clock.monotonic() < end:
-            view = self._agent.view()
+            view = self.agent.view()
             devices = view.attribution.devices if view is not None else ()
             holders = [holder.workload for device in devices for holder in device.holders]
             if view is not None and holders and all(workload.pod_uid for workload in holders):

@@ -1,27 +1,19 @@
 """The demo's story: what happens to a simulated node and its cluster, in plain words, and where to look at it."""
 
-from typing import Any, Literal, NamedTuple
-
-Step = Literal["", "ready", "work", "scarce", "plenty", "agree"]
-"""The step of a chapter: the other chat pod gets ready; a new job asks for a GPU; the node gets a power budget, or
-none; owners let their pods be tuned.
-"""
-
-Goal = Literal[
-    "", "watched", "limited", "returned", "event", "refused", "moved", "waiting", "placed", "unhealthy", "healthy"
-]
-"""What a chapter waits for before it ends; empty: only for its time."""
+from typing import Any, NamedTuple
 
 
 class Chapter(NamedTuple):
-    """`actions` are those of a scenario's timeline; `commands` are to be tried while it lasts."""
+    """`actions` are those of a scenario's timeline; `commands` are to be tried while it lasts; `step` is one of
+    `DemoStage.act`; `goal`, of `DemoStage.reached`, is what the chapter waits for before it ends.
+    """
 
     title: str
     text: str
     actions: tuple[dict[str, Any], ...] = ()
     commands: tuple[str, ...] = ()
-    step: Step = ""
-    goal: Goal = ""
+    step: str = ""
+    goal: str = ""
 
 
 STORY = (
@@ -29,7 +21,7 @@ STORY = (
         "A cluster at work",
         "Three nodes with eight GPUs each. gpuwatch runs on gpu-node-1: its agent watches the GPUs, its remediator may "
         "act on the Node, its tuner may set clocks and power limits. Programs run in pods; Kubernetes' scheduler "
-        "chooses a node with a free GPU for each new one. Here one GPU of every node is free.",
+        "chooses a node with a free GPU for each new one. Here one GPU of gpu-node-1 and one of gpu-node-2 are free.",
         commands=("status", "get pods", "node status"),
         goal="healthy",
     ),
@@ -69,43 +61,54 @@ STORY = (
         goal="event",
     ),
     Chapter(
-        "A GPU breaks",
-        "GPU 4's memory fails for good, and the driver asks for a reset. Within a second gpuwatch puts a taint on the "
-        "node: a mark that keeps the scheduler from placing new pods there, while everything that runs goes on. The "
-        "policy of this demo also drains: the pod on the broken GPU, and only that one, is asked to leave. It serves "
-        "users, and its disruption budget says that one copy must always be ready. The other copy is still loading its "
-        "model, so the answer is: not now. gpuwatch asks again later and forces nothing.",
+        "A first memory error",
+        "GPU 4 has a memory error that the hardware contains. NVIDIA's device plugin, which offers GPUs to Kubernetes, "
+        "takes GPU 4 out: the pod on it goes on, and no new one is given that GPU.",
         (
             {"do": "ecc", "gpu": 4, "kind": "uncorrected"},
-            {"do": "xid", "gpu": 4, "xid": 95},
-            {"do": "recovery_action", "gpu": 4, "action": 1, "at": 0.2},
+            {"do": "xid", "gpu": 4, "xid": 94},
+            {"do": "device_plugin", "unhealthy": [4], "at": 0.5},
         ),
+        ("status", "xid explain 94"),
+        goal="out",
+    ),
+    Chapter(
+        "The GPU breaks",
+        "The next error is not contained, and the driver asks for a reset. The plugin has taken GPU 4 out, so gpuwatch "
+        "sets no taint: the node goes on taking work for the other seven. (Without the plugin it would take none.) "
+        "The policy of this demo also drains: the pod on GPU 4, and only that one, is asked to leave. It "
+        "serves users, and its disruption budget says that one copy must always be ready. The other copy is still "
+        "loading its model, so the answer is: not now. gpuwatch asks again later and forces nothing.",
+        ({"do": "xid", "gpu": 4, "xid": 95}, {"do": "recovery_action", "gpu": 4, "action": 1, "at": 0.2}),
         ("node status", "xid explain 95", "describe gpu 4"),
         goal="refused",
     ),
     Chapter(
         "The work moves",
         "Now the other copy is ready. The budget allows the move: the pod leaves, and its replacement comes up on "
-        "another node. The seven healthy GPUs of gpu-node-1 go on working.",
+        "another node. The other pods of gpu-node-1 go on working.",
         step="ready",
         goal="moved",
         commands=("get pods", "events"),
     ),
     Chapter(
-        "New work has to wait",
-        "A new job asks for two GPUs. Only gpu-node-1 has two free ones, and it is out of use: the job waits.",
+        "New work comes to the same node",
+        "A new job has two pods, which want a GPU each. The only free one that is well is GPU 7 of gpu-node-1: the "
+        "first pod gets it. The second pod has to wait for GPU 4.",
         step="work",
         goal="waiting",
         commands=("node status", "node plan"),
     ),
     Chapter(
         "Repair",
-        "A person resets GPU 4. gpuwatch checks the repair: it watches for a while (seconds here, five "
-        "minutes by default) that every GPU answers and nothing is wrong. Only then does it take away what it put "
-        "there, and nothing else. The waiting job starts.",
-        ({"do": "recover", "gpu": 4},),
-        ("node status", "describe gpu 4"),
+        "An operator starts gpuwatch's repairer, which is off by default. Nothing uses GPU 4, so it is reset. The "
+        "policy demands a proof: the repairer also puts GPU 4 to work. (A simulated GPU cannot compute; it passes when "
+        "the driver asks for nothing.) When all has been well for a while (seconds here, five minutes by default), "
+        "gpuwatch takes away what it wrote on the Node, and nothing else. The device plugin counts a GPU in only when "
+        "it starts, so gpuwatch has its pod start anew, as the policy allows. The waiting pod gets GPU 4.",
+        step="repair",
         goal="placed",
+        commands=("node status", "describe gpu 4", "events"),
     ),
     Chapter(
         "The driver hangs on one GPU",

@@ -35,17 +35,11 @@ RIGHTS = (
 ASK_SECONDS = 2.0
 """Between two requests for consents: 15 s would be too long for a demo."""
 
-PASSING = (
-    ObstacleReason.NO_GUARD,
-    ObstacleReason.NO_CONSENT,
-    ObstacleReason.STALE_VIEW,
-    ObstacleReason.UNKNOWN,
-    ObstacleReason.MONITORING,
-    ObstacleReason.NO_COUNTERS,
-)
+PASSING = {
+    *(ObstacleReason.NO_GUARD, ObstacleReason.NO_CONSENT, ObstacleReason.NO_COUNTERS),
+    *(ObstacleReason.STALE_VIEW, ObstacleReason.UNKNOWN, ObstacleReason.MONITORING),
+}
 """Reasons of the first seconds, before all inputs are there."""
-
-ACTOR = "tuner"
 
 
 class TunerNarrator:
@@ -61,7 +55,7 @@ class TunerNarrator:
         if state.mode != "enforce" or not state.gpus:
             return
         for text in (*self._limited(state), *self._moved(state.gpus)):
-            yield ACTOR, text
+            yield "tuner", text
 
     def _moved(self, gpus: Iterable[GpuTuning]) -> Iterator[str]:
         """GPUs with the same sentence together."""
@@ -153,9 +147,9 @@ class DemoTuner:
         folder = TunerFolder.at(place)
         with ExitStack() as stack:
             asking = Consenting(ConsentsReader(self._transport, self._node), folder.consents, clock)
-            _run_thread(stack, "demo-consents", lambda ended: asking.run(lambda s: ended(min(s, ASK_SECONDS))))
+            run_thread(stack, "demo-consents", lambda ended: asking.run(lambda s: ended(min(s, ASK_SECONDS))))
             restoring = stack.enter_context(restorer(self._there, self._config, Trigger.GUARD))
-            _run_thread(stack, "demo-guard", Guard(folder.record, folder.heartbeat, restoring, clock).run)
+            run_thread(stack, "demo-guard", Guard(folder.record, folder.heartbeat, restoring, clock).run)
             views = AgentViews(AgentClient(self._config.agent.socket), clock)
             actuator = stack.enter_context(nvml_actuator(self._there, self._config))
             store = Store.open(str(place))
@@ -185,7 +179,7 @@ class DemoTuner:
         yield from self._narrator.sentences(self.state)
 
 
-def _run_thread(stack: ExitStack, name: str, run: Callable[[Callable[[float], bool]], None]) -> None:
+def run_thread(stack: ExitStack, name: str, run: Callable[[Callable[[float], bool]], None]) -> None:
     """Let it run in a thread of its own until the stack is closed."""
     ended = threading.Event()
     thread = threading.Thread(target=run, args=(ended.wait,), name=name, daemon=True)

@@ -114,7 +114,7 @@ class DriverThread(threading.Thread):
             log.warning("no driver events; %s; XIDs come from the kernel log only", visible(str(error)))
         closed = self._settings.closed
         for index in closed:
-            self._outbox.send(GpuRefused(index=index, reason="closed while it is being reset"))
+            self._outbox.send(GpuRefused(index=index, hidden=True, reason="closed while it is being reset"))
         indexes = [index for index in range(count) if index not in closed]
         self._gpus = [GpuThread(nvml, index, self._settings, self._outbox, events) for index in indexes]
         for gpu in self._gpus:

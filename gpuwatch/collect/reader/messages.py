@@ -46,7 +46,7 @@ class GpuFound(Message, frozen=True, kw_only=True, tag="found"):
 
 class GpuRefused(Message, frozen=True, kw_only=True, tag="refused"):
     """The GPU at an NVML index does not answer its identity; asked again by and by. `lost` as in GpuTrouble;
-    `hidden`: NVML counts it, but this container may not see it.
+    `hidden`: NVML counts it, but nobody misses it: this container may not see it, or it is closed for a reset.
     """
 
     index: int

@@ -3,7 +3,7 @@
 from gpuwatch.model import workload as model
 from gpuwatch.sim.node import noise
 from gpuwatch.sim.node.actions import SimWorkload
-from gpuwatch.sim.node.gpu import Unit
+from gpuwatch.sim.node.gpu import SimGpu, Unit
 from gpuwatch.sim.node.node import SimNode
 from gpuwatch.sim.surroundings.proctree import SimProcess
 
@@ -49,13 +49,17 @@ def allocations(node: SimNode) -> list[model.Allocation]:
 
 
 def allocatable(node: SimNode) -> list[model.Allocatable]:
-    """What the kubelet could hand out: the device plugin withdraws a GPU that is lost, or that it calls unhealthy."""
+    """What the kubelet could hand out."""
     ids: dict[str, list[str]] = {}
-    offered = (gpu for gpu in node.gpus if gpu.attached and not gpu.faults.lost and gpu.index not in node.withdrawn)
-    for unit in (unit for gpu in offered for unit in gpu.units):
+    for unit in (unit for gpu in offered(node) for unit in gpu.units):
         slots = range(1 if unit.profile else node.scenario.node.replicas)
         ids.setdefault(_resource(unit), []).extend(_device_id(node, unit, str(slot)) for slot in slots)
     return [model.Allocatable(resource=r, device_ids=tuple(d)) for r, d in ids.items()]
+
+
+def offered(node: SimNode) -> list[SimGpu]:
+    """The device plugin withdraws a GPU that is lost, or that it calls unhealthy."""
+    return [gpu for gpu in node.gpus if gpu.attached and not gpu.faults.lost and gpu.index not in node.withdrawn]
 
 
 def processes(node: SimNode) -> list[SimProcess]:

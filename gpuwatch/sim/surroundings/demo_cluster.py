@@ -9,12 +9,14 @@ from typing import Self
 
 from msgspec.structs import replace
 
+from gpuwatch.model.clock import rfc3339
 from gpuwatch.model.consent import AUTOTUNE, CLASS, MAX_SLOWDOWN
 from gpuwatch.model.snapshot import Host
 from gpuwatch.sim.kubeapi import NodeLifecycle, Object, ReplicaSets, Scheduler, SimulatedCluster
-from gpuwatch.sim.kubeapi.objects import controller_of, gpus_of, is_leaving, is_over
+from gpuwatch.sim.kubeapi.objects import GPU, controller_of, gpus_of, is_leaving, is_over, pod_object, running
 from gpuwatch.sim.node import noise
-from gpuwatch.sim.node.actions import SimWorkload, StartWorkload, StopWorkload
+from gpuwatch.sim.node.actions import SetDevicePlugin, SimWorkload, StartWorkload, StopWorkload
+from gpuwatch.sim.node.pods import offered
 from gpuwatch.sim.node.scenario import load
 from gpuwatch.sim.world import World
 
@@ -25,8 +27,10 @@ GPUS = 8
 GPU_NODE = {"nvidia.com/gpu.present": "true"}
 
 CHAT, OTHER_CHAT = "chat-7b-5d9c7f6b8-x2k4q", "chat-7b-5d9c7f6b8-p8r4t"
-EVALUATION = "evaluate-0"
+EVALUATIONS = ("evaluate-0", "evaluate-1")
+PLUGIN = "gpu-operator/nvidia-device-plugin-daemonset"
 
+NewWork = Mapping[str, SimWorkload]
 NEW_WORK = {
     "evaluate": SimWorkload(name="evaluate", gpus=(0,), load="inference", process="python3", memory=0.4),
     "chat-7b-5d9c7f6b8": SimWorkload(
@@ -48,36 +52,30 @@ GRACE_SECONDS = 1
 
 
 class PodWorkloads:
-    """Starts and stops work on `node` as its pods come and go, step by step as the cluster's controllers do.
+    """The kubelet of `node`: starts and stops work as its pods come and go, and reports how many GPUs pods may have.
 
     `running`: what the node's scenario runs; its pods are made here. `new`: by the name of a controller, how its later
     pods behave on a GPU.
     """
 
     def __init__(
-        self,
-        cluster: SimulatedCluster,
-        world: World,
-        node: str,
-        *,
-        gpus: int,
-        running: Sequence[SimWorkload],
-        new: Mapping[str, SimWorkload],
-        seed: int = 1,
+        self, cluster: SimulatedCluster, world: World, node: str, running: Sequence[SimWorkload], new: NewWork
     ) -> None:
-        self._cluster, self._world, self._node, self._gpus, self._new = cluster, world, node, gpus, new
+        self._cluster, self._world, self._node, self._new = cluster, world, node, new
         self._running = {workload.name: workload for workload in running if workload.pod}
         for workload in self._running.values():  # a pod with the uid under which /proc shows the workload
             namespace, name = workload.pod or ("", "")
             app = name.partition("-")[0]
             pod = cluster.add_pod(namespace, name, node, {"app": app}, len(workload.gpus))
-            uid = noise.uuid(seed, "pod", namespace, name)
+            uid = noise.uuid(1, "pod", namespace, name)
             metadata = {**pod["metadata"], "uid": uid, "annotations": workload.annotations}
             spec = {**pod["spec"], "terminationGracePeriodSeconds": GRACE_SECONDS}
             cluster.put("pods", {**pod, "metadata": metadata, "spec": spec}, user="system:kubelet")
 
     def step(self) -> None:
         """Stop the work of pods that have left, start that of new ones."""
+        gpus = [gpu.index for gpu in offered(self._world.node)]
+        self._report(len(gpus))
         pods = {
             f"{pod['metadata']['namespace']}/{pod['metadata']['name']}": pod
             for pod in self._cluster.pods_on(self._node)
@@ -91,10 +89,18 @@ class PodWorkloads:
             owner = controller_of(pod)
             kind = self._new.get(owner["name"]) if owner else None
             used = {gpu for workload in self._running.values() for gpu in workload.gpus}
-            free = tuple(gpu for gpu in range(self._gpus) if gpu not in used)[: gpus_of(pod)]
+            free = tuple(gpu for gpu in gpus if gpu not in used)[: gpus_of(pod)]
             if name not in self._running and kind is not None and len(free) == gpus_of(pod):
                 self._running[name] = replace(kind, name=name, gpus=free, uid=pod["metadata"]["uid"])
                 self._world.inject(StartWorkload(workload=self._running[name]))
+
+    def _report(self, gpus: int) -> None:
+        """In the Node's status."""
+        with self._cluster.lock:
+            node = self._cluster.get("nodes", "", self._node)
+            if node is not None and node["status"]["allocatable"][GPU] != str(gpus):
+                status = {**node["status"], "allocatable": {**node["status"]["allocatable"], GPU: str(gpus)}}
+                self._cluster.put("nodes", {**node, "status": status}, user="system:kubelet")
 
 
 class DemoCluster:
@@ -110,18 +116,18 @@ class DemoCluster:
             info = {**node["status"]["nodeInfo"], **{name: value or "" for name, value in known.items()}}
             self.cluster.put("nodes", {**node, "status": {**node["status"], "nodeInfo": info}})
         self.cluster.add_namespace(NAMESPACE)
-        self._workloads = PodWorkloads(
-            self.cluster, world, NODE, gpus=GPUS, running=load(SCENARIO).workloads, new=NEW_WORK
-        )
-        # one GPU is free on each node; the second copy of the chat service is not ready yet
+        workloads = PodWorkloads(self.cluster, world, NODE, load(SCENARIO).workloads, NEW_WORK)
+        # one GPU is free on the first two nodes; the second copy of the chat service is not ready yet
         for other_node, number in zip(OTHER_NODES, "12", strict=True):
             self.cluster.add_pod("ml-research", f"diffusion-{number}", other_node, gpus=6, owner_kind="StatefulSet")
         owner = CHAT.rpartition("-")[0]
         other = self.cluster.add_pod("serving", OTHER_CHAT, OTHER_NODES[0], {"app": "chat"}, owner=owner)
         self.cluster.put("pods", _with_readiness(other, "False"), user="system:kubelet")
-        self.cluster.add_pod("team-vision", "labeller-0", OTHER_NODES[1])
+        self.cluster.add_pod("team-vision", "labeller-0", OTHER_NODES[1], gpus=2)
         self.cluster.add_pdb("serving", "chat", {"app": "chat"}, min_available=1)
-        self._steps = (ReplicaSets(self.cluster), Scheduler(self.cluster), NodeLifecycle(self.cluster), self._workloads)
+        controllers = ReplicaSets(self.cluster), Scheduler(self.cluster), NodeLifecycle(self.cluster)
+        self._steps, self._world = (*controllers, workloads), world
+        self._keep_plugin(days=2)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sim-controllers", daemon=True)
 
@@ -140,8 +146,9 @@ class DemoCluster:
             self.cluster.put("pods", _with_readiness(pod, "True"), user="system:kubelet")
 
     def ask_for_work(self) -> None:
-        """A new job wants two GPUs on one node, wherever they are."""
-        self.cluster.add_pod("ml-research", EVALUATION, gpus=2, owner_kind="Job", owner="evaluate")
+        """A new job has two pods, which want a GPU each, wherever it is."""
+        for name in EVALUATIONS:
+            self.cluster.add_pod("ml-research", name, owner_kind="Job", owner="evaluate")
 
     def agree(self) -> None:
         """The owners of some pods let them be tuned."""
@@ -155,6 +162,20 @@ class DemoCluster:
         while not self._stopping.wait(STEP_SECONDS):
             for each in self._steps:
                 each.step()
+            self._keep_plugin()
+
+    def _keep_plugin(self, days: int = 0) -> None:
+        """As its DaemonSet does: a pod of the device plugin in place of one that has ended; it counts every GPU in."""
+        (namespace, name), now = PLUGIN.split("/"), self.cluster.clock.time()
+        if self.cluster.objects("pods", namespace):
+            return
+        self.cluster.add_namespace(namespace)
+        number, owner = int(now) % 100_000, ("DaemonSet", name)
+        pod = pod_object(namespace, f"{name}-{number}", labels={}, gpus=0, owner=owner, tolerations=())
+        pod["metadata"] |= {"uid": f"plugin-{number}", "creationTimestamp": rfc3339(now - 86400.0 * days)}
+        pod["spec"]["terminationGracePeriodSeconds"] = GRACE_SECONDS
+        self.cluster.put("pods", running(pod, NODE, now), user="system:kubelet")
+        self._world.inject(SetDevicePlugin())
 
 
 def _with_readiness(pod: Object, ready: str) -> Object:

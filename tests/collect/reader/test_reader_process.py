@@ -132,6 +132,7 @@ def test_a_gpu_that_is_closed_is_not_opened_and_the_others_are_read(driver: Fake
     reader = begin(closed=(0,))
     refused = reader.next(GpuRefused)
     assert (refused.index, refused.lost, refused.reason) == (0, False, "closed while it is being reset")
+    assert refused.hidden, "else the agent finds a GPU missing"
     assert reader.next(GpuFound).identity.uuid == driver.get(1, "uuid")
     assert {reader.next(GpuSample).gpu.identity.index for _ in range(3)} == {1}
 

@@ -55,7 +55,7 @@ def test_a_simulated_cluster_says_the_same_of_the_same_pods(tmp_path: Path) -> N
     cluster, workloads = SimulatedCluster(), load("tuning").workloads
     cluster.add_node("here", gpus=GPUS)
     world = World("tuning", tmp_path)
-    PodWorkloads(cluster, world, "here", gpus=GPUS, running=workloads, new={})
+    PodWorkloads(cluster, world, "here", workloads, {})
     told = {
         (pod["metadata"]["name"], pod["metadata"]["uid"]): pod["metadata"].get("annotations", {})
         for pod in cluster.pods_on("here")
