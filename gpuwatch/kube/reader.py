@@ -99,13 +99,15 @@ class NodeReader:
         """How many Nodes carry these labels, `page` at a time; as rows of a table, since a Node has 10 KiB."""
         call = ApiCall("list", "nodes")
         query: dict[str, str | int] = {"labelSelector": selector, "limit": page, "includeObject": "None"}
+        query["resourceVersion"] = 0  # as the server has them at hand: a fleet that fell sick at once asks all at once
         total = 0
         while True:
             found, more = kube_parse.page(call, self._transport.request(call, NODES, query=query, accept=_TABLE))
             total += found
             if more is None:
                 return total
-            query["continue"] = more
+            query = {**query, "continue": more}
+            query.pop("resourceVersion", None)
 
     def nodes_with(self, selector: str) -> frozenset[str]:
         """Names of the Nodes that carry these labels: for few, since they are read in one piece."""

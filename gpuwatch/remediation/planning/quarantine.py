@@ -79,13 +79,9 @@ def _quarantine(inputs: PlanInputs, faults: tuple[Fault, ...], waiting: tuple[Bl
     slot = choose(inputs.policy.config.budget, inputs.slots, inputs.node.name, inputs.jitter)
     if isinstance(slot, NoSlot):
         reason = BlockReason.BUDGET_UNREADABLE if slot.unreadable else BlockReason.BUDGET
-        return PlanDraft(
-            stage=NodeStage.SUSPECT,
-            message=f"{sentence(faults)}; {slot.message}",
-            faults=faults,
-            blocked=(blocked(reason, slot.message), *waiting),
-            look_again=BUDGET_SECONDS * (0.5 + inputs.jitter),
-        )
+        draft = _leave(inputs, (blocked(reason, slot.message), *waiting), faults)
+        kept = slot.unreadable  # a slot that we may hold, and its claim
+        return draft.replace(steps=() if kept else draft.steps, look_again=BUDGET_SECONDS * (0.5 + inputs.jitter))
     owner = applied(inputs, faults, slot.name)
     if owner.scope == "gpu" and (message := over_gpu_budget(inputs, faults)):
         return _leave(inputs, (blocked(BlockReason.BUDGET, message), *waiting), faults)

@@ -50,7 +50,8 @@ class PlanReads:
                 self.error = error
 
     def forget_slots(self) -> None:
-        """Another node was faster: they have to be read again."""
+        """Another node was faster: they have to be read again. The next plan asks for them only if there are none."""
+        self.slots = None
         self._read.discard("slots")
 
 

@@ -148,13 +148,7 @@ class Remediator:
         self._prepare(reader)
         conflict: GpuwatchError | None = None
         for _ in range(TRIES):
-            node = self._node = reader.node()
-            made = self._plan(node, reads)
-            if (missing := reads.missing(made.wants)) and self._slots is not None:
-                reads.read(missing, reader, self._slots, self._place.pod)
-                if reads.error is not None:
-                    self._status.refused(reads.error)
-                continue  # with a Node read after them: what is written is then as young as can be
+            node, made = self._planned(reader, reads)
             if self._executor is None:
                 self._status.observed(made, node)
                 return self._ended(made, reads.error)
@@ -172,6 +166,19 @@ class Remediator:
             elif self._slots is not None:
                 reads.slots = self._slots.last
         return self._ended(made, conflict)
+
+    def _planned(self, reader: NodeReader, reads: PlanReads) -> tuple[NodeObject, Plan]:
+        """The Node, and the plan for it with all that it asks for."""
+        node = self._node = reader.node()
+        made = self._plan(node, reads)
+        while (missing := reads.missing(made.wants)) and self._slots is not None:
+            reads.read(missing, reader, self._slots, self._place.pod)
+            if reads.error is not None:
+                self._status.refused(reads.error)
+            if "pods" in missing:  # an eviction carries no version of the Node, so the Node must be as young as can be
+                node = self._node = reader.node()
+            made = self._plan(node, reads)
+        return node, made
 
     def _prepare(self, reader: NodeReader) -> None:
         """Once: check our own pod and find our slot. Mode observe has no slot, and no right to read pods."""
@@ -219,6 +226,8 @@ class Remediator:
         """Keep what the executed steps have changed."""
         self._node = outcome.node
         self._status.acted(outcome)
+        if outcome.lease is not None or outcome.node is not node:  # it comes on, so its failures are none in a row
+            self._backoff.succeeded()
         for each in outcome.steps:
             if isinstance(each.step, Evict) and not isinstance(each.error, Conflict | NotFound):
                 refused = each.error.why if each.error else ""

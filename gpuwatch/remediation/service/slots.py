@@ -56,9 +56,10 @@ class SlotReader:
         """The budget as it is now."""
         self.error = None
         try:
-            leases = [each for each in self._reader.leases(self._namespace) if slot_number(each.name) is not None]
+            leases = self._read_leases()
+            while self._ask_about_nodes(leases):  # who was tainted before that answer has its slot in the next one
+                leases = self._read_leases()
             given_up = frozenset(self._given_up(self._run_out(leases)))
-            self._ask_about_nodes(leases)
             self._slots = Slots(leases=tuple(leases), nodes=self._count, given_up=given_up, astray=self._astray)
         except KubeError as error:
             self.error = error
@@ -82,19 +83,25 @@ class SlotReader:
         """What was read last, with our own writes since."""
         return self._slots
 
-    def _ask_about_nodes(self, leases: Sequence[LeaseObject]) -> None:
+    def _read_leases(self) -> list[LeaseObject]:
+        return [each for each in self._reader.leases(self._namespace) if slot_number(each.name) is not None]
+
+    def _ask_about_nodes(self, leases: Sequence[LeaseObject]) -> bool:
         """How many there are, and which are quarantined without a slot; only where the budget is a share of them, for
         all Nodes are asked. Anew at once when there are fewer Leases than before: whoever deleted them freed no node.
+        Return whether they were asked now.
         """
         if isinstance(self._budget.max_unavailable, int):
-            return
+            return False
         now = self._clock.monotonic()
-        if self._count is None or now - self._counted > COUNT_SECONDS or len(leases) < self._leases:
+        asks = self._count is None or now - self._counted > COUNT_SECONDS or len(leases) < self._leases
+        if asks:
             self._count = self._reader.count_nodes(self._budget.node_selector)
             self._astray = self._reader.nodes_with(QUARANTINED)
             self._counted = now
         self._astray -= {lease.holder for lease in leases}
         self._leases = len(leases)
+        return asks
 
     def _run_out(self, leases: Sequence[LeaseObject]) -> list[LeaseObject]:
         """Slots of others that have not changed for their whole time, as far as we have watched."""

@@ -6,8 +6,9 @@ import threading
 import pytest
 from msgspec.structs import replace
 
+from gpuwatch.config import BudgetConfig
 from gpuwatch.kube.errors import FIRST_SECONDS, LONGEST_SECONDS, AlreadyExists, Backoff, Conflict, TooMany, Unavailable
-from gpuwatch.kube.objects import CONDITION, TAINT, Condition, DeviceRule, PodObject, Taint
+from gpuwatch.kube.objects import CONDITION, TAINT, Condition, DeviceRule, LeaseObject, PodObject, Taint
 from gpuwatch.kube.transport import Transport
 from gpuwatch.model.event import Result
 from gpuwatch.remediation.model import (
@@ -231,3 +232,25 @@ def test_a_hand_over_that_cannot_be_made_says_why(tmp_path, hands):
     outcome = hands.do(SetRebootSentinel(sentinel=str(tmp_path / "no" / "such" / "folder")))
     assert "remediation.handover.sentinel" in str(outcome.stopped)
     assert results(outcome) == [Result.FAILED]
+
+
+def test_a_node_tainted_between_two_answers_is_not_without_a_slot():
+    """Of a budget in percent: it would count twice, and a slot that is free would be left."""
+
+    class Racing:
+        """Another node takes a slot and is tainted after the Leases were read."""
+
+        name, taken = NODE, False
+
+        def leases(self, namespace):
+            return (LeaseObject(name="gpuwatch-slot-0", resource_version="1", holder="n2"),) if self.taken else ()
+
+        def count_nodes(self, selector):
+            return 20
+
+        def nodes_with(self, selector):
+            self.taken = True
+            return frozenset({"n2"})
+
+    slots = SlotReader(Racing(), HandClock(), BudgetConfig(max_unavailable="10%"), NAMESPACE).read()
+    assert (slots.astray, len(slots.leases)) == (frozenset(), 1)

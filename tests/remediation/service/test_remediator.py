@@ -11,7 +11,7 @@ from gpuwatch.kube.reader import OwnNode
 from gpuwatch.model.errors import UsageError
 from gpuwatch.model.event import Result
 from gpuwatch.model.finding import Finding, Response, Severity
-from gpuwatch.remediation.model import OPT_OUT, OWNER, BlockReason, NodeStage
+from gpuwatch.remediation.model import FAULTS, OPT_OUT, OWNER, BlockReason, NodeStage
 from gpuwatch.remediation.service.reboot_sentinel import MARK
 from gpuwatch.remediation.service.remediator import REST_SECONDS
 from gpuwatch.sim.kubeapi import AccessRule, ApiFaults
@@ -250,6 +250,63 @@ def test_no_slot_no_taint_until_one_is_free(server):
     assert (state.slots, state.slots_used) == (1, 1)
     server.cluster.delete("leases", NAMESPACE, "gpuwatch-slot-0")
     bench.run(100)
+    assert bench.is_quarantined()
+
+
+def test_a_slot_that_another_took_meanwhile_is_asked_for_once_and_leaves_no_claim(server):
+    def another_is_faster(point):
+        if point == "slot.intended":
+            spec = {"holderIdentity": "n2", "leaseDurationSeconds": 900, "renewTime": "2100-01-01T00:00:00.000000Z"}
+            lease = {"metadata": {"name": "gpuwatch-slot-0", "namespace": NAMESPACE}, "spec": spec}
+            server.cluster.create("leases", lease, namespace=NAMESPACE)
+
+    only = settings(budget=BudgetConfig(max_unavailable=1))
+    bench = Bench(server.cluster, server.kubeconfig(), HandClock(), only, checkpoint=another_is_faster)
+    bench.finds(fatal(bench.clock.time()))
+    bench.remediator.step()
+    assert server.cluster.requests["admin", "create", "leases"] == 1
+    assert BlockReason.BUDGET in reasons(bench)
+    assert not {OWNER, FAULTS} & bench.annotations.keys()
+    assert bench.holders == ["n2"]
+
+
+def throttles_the_first_taint(bench):
+    """A checkpoint; until the faults are taken away again."""
+    passed = []
+
+    def checkpoint(point):
+        if point == "slot.recorded" and point not in passed:
+            bench.cluster.faults = ApiFaults(throttle=1.0, resources=["nodes"], verbs=["patch"])
+        passed.append(point)
+
+    return checkpoint
+
+
+def test_a_slot_is_kept_while_the_taint_fails_and_the_budget_cannot_be_read(bench):
+    bench.restarted(checkpoint=throttles_the_first_taint(bench))
+    bench.finds(fatal(bench.clock.time()))
+    bench.remediator.step()
+    assert bench.holders == [NODE]
+    assert not bench.ours
+    bench.cluster.faults = ApiFaults(throttle=1.0, resources=["leases"], verbs=["list"])
+    bench.run(60)
+    assert bench.holders == [NODE]
+    bench.cluster.faults = ApiFaults()
+    bench.run(100)
+    assert bench.is_quarantined()
+
+
+def test_who_has_a_slot_does_not_wait_for_the_failures_before_it(bench):
+    bench.restarted(checkpoint=throttles_the_first_taint(bench))
+    bench.cluster.faults = ApiFaults(throttle=1.0, resources=["leases"])
+    bench.finds(fatal(bench.clock.time()))
+    bench.run(60)
+    bench.cluster.faults = ApiFaults()
+    while not bench.holders:
+        bench.run(1)
+    assert not bench.ours
+    bench.cluster.faults = ApiFaults()
+    bench.run(5)
     assert bench.is_quarantined()
 
 
