@@ -624,7 +624,7 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{API}test_the_documented_rights_are_enough_and_no_more_is_asked_for",
                 "remediation/service/slots.py",
-                "        if isinstance(self._budget.max_unavailable, int):\n            return\n",
+                "        if isinstance(self._budget.max_unavailable, int):\n            return False\n",
                 "",
             ),
             Proof(
