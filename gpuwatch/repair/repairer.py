@@ -157,7 +157,8 @@ class Repairer:
         settings = self._config.remediation
         if self._reset is None or settings.validate != "active" or self._not_quarantined():
             return
-        tried = {each.gpu for each in (*view.validations, *validations(self._store))}  # the agent reads it in 10 s
+        results = (*view.validations, *validations(self._store))  # the agent reads the newest within ten seconds
+        tried = {each.gpu for each in results if each.boot_id == self._boot_id}  # as the remediator counts them
         for status in view.snapshot.statuses:
             uuid, index = status.identity.uuid, status.identity.index
             if uuid in tried or uuid in asked or refusal(view, uuid):

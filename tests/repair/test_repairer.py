@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gpuwatch.agent.repairs import repairer_status, validations
+from gpuwatch.agent.repairs import keep_validations, repairer_status, validations
 from gpuwatch.config import SupportConfig
 from gpuwatch.diagnose.validation import ValidationCommand, ValidationRun
 from gpuwatch.model.clock import Clock
@@ -127,6 +127,8 @@ def test_a_gpu_is_proven_once_and_anew_after_another_fault(machine: Machine) -> 
     machine.config = replace(machine.config, remediation=replace(machine.config.remediation, validate="active"))
     machine.prove = prove
     machine.start()
+    before = Validation(gpu=UUID, at=machine.clock.time(), boot_id="boot-0", passed=True)
+    keep_validations(machine.store, [before], "repairer")  # of another boot, so for the remediator none
     for _ in range(3):
         machine.step()
         machine.wait(1.0)
