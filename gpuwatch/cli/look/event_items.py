@@ -6,7 +6,7 @@ from typing import Literal
 
 from gpuwatch.cli.console.table import Column
 from gpuwatch.cli.console.words import Words, utc
-from gpuwatch.cli.look.items import Item
+from gpuwatch.cli.look.items import Item, same_members
 from gpuwatch.model.event import EVERYTHING, ActionEvent, Change, EventQuery, FindingEvent, Result
 from gpuwatch.model.pci import pci_key
 from gpuwatch.model.snapshot import Identity
@@ -82,53 +82,34 @@ def _gpu_of(gpus: Mapping[str | None, Identity], uuid: str | None, pci: str | No
 
 def _xid(event: XidEvent, gpu: Identity | None) -> EventItem:
     info = explain(event.xid)
-    return EventItem(
+    return same_members(
+        EventItem,
+        event,
         at=utc(event.at),
         kind="xid",
         gpu=gpu.index if gpu else None,
         uuid=event.uuid or (gpu.uuid if gpu else None),
         pci_bus_id=event.pci,
-        xid=event.xid,
-        gi=event.gi,
-        ci=event.ci,
         link=event.nvlink.link if event.nvlink else None,
-        pid=event.pid,
-        name=event.name,
-        message=event.message,
         severity=info.severity if info else None,
-        recovery=event.recovery,
-        caused_by=event.caused_by,
-        sources=event.sources,
-        historical=event.historical,
     )
 
 
 def _sxid(event: SxidEvent) -> EventItem:
-    return EventItem(
-        at=utc(event.at),
-        kind="sxid",
-        pci_bus_id=event.pci,
-        switch=event.switch,
-        sxid=event.sxid,
-        link=event.link,
-        message=event.message,
-        severity=event.severity,
-        sources=("kernel",),
-        historical=event.historical,
-    )
+    return same_members(EventItem, event, at=utc(event.at), kind="sxid", pci_bus_id=event.pci, sources=("kernel",))
 
 
 def _bus_loss(event: BusLossEvent, gpu: Identity | None) -> EventItem:
-    return EventItem(
+    return same_members(
+        EventItem,
+        event,
         at=utc(event.at),
         kind="bus_loss",
         gpu=gpu.index if gpu else None,
         uuid=event.uuid or (gpu.uuid if gpu else None),
         pci_bus_id=event.pci,
-        message=event.message,
         severity="fatal",
         sources=("kernel",),
-        historical=event.historical,
     )
 
 
@@ -152,18 +133,14 @@ def _finding(event: FindingEvent, gpu: Identity | None) -> EventItem:
 
 
 def _action(event: ActionEvent) -> EventItem:
-    return EventItem(
+    return same_members(
+        EventItem,
+        event,
         at=utc(event.at),
         kind="action",
         message="; ".join(part for part in (event.why, event.detail) if part) or None,
-        target=event.target,
-        action=event.action,
-        actor=event.actor,
-        result=event.result,
-        number=event.number,
         before=event.before or None,
         after=event.after or None,
-        evidence=event.evidence,
     )
 
 

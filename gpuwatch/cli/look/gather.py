@@ -4,10 +4,19 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 
 from gpuwatch.cli.console.words import utc
-from gpuwatch.cli.look.items import FindingItem, GpuItem, MigItem, NvLinkItem, PodItem, ProcessItem, XidItem
+from gpuwatch.cli.look.items import (
+    FindingItem,
+    GpuItem,
+    MigItem,
+    NvLinkItem,
+    PodItem,
+    ProcessItem,
+    XidItem,
+    same_members,
+)
 from gpuwatch.model.finding import Health, Severity
 from gpuwatch.model.pci import pci_key
-from gpuwatch.model.snapshot import Gpu, GpuStatus, NvLink
+from gpuwatch.model.snapshot import Gpu, GpuStatus
 from gpuwatch.model.view import View
 from gpuwatch.model.workload import DeviceUse, Workload
 from gpuwatch.model.xid_catalogue import explain
@@ -33,13 +42,11 @@ def process_items(view: View) -> list[ProcessItem]:
     """Every process on every fresh GPU."""
     owners = {owner.pid: owner for owner in view.owners}
     return [
-        ProcessItem(
+        same_members(
+            ProcessItem,
+            process,
             gpu=gpu.identity.index,
             uuid=gpu.identity.uuid,
-            gi=process.gi,
-            ci=process.ci,
-            pid=process.pid,
-            type=process.type,
             name=(owner.name if owner else None) or process.name,
             memory=process.used_memory,
             utilization=process.sm_utilization,
@@ -68,11 +75,9 @@ def pod_items(view: View) -> list[PodItem]:
         device, holder = held.get(key) or (None, None)
         used = usage.get(key)
         items.append(
-            PodItem(
-                namespace=workload.namespace,
-                pod=workload.pod,
-                container=workload.container,
-                pod_uid=workload.pod_uid,
+            same_members(
+                PodItem,
+                workload,
                 gpu=indices.get(uuid),
                 uuid=uuid,
                 gi=gi,
@@ -92,16 +97,10 @@ def mig_items(view: View) -> list[MigItem]:
     """Every MIG device of every fresh GPU."""
     uses = {device.mig: device for device in view.attribution.devices if device.mig}
     return [
-        MigItem(
+        same_members(
+            MigItem,
+            mig,
             gpu=gpu.identity.index,
-            index=mig.index,
-            uuid=mig.uuid,
-            gi=mig.gi,
-            ci=mig.ci,
-            profile=mig.profile,
-            memory=mig.memory,
-            activity=mig.activity,
-            multiprocessors=mig.multiprocessors,
             allocated=use.allocated if use else None,
             users=users(view, gpu, [use] if use else [], mig.gi),
         )
@@ -114,11 +113,7 @@ def mig_items(view: View) -> list[MigItem]:
 def nvlink_items(view: View) -> list[NvLinkItem]:
     """Every NVLink of every fresh GPU."""
     return [
-        NvLinkItem(
-            gpu=gpu.identity.index,
-            uuid=gpu.identity.uuid,
-            **{name: getattr(link, name) for name in NvLink.__struct_fields__},
-        )
+        same_members(NvLinkItem, link, gpu=gpu.identity.index, uuid=gpu.identity.uuid)
         for gpu in view.snapshot.gpus
         for link in gpu.nvlinks
     ]
@@ -128,23 +123,13 @@ def finding_items(view: View) -> list[FindingItem]:
     """Findings, the worst first."""
     indices = _indices(view)
     items = [
-        FindingItem(
-            key=finding.key,
-            caused_by=finding.caused_by,
+        same_members(
+            FindingItem,
+            finding,
             gpu=indices.get(finding.gpu or ""),
             uuid=finding.gpu,
-            check=finding.check,
-            severity=finding.severity,
             since=_time(finding.since),
-            message=finding.message,
-            action=finding.action,
-            gi=finding.gi,
-            xid=finding.xid,
             last=_time(finding.last),
-            count=finding.count,
-            remedy=finding.remedy,
-            evidence=finding.evidence,
-            pods=finding.pods,
         )
         for finding in view.judgement.findings
     ]
@@ -161,7 +146,9 @@ def xid_items(view: View) -> list[XidItem]:
             continue
         uuid, info = xid.uuid or by_pci.get(pci_key(xid.pci)), explain(xid.xid)
         items.append(
-            XidItem(
+            same_members(
+                XidItem,
+                info,
                 gpu=indices.get(uuid or ""),
                 uuid=uuid,
                 pci_bus_id=xid.pci,
@@ -169,10 +156,6 @@ def xid_items(view: View) -> list[XidItem]:
                 count=xid.count,
                 last=_time(xid.last),
                 mnemonic=info.name if info else None,
-                description=info.description if info else None,
-                severity=info.severity if info else None,
-                category=info.category if info else None,
-                action=info.action if info else None,
             )
         )
     return sorted(items, key=lambda item: (item.gpu is None, item.gpu or 0, item.xid))
@@ -195,13 +178,9 @@ def _gpu(view: View, status: GpuStatus, sample: Gpu | None, xids: dict[str, XidI
     devices = [device for device in view.attribution.devices if device.gpu == uuid]
     known = [device.allocated for device in devices if device.allocated is not None]
     readings = {name: getattr(sample, name) for name in READINGS} if sample else {}
-    return GpuItem(
-        index=identity.index,
-        uuid=uuid,
-        pci_bus_id=identity.pci_bus_id,
-        name=identity.name,
-        serial=identity.serial,
-        architecture=identity.architecture,
+    return same_members(
+        GpuItem,
+        identity,
         health=view.judgement.gpus.get(uuid, Health.UNKNOWN),
         state=status.state,
         detail=status.detail or None,

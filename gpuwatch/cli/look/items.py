@@ -4,6 +4,7 @@ They are made of the View, but not the same: a View may change with its schema, 
 """
 
 from datetime import datetime
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -30,6 +31,15 @@ from gpuwatch.tuning.model.setting import Knob, Setting
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
     """Base of all."""
+
+
+AnyItem = TypeVar("AnyItem", bound=Item)
+
+
+def same_members(kind: type[AnyItem], source: object, /, **others: Any) -> AnyItem:
+    """An item with `others`, and with what `source` has under the names of the item's remaining members."""
+    names = (name for name in kind.__struct_fields__ if name not in others and hasattr(source, name))
+    return kind(**others, **{name: getattr(source, name) for name in names})
 
 
 class XidItem(Item, frozen=True, kw_only=True):
@@ -195,7 +205,7 @@ class SettingItem(Item, frozen=True, kw_only=True):
 def setting_items(settings: tuple[Setting, ...], uuid: str) -> tuple[SettingItem, ...]:
     """Those of one GPU."""
     return tuple(
-        SettingItem(knob=each.knob, original=each.original, applied=each.applied[0], at=utc(each.at))
+        same_members(SettingItem, each, applied=each.applied[0], at=utc(each.at))
         for each in settings
         if each.uuid == uuid
     )

@@ -14,7 +14,7 @@ from gpuwatch.cli.console.session import Session, pass_session
 from gpuwatch.cli.console.words import Words, utc, wrap
 from gpuwatch.cli.look.columns import gpu_user
 from gpuwatch.cli.look.gather import gpu_items, short_name
-from gpuwatch.cli.look.items import GpuItem, Item
+from gpuwatch.cli.look.items import GpuItem, Item, same_members
 from gpuwatch.cli.look.source import OpenedSource, complete_names, open_source, recorded_settings
 from gpuwatch.diagnose.slowness import SlowCause, slow_causes
 from gpuwatch.model.errors import GpuwatchError, UsageError
@@ -125,15 +125,13 @@ def cause_items(view: View, causes: Sequence[SlowCause], wanted: Collection[str]
     """Those of the wanted GPUs, in the same order."""
     indices = {status.identity.uuid: status.identity.index for status in view.snapshot.statuses}
     return tuple(
-        CauseItem(
+        same_members(
+            CauseItem,
+            cause,
             gpu=indices[cause.gpu],
             uuid=cause.gpu,
             cause=cause.name,
             rank=cause.rank.name.lower(),
-            loss=cause.loss,
-            message=cause.message,
-            action=cause.action,
-            evidence=cause.evidence,
             since=None if cause.since is None else utc(cause.since),
         )
         for cause in causes

@@ -90,9 +90,10 @@ def test(session: Session, /, events: str, duration: str, seed: int, file: str |
       gpuwatch policy test sim:noisy-xid --duration 24h
       gpuwatch policy test views.jsonl.gz --policy new.yaml
     """
-    from gpuwatch.cli.console.words import Words
+    from gpuwatch.cli.console.words import Words, utc
+    from gpuwatch.cli.look.items import same_members
     from gpuwatch.cli.look.recording import recorded, scenario_views
-    from gpuwatch.cli.policy.screen import action_items, action_table, summary
+    from gpuwatch.cli.policy.screen import RehearsedActionItem, action_table, summary
     from gpuwatch.model.errors import UsageError
     from gpuwatch.sim.rehearsal import Rehearsal
 
@@ -100,7 +101,7 @@ def test(session: Session, /, events: str, duration: str, seed: int, file: str |
     simulated = events.startswith("sim:")
     rehearsal = Rehearsal(compiled, gap=float("inf")) if simulated else Rehearsal(compiled)
     views = scenario_views(events.removeprefix("sim:"), config, duration, seed) if simulated else recorded(events)
-    items = action_items(rehearsal.watch(views))
+    items = tuple(same_members(RehearsedActionItem, each, at=utc(each.at)) for each in rehearsal.watch(views))
     if rehearsal.views == 0:
         raise UsageError(f"{events} has no view", "nothing was tried", "record /api/v1/view, one answer a line")
     terminal = session.terminal

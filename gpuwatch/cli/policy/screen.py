@@ -1,18 +1,18 @@
 """What `policy check` and `policy test` print."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from gpuwatch.cli.console.table import Column, table
-from gpuwatch.cli.console.words import Words, utc
+from gpuwatch.cli.console.words import Words
 from gpuwatch.cli.look.items import Item
 from gpuwatch.config import MaintenanceWindow, RemediationConfig
 from gpuwatch.model.finding import Response, Scope
 from gpuwatch.model.view import View
 from gpuwatch.remediation.planning.policy import Policy, window_text
 from gpuwatch.remediation.planning.scope import on_this_node
-from gpuwatch.sim.rehearsal import Rehearsal, RehearsedAction
+from gpuwatch.sim.rehearsal import Rehearsal
 
 if TYPE_CHECKING:
     from gpuwatch.cli.console.text import Text
@@ -99,11 +99,6 @@ def limits(config: RemediationConfig, view: View | None, words: Words) -> "list[
         "device plugin": f"{config.restart_plugin or 'never'} restarted where it counts out a GPU that is well",
     }
     return [Text(f"{name + ':':<16}{value}", no_wrap=True, end="") for name, value in rows.items()]
-
-
-def action_items(deeds: Iterable[RehearsedAction]) -> tuple[RehearsedActionItem, ...]:
-    """What would have been done."""
-    return tuple(RehearsedActionItem(at=utc(deed.at), do=deed.do, what=deed.what, why=deed.why) for deed in deeds)
 
 
 def action_table(items: Sequence[RehearsedActionItem], first: float, words: Words, width: int) -> "list[Text]":

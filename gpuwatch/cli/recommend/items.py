@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gpuwatch.cli.console.document import Envelope
 from gpuwatch.cli.console.words import utc
-from gpuwatch.cli.look.items import Item
+from gpuwatch.cli.look.items import Item, same_members
 from gpuwatch.model.errors import UsageError
 from gpuwatch.rightsizing.model.recommendation import (
     Apply,
@@ -102,7 +102,9 @@ def document(body: Recommendations, source: str, chosen: Sequence[Recommendation
         kind="RecommendationList",
         node=body.node,
         at=utc(body.at),
-        items=tuple(_item(each) for each in chosen),
+        items=tuple(
+            same_members(RecommendationItem, each, at=utc(each.at), expires=utc(each.expires)) for each in chosen
+        ),
         source=source,
         since=None if body.since is None else utc(body.since),
         workloads=body.workloads,
@@ -138,8 +140,3 @@ def added(savings: Iterable[Savings]) -> Savings:
 
 def _worth(savings: Savings) -> tuple[float, float, float]:
     return savings.gpu_hours_per_day, savings.money_per_day or 0.0, savings.watts or 0.0
-
-
-def _item(each: Recommendation) -> RecommendationItem:
-    members = {name: getattr(each, name) for name in each.__struct_fields__}
-    return RecommendationItem(**members | {"at": utc(each.at), "expires": utc(each.expires)})

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from gpuwatch.cli.console.document import Envelope
 from gpuwatch.cli.console.words import utc
-from gpuwatch.cli.look.items import Item, SettingItem, setting_items
+from gpuwatch.cli.look.items import Item, SettingItem, same_members, setting_items
 from gpuwatch.model.snapshot import Gpu, Power
 from gpuwatch.model.view import View
 from gpuwatch.tuning.model.setting import Setting
@@ -102,32 +102,21 @@ def judged(found: Iterable[GpuTuning], view: View, settings: tuple[Setting, ...]
 
 def budget_item(budget: BudgetState | None) -> BudgetItem | None:
     """What the tuner says of the budget."""
-    if budget is None:
-        return None
-    return BudgetItem(
-        budget=budget.budget, how=budget.how, message=budget.message, limits=budget.limits, draw=budget.draw
-    )
+    return None if budget is None else same_members(BudgetItem, budget)
 
 
 def _item(
     found: GpuTuning, sample: Gpu | None, users: Collection[str], settings: tuple[Setting, ...], *, told: bool
 ) -> TuningItem:
     power = sample.power if sample else Power()
-    return TuningItem(
+    return same_members(
+        TuningItem,
+        found,
         gpu=found.index,
-        uuid=found.uuid,
-        state=found.state,
         since=None if found.since is None else utc(found.since),
-        reason=found.reason,
-        obstacles=tuple(ObstacleItem(reason=each.reason, message=each.message) for each in found.obstacles),
-        note=found.note,
-        clock_cap=found.clock_cap,
+        obstacles=tuple(same_members(ObstacleItem, each) for each in found.obstacles),
         power_cap=found.power_limit,
-        slowdown=found.slowdown,
-        slowdown_upper=found.slowdown_upper,
         slowdown_bound=found.bound,
-        saved=found.saved,
-        signal=found.signal,
         joules_saved=found.joules_saved if told else None,
         power_limit=power.limit_configured,
         power_limit_default=power.limit_default,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from gpuwatch.cli.console.document import Envelope
-from gpuwatch.cli.look.items import Item
+from gpuwatch.cli.look.items import Item, same_members
 from gpuwatch.cli.tune.inputs import TunerInputs, preview
 from gpuwatch.cli.tune.items import BudgetItem, ObstacleItem, budget_item
 from gpuwatch.config import Mode, TuningConfig
@@ -108,7 +108,7 @@ def _items(ground: PlanBasis, gang: Gang, limits: Mapping[str, float]) -> Iterat
         gpu = ground.found.get(uuid)
         if gpu is None:
             continue
-        told = tuple(ObstacleItem(reason=each.reason, message=each.message) for each in gpu.obstacles)
+        told = tuple(same_members(ObstacleItem, each) for each in gpu.obstacles)
         yield PlanItem(
             gpu=gpu.index,
             uuid=uuid,
