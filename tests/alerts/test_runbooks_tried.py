@@ -16,7 +16,8 @@ from gpuwatch.kube.objects import TAINT
 from gpuwatch.model.finding import Finding
 from gpuwatch.model.snapshot import Host
 from gpuwatch.model.view import View
-from gpuwatch.sim.kubeapi import SimulatedApiServer, SimulatedCluster
+from gpuwatch.sim.kubeapi.cluster import SimulatedCluster
+from gpuwatch.sim.kubeapi.server import SimulatedApiServer
 from gpuwatch.sim.node.node import SimNode
 from gpuwatch.sim.node.scenario import Scenario, load, parse
 from gpuwatch.sim.playback import views

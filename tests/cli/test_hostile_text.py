@@ -30,7 +30,8 @@ from gpuwatch.http.server import HttpServer, Response
 from gpuwatch.model.finding import Finding, Remedy, Severity
 from gpuwatch.model.snapshot import Host as HostIdentity
 from gpuwatch.model.text import visible
-from gpuwatch.sim.kubeapi import SimulatedApiServer, SimulatedCluster
+from gpuwatch.sim.kubeapi.cluster import SimulatedCluster
+from gpuwatch.sim.kubeapi.server import SimulatedApiServer
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from gpuwatch.tuning.service.state_dir import StopRequest, TunerStatus, TunerStopFile
 from tests import fast_yaml

@@ -43,7 +43,7 @@ from gpuwatch.remediation.planning.ownership import encode
 from gpuwatch.remediation.service.node_writer import NodeWriter
 from gpuwatch.remediation.service.process import LONGEST_LOOK
 from gpuwatch.remediation.service.remediator import Remediator
-from gpuwatch.sim.fleet import FAULTS as FLEET_FAULTS
+from gpuwatch.sim.fleet.agent import FAULTS as FLEET_FAULTS
 from gpuwatch.sim.fleet.agent import SimulatedAgent
 from gpuwatch.sim.fleet.node import ApiRequestCounts, NodeLedger, NodeTransport
 from tests.cluster.api import NODES, Api, credentials

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import trustme
 
-from gpuwatch.sim.kubeapi import SimulatedApiServer, SimulatedCluster
+from gpuwatch.sim.kubeapi.cluster import SimulatedCluster
+from gpuwatch.sim.kubeapi.server import SimulatedApiServer
 
 
 class Simulated(SimulatedApiServer):

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuwatch.sim.kubeapi import AccessRule
+from gpuwatch.sim.kubeapi.access import AccessRule
 from tests.cluster.api import PODS, Api
 from tests.cluster.manifests import ACCOUNT, DRAIN, ENFORCE, OBSERVE, Right, manifests, rights
 from tests.cluster.remediating import Objects

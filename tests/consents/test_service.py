@@ -15,7 +15,9 @@ from gpuwatch.kube.errors import LONGEST_SECONDS
 from gpuwatch.kube.objects import TAINT
 from gpuwatch.kube.transport import Transport
 from gpuwatch.model.consent import AUTOTUNE, CLASS
-from gpuwatch.sim.kubeapi import AccessRule, SimulatedApiServer, SimulatedCluster
+from gpuwatch.sim.kubeapi.access import AccessRule
+from gpuwatch.sim.kubeapi.cluster import SimulatedCluster
+from gpuwatch.sim.kubeapi.server import SimulatedApiServer
 from tests.remediation.model.remediating import NODE, START, HandClock
 from tests.waiting import BOUND_SECONDS, until
 

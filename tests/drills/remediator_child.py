@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from gpuwatch.config import RemediationConfig
-from gpuwatch.sim.kubeapi import SimulatedCluster
+from gpuwatch.sim.kubeapi.cluster import SimulatedCluster
 from gpuwatch.storage.store import Store
 from tests.remediation.model.remediating import START, Bench, HandClock, fatal
 

@@ -13,7 +13,8 @@ from gpuwatch.model.finding import Response, SchedulingLabel
 from gpuwatch.remediation.model import HEALTHY_COUNT, NVLINK
 from gpuwatch.remediation.planning.labels import LABEL_SECONDS
 from gpuwatch.remediation.service.executor import CRASH_POINTS
-from gpuwatch.sim.kubeapi import SimulatedApiServer, SimulatedCluster
+from gpuwatch.sim.kubeapi.cluster import SimulatedCluster
+from gpuwatch.sim.kubeapi.server import SimulatedApiServer
 from gpuwatch.storage.store import Store
 from tests.drills.remediator_child import Orders, bench, die
 from tests.remediation.model.remediating import FOREIGN, NAMESPACE, NODE, settings

@@ -10,7 +10,10 @@ import pytest
 from gpuwatch.kube.errors import ApiCall, Conflict
 from gpuwatch.kube.objects import TAINT
 from gpuwatch.kube.transport import MERGE_PATCH, Transport
-from gpuwatch.sim.kubeapi import AccessRule, CommittedWrite, SimulatedApiServer, SimulatedCluster
+from gpuwatch.sim.kubeapi.access import AccessRule
+from gpuwatch.sim.kubeapi.cluster import SimulatedCluster
+from gpuwatch.sim.kubeapi.server import SimulatedApiServer
+from gpuwatch.sim.kubeapi.store import CommittedWrite
 from tests.remediation.model.remediating import NAMESPACE, NODE, Bench, HandClock, fatal, settings
 from tests.waiting import BOUND_SECONDS
 

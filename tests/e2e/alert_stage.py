@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuwatch.sim.directory import inject
-from gpuwatch.sim.kubeapi import SimulatedApiServer
+from gpuwatch.sim.kubeapi.server import SimulatedApiServer
 from tests.e2e.alert_cases import NODES, Case
 from tests.e2e.processes import Agent, agent, fetch, running
 from tests.ports import free_port

@@ -13,7 +13,8 @@ import yaml
 
 from gpuwatch.kube.objects import TAINT
 from gpuwatch.sim.directory import inject
-from gpuwatch.sim.kubeapi import SimulatedApiServer, SimulatedCluster
+from gpuwatch.sim.kubeapi.cluster import SimulatedCluster
+from gpuwatch.sim.kubeapi.server import SimulatedApiServer
 from tests.e2e.processes import agent, fetch, running, series
 from tests.ports import free_port
 from tests.waiting import BOUND_SECONDS, until

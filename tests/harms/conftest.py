@@ -7,7 +7,8 @@ from typing import Any, get_args
 import pytest
 
 from gpuwatch.model.finding import SchedulingLabel
-from gpuwatch.sim.kubeapi import SimulatedApiServer, SimulatedCluster
+from gpuwatch.sim.kubeapi.cluster import SimulatedCluster
+from gpuwatch.sim.kubeapi.server import SimulatedApiServer
 from tests.remediation.model.remediating import NAMESPACE, NODE, Bench, HandClock, settings
 
 Start = Callable[..., Bench]

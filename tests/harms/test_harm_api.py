@@ -10,7 +10,8 @@ import gpuwatch
 from gpuwatch.config import BudgetConfig
 from gpuwatch.model.finding import Response
 from gpuwatch.remediation.planning.labels import LABEL_SECONDS
-from gpuwatch.sim.kubeapi import AccessRule, SimulatedApiServer
+from gpuwatch.sim.kubeapi.access import AccessRule
+from gpuwatch.sim.kubeapi.server import SimulatedApiServer
 from tests.harms.conftest import Start
 from tests.remediation.model.remediating import FOREIGN, NAMESPACE, NODE, Bench, fatal
 

@@ -13,7 +13,10 @@ from gpuwatch.kube.transport import Transport
 from gpuwatch.model.clock import rfc3339
 from gpuwatch.remediation.model import BlockReason
 from gpuwatch.remediation.service.remediator import Remediator
-from gpuwatch.sim.kubeapi import AccessRule, CommittedWrite, Object, SimulatedApiServer
+from gpuwatch.sim.kubeapi.access import AccessRule
+from gpuwatch.sim.kubeapi.messages import Object
+from gpuwatch.sim.kubeapi.server import SimulatedApiServer
+from gpuwatch.sim.kubeapi.store import CommittedWrite
 from tests.harms.conftest import Start
 from tests.remediation.model.remediating import INTERVAL, NAMESPACE, HandClock, Ledger, Views, fatal, settings
 

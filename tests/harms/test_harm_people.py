@@ -14,7 +14,8 @@ from gpuwatch.kube.reader import OwnNode
 from gpuwatch.model.errors import UsageError
 from gpuwatch.model.finding import Response
 from gpuwatch.remediation.model import LABELS, OWNER, BlockReason
-from gpuwatch.sim.kubeapi import CommittedWrite, SimulatedApiServer
+from gpuwatch.sim.kubeapi.server import SimulatedApiServer
+from gpuwatch.sim.kubeapi.store import CommittedWrite
 from tests.harms.conftest import Start
 from tests.remediation.model.remediating import FOREIGN, NODE, Bench, fatal, settings
 

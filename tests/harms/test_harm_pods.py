@@ -12,7 +12,8 @@ from gpuwatch.kube.errors import ApiCall
 from gpuwatch.model.finding import Remedy, Response, Severity
 from gpuwatch.remediation.model import BlockReason
 from gpuwatch.remediation.service.slots import uses_a_slot
-from gpuwatch.sim.kubeapi import Object, SimulatedApiServer
+from gpuwatch.sim.kubeapi.messages import Object
+from gpuwatch.sim.kubeapi.server import SimulatedApiServer
 from tests.harms.conftest import Start
 from tests.remediation.model.remediating import NAMESPACE, NODE, Bench, fatal
 

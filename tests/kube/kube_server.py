@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from gpuwatch.kube.transport import Transport
 from gpuwatch.remediation.service.node_writer import NodeWriter
-from gpuwatch.sim.kubeapi import SimulatedApiServer, SimulatedCluster
+from gpuwatch.sim.kubeapi.cluster import SimulatedCluster
+from gpuwatch.sim.kubeapi.server import SimulatedApiServer
 
 NODE = "n1"
 NAMESPACE = "gpuwatch"

@@ -26,7 +26,8 @@ from gpuwatch.kube.transport import USER_AGENT, NoCluster, Transport
 from gpuwatch.model.errors import UsageError
 from gpuwatch.remediation.model import OWNER, CreateEvent, PatchNode
 from gpuwatch.remediation.service.node_writer import NodeWriter, NotOurs, node_patch
-from gpuwatch.sim.kubeapi import AccessRule, ApiFaults
+from gpuwatch.sim.kubeapi.access import AccessRule
+from gpuwatch.sim.kubeapi.faults import ApiFaults
 from tests.kube.kube_server import NAMESPACE, NODE, served
 
 LOCAL = "127.0.0.1:0"

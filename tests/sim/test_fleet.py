@@ -6,16 +6,11 @@ from msgspec.structs import replace
 from gpuwatch.cli.sim.fleet import remediator
 from gpuwatch.config import BudgetConfig
 from gpuwatch.remediation.model import TakeSlot
-from gpuwatch.sim.fleet import (
-    FAULTS,
-    Disturbances,
-    FaultInjector,
-    FleetDrill,
-    NodeContext,
-    SimulatedFleet,
-    SlotRace,
-    run,
-)
+from gpuwatch.sim.fleet.agent import FAULTS
+from gpuwatch.sim.fleet.drill import FleetDrill, SlotRace, run
+from gpuwatch.sim.fleet.faults import FaultInjector
+from gpuwatch.sim.fleet.fleet import Disturbances, SimulatedFleet
+from gpuwatch.sim.fleet.node import NodeContext
 from tests.seeds import seeded
 
 NODES, BUDGET = 20, 2

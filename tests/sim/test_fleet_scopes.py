@@ -8,7 +8,7 @@ import pytest
 from gpuwatch.cli.main import cli
 from gpuwatch.cli.sim.fleet import remediator
 from gpuwatch.model.errors import UsageError
-from gpuwatch.sim.fleet import TracedFault, compare, imagined, read_trace
+from gpuwatch.sim.fleet.scopes import TracedFault, compare, imagined, read_trace
 from tests.cli.commands import runner
 
 DAY = 86400.0

@@ -12,8 +12,9 @@ from gpuwatch.model.xid import XidEvent
 from gpuwatch.model.xid_catalogue import explain, recovery_action
 from gpuwatch.remediation.model import OWNER, BlockReason, NodeStage
 from gpuwatch.remediation.planning.inputs import CONFINED
-from gpuwatch.sim.kubeapi import CommittedWrite, Object
+from gpuwatch.sim.kubeapi.messages import Object
 from gpuwatch.sim.kubeapi.objects import GPU, gpus_of, is_leaving, is_ready
+from gpuwatch.sim.kubeapi.store import CommittedWrite
 
 if TYPE_CHECKING:
     from gpuwatch.remediation.model import Plan

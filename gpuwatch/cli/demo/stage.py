@@ -32,8 +32,9 @@ from gpuwatch.model.view import View
 from gpuwatch.remediation.model import BlockReason
 from gpuwatch.remediation.service.process import RemediatorService
 from gpuwatch.remediation.service.remediator import Remediator
-from gpuwatch.sim.kubeapi import AccessRule, SimulatedApiServer
+from gpuwatch.sim.kubeapi.access import AccessRule
 from gpuwatch.sim.kubeapi.objects import GPU, gpus_of, is_over
+from gpuwatch.sim.kubeapi.server import SimulatedApiServer
 from gpuwatch.sim.surroundings.demo_cluster import CHAT, EVALUATIONS, NAMESPACE, NODE, SCENARIO, DemoCluster
 from gpuwatch.sim.world import World
 from gpuwatch.storage.store import Store

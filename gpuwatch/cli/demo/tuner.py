@@ -16,7 +16,7 @@ from gpuwatch.consents.kube import ConsentsReader
 from gpuwatch.consents.service import Consenting
 from gpuwatch.kube.transport import Transport
 from gpuwatch.model.clock import SystemClock
-from gpuwatch.sim.kubeapi import AccessRule
+from gpuwatch.sim.kubeapi.access import AccessRule
 from gpuwatch.storage.audit import Audit
 from gpuwatch.storage.store import Store
 from gpuwatch.tuning.actuation.guard import Guard

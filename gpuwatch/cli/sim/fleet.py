@@ -15,7 +15,9 @@ from gpuwatch.cli.console.words import Words
 if TYPE_CHECKING:
     from gpuwatch.cli.console.terminal import Terminal
     from gpuwatch.cli.console.text import Text
-    from gpuwatch.sim.fleet import DrillPhase, DrillReport, FleetRemediator, NodeContext, ScopeCost, ScopeReport
+    from gpuwatch.sim.fleet.drill import DrillPhase, DrillReport
+    from gpuwatch.sim.fleet.node import FleetRemediator, NodeContext
+    from gpuwatch.sim.fleet.scopes import ScopeCost, ScopeReport
 
 EXIT_VIOLATED = 4
 ROUNDS = 100
@@ -84,7 +86,9 @@ def fleet(
       gpuwatch sim fleet --trace faults.csv --api-failures 0.5
     """
     from gpuwatch.config import parse
-    from gpuwatch.sim.fleet import Disturbances, FleetDrill, compare, imagined, read_trace, run
+    from gpuwatch.sim.fleet.drill import FleetDrill, run
+    from gpuwatch.sim.fleet.fleet import Disturbances
+    from gpuwatch.sim.fleet.scopes import compare, imagined, read_trace
 
     session.start_logging(default="ERROR")
     share = int(budget) if budget.isascii() and budget.isdigit() else budget

@@ -31,7 +31,10 @@ from gpuwatch.sim.fleet.node import (
     RandomKills,
     RemediatorFactory,
 )
-from gpuwatch.sim.kubeapi import ApiFaults, Object, SimulatedApiServer, SimulatedCluster
+from gpuwatch.sim.kubeapi.cluster import SimulatedCluster
+from gpuwatch.sim.kubeapi.faults import ApiFaults
+from gpuwatch.sim.kubeapi.messages import Object
+from gpuwatch.sim.kubeapi.server import SimulatedApiServer
 
 USER = "gpuwatch"
 NAMESPACE = "gpuwatch"

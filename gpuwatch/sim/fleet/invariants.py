@@ -14,7 +14,8 @@ from gpuwatch.kube.objects import CONDITION, DOMAIN, TAINT
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.decoding import prepared
 from gpuwatch.remediation.model import DEGRADED, FAULTS, GPU_CLASS, HEALTHY_COUNT, LABELS, NVLINK, OWNER
-from gpuwatch.sim.kubeapi import CommittedWrite, Object
+from gpuwatch.sim.kubeapi.messages import Object
+from gpuwatch.sim.kubeapi.store import CommittedWrite
 
 TRAIL = 400
 """Writes kept to show what led to a violation."""

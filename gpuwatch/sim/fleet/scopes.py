@@ -23,8 +23,8 @@ from gpuwatch.sim.fleet.faults import FaultInjector
 from gpuwatch.sim.fleet.fleet import Disturbances, SimulatedFleet
 from gpuwatch.sim.fleet.invariants import Violation
 from gpuwatch.sim.fleet.node import RemediatorFactory
-from gpuwatch.sim.kubeapi import CommittedWrite
 from gpuwatch.sim.kubeapi.objects import GPU
+from gpuwatch.sim.kubeapi.store import CommittedWrite
 
 DAY = 86400.0
 START_SECONDS = 90.0

@@ -12,7 +12,9 @@ from msgspec.structs import replace
 from gpuwatch.model.clock import rfc3339
 from gpuwatch.model.consent import AUTOTUNE, CLASS, MAX_SLOWDOWN
 from gpuwatch.model.snapshot import Host
-from gpuwatch.sim.kubeapi import NodeLifecycle, Object, ReplicaSets, Scheduler, SimulatedCluster
+from gpuwatch.sim.kubeapi.cluster import SimulatedCluster
+from gpuwatch.sim.kubeapi.controllers import NodeLifecycle, ReplicaSets, Scheduler
+from gpuwatch.sim.kubeapi.messages import Object
 from gpuwatch.sim.kubeapi.objects import GPU, controller_of, gpus_of, is_leaving, is_over, pod_object, running
 from gpuwatch.sim.node import noise
 from gpuwatch.sim.node.actions import SetDevicePlugin, SimWorkload, StartWorkload, StopWorkload

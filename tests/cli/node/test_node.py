@@ -17,7 +17,9 @@ from gpuwatch.model.finding import Finding, Remedy, Severity
 from gpuwatch.model.snapshot import Host
 from gpuwatch.remediation.model import OPT_OUT
 from gpuwatch.remediation.service.status import FRESH_SECONDS, RemediatorStatusFile, RunningRemediator
-from gpuwatch.sim.kubeapi import AccessRule, SimulatedApiServer, SimulatedCluster
+from gpuwatch.sim.kubeapi.access import AccessRule
+from gpuwatch.sim.kubeapi.cluster import SimulatedCluster
+from gpuwatch.sim.kubeapi.server import SimulatedApiServer
 from tests.cli.commands import run, serving
 from tests.cli.processes import started
 from tests.model import views

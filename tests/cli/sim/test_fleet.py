@@ -3,7 +3,7 @@
 import json
 
 from gpuwatch.cli.sim import fleet
-from gpuwatch.sim.fleet import FAULTS
+from gpuwatch.sim.fleet.agent import FAULTS
 from tests.cli.commands import run
 
 SMALL = ("sim", "fleet", "--nodes", "10", "--duration", "60")

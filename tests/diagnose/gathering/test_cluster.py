@@ -12,7 +12,7 @@ from gpuwatch.kube.errors import NotFound, Unavailable
 from gpuwatch.kube.transport import NoCluster
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.snapshot import Host
-from gpuwatch.sim.kubeapi import AccessRule
+from gpuwatch.sim.kubeapi.access import AccessRule
 from tests import fast_yaml
 from tests.kube.kube_server import NODE, served
 

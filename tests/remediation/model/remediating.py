@@ -17,7 +17,7 @@ from gpuwatch.model.workload import Attribution, DeviceUse, Holder, Workload
 from gpuwatch.remediation.model import FAULTS, LABELS, OWNER
 from gpuwatch.remediation.planning.labels import ALL
 from gpuwatch.remediation.service.remediator import Remediator
-from gpuwatch.sim.kubeapi import SimulatedCluster
+from gpuwatch.sim.kubeapi.cluster import SimulatedCluster
 
 NODE = "n1"
 NAMESPACE = "gpuwatch"

@@ -2,7 +2,8 @@
 
 import pytest
 
-from gpuwatch.sim.kubeapi import SimulatedApiServer, SimulatedCluster
+from gpuwatch.sim.kubeapi.cluster import SimulatedCluster
+from gpuwatch.sim.kubeapi.server import SimulatedApiServer
 from tests.remediation.model.remediating import NAMESPACE, NODE, Bench, HandClock, settings
 
 

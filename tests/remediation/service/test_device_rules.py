@@ -6,7 +6,8 @@ import pytest
 
 from gpuwatch.kube.devices import DRIVER, MANAGED
 from gpuwatch.model.finding import Response
-from gpuwatch.sim.kubeapi import SimulatedApiServer, SimulatedCluster
+from gpuwatch.sim.kubeapi.cluster import SimulatedCluster
+from gpuwatch.sim.kubeapi.server import SimulatedApiServer
 from tests.remediation.model.remediating import NAMESPACE, NODE, Bench, HandClock, fatal, settings
 
 

@@ -31,7 +31,7 @@ from gpuwatch.remediation.service.executor import CRASH_POINTS, PlanExecutor
 from gpuwatch.remediation.service.node_writer import NodeWriter
 from gpuwatch.remediation.service.reboot_sentinel import MARK, set_sentinel
 from gpuwatch.remediation.service.slots import SlotReader, SlotWriter
-from gpuwatch.sim.kubeapi import ApiFaults
+from gpuwatch.sim.kubeapi.faults import ApiFaults
 from gpuwatch.storage.audit import Audit
 from tests.remediation.model.remediating import NAMESPACE, NODE, HandClock, Ledger, settings
 

@@ -14,7 +14,8 @@ from gpuwatch.model.finding import Finding, Response, Severity
 from gpuwatch.remediation.model import FAULTS, OPT_OUT, OWNER, BlockReason, NodeStage
 from gpuwatch.remediation.service.reboot_sentinel import MARK
 from gpuwatch.remediation.service.remediator import REST_SECONDS
-from gpuwatch.sim.kubeapi import AccessRule, ApiFaults
+from gpuwatch.sim.kubeapi.access import AccessRule
+from gpuwatch.sim.kubeapi.faults import ApiFaults
 from tests.model.hostile import HOSTILE, unsafe
 from tests.remediation.model.remediating import FOREIGN, NAMESPACE, NODE, Bench, HandClock, fatal, settings
 

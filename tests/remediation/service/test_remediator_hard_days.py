@@ -16,7 +16,8 @@ from gpuwatch.remediation.model import ACKNOWLEDGED, FAULTS, OWNER, BlockReason,
 from gpuwatch.remediation.planning.node_events import STEADY_SECONDS
 from gpuwatch.remediation.service.observation import LONGEST_PATIENCE, NEWS_AT_ONCE, NEWS_SECONDS, LookSchedule
 from gpuwatch.remediation.service.reboot_sentinel import MARK
-from gpuwatch.sim.kubeapi import AccessRule, ApiFaults
+from gpuwatch.sim.kubeapi.access import AccessRule
+from gpuwatch.sim.kubeapi.faults import ApiFaults
 from tests.remediation.model.remediating import INTERVAL, NAMESPACE, NODE, Bench, HandClock, fatal, settings
 
 DRAIN = {"checks": {"gpu_lost": Response.DRAIN}, "drain": DrainConfig(retry=5.0, deadline=600.0)}

@@ -8,7 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuwatch.sim.kubeapi import AccessRule, ApiError, ApiRequest, CommittedWrite, SimulatedCluster
+from gpuwatch.sim.kubeapi.access import AccessRule
+from gpuwatch.sim.kubeapi.cluster import SimulatedCluster
+from gpuwatch.sim.kubeapi.messages import ApiError, ApiRequest
+from gpuwatch.sim.kubeapi.store import CommittedWrite
 from tests.seeds import examples
 from tests.sim.node.nodes import HandClock
 

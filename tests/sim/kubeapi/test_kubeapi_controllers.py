@@ -2,7 +2,8 @@
 
 import pytest
 
-from gpuwatch.sim.kubeapi import NodeLifecycle, ReplicaSets, Scheduler, SimulatedCluster
+from gpuwatch.sim.kubeapi.cluster import SimulatedCluster
+from gpuwatch.sim.kubeapi.controllers import NodeLifecycle, ReplicaSets, Scheduler
 from tests.sim.node.nodes import HandClock
 
 FAULT = {"key": "gpuwatch.io/gpu-fault", "value": "xid", "effect": "NoSchedule"}

@@ -14,7 +14,10 @@ import trustme
 from kubernetes import client, config
 from kubernetes.client import ApiException
 
-from gpuwatch.sim.kubeapi import AccessRule, ApiFaults, SimulatedApiServer, SimulatedCluster
+from gpuwatch.sim.kubeapi.access import AccessRule
+from gpuwatch.sim.kubeapi.cluster import SimulatedCluster
+from gpuwatch.sim.kubeapi.faults import ApiFaults
+from gpuwatch.sim.kubeapi.server import SimulatedApiServer
 from tests.waiting import BOUND_SECONDS, until
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from gpuwatch.consents.file import ConsentsFile
 from gpuwatch.model.consent import AUTOTUNE, CLASS, Consents, PodConsent
-from gpuwatch.sim.kubeapi import SimulatedCluster
+from gpuwatch.sim.kubeapi.cluster import SimulatedCluster
 from gpuwatch.sim.node import noise
 from gpuwatch.sim.node.actions import StopWorkload
 from gpuwatch.sim.node.node import SimNode
