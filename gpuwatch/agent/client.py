@@ -231,6 +231,12 @@ def find_agent(settings: AgentConfig, timeout: float = TIMEOUT) -> AgentSearch:
     return AgentSearch(None, f"no agent at {' or '.join(reasons)}")
 
 
+def agent_of_node(settings: AgentConfig, timeout: float = TIMEOUT) -> AgentClient:
+    """The agent where the settings put it; else one that answers, else where one usually listens."""
+    named = AgentClient(settings.socket or None, timeout, settings.socket_uid)
+    return named if settings.socket else find_agent(settings, timeout).client or named
+
+
 def agent_sockets(settings: AgentConfig) -> tuple[Path, ...]:
     """Where the agent of this node may listen: its variable or the file that `settings` come from, then the usual."""
     named = os.environ.get("GPUWATCH_AGENT_SOCKET") or settings.socket

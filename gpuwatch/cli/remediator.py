@@ -68,7 +68,7 @@ OVERRIDES = (
 @pass_session
 def remediator(session: Session, /, *, once: bool, release: bool, **options: Any) -> None:
     """Wire agent, policy, API server and store to the remediator and run it."""
-    from gpuwatch.agent.client import AgentClient, AgentViews, find_agent
+    from gpuwatch.agent.client import AgentViews, agent_of_node
     from gpuwatch.kube.reader import OwnNode
     from gpuwatch.kube.transport import Transport
     from gpuwatch.model.clock import SystemClock
@@ -90,9 +90,7 @@ def remediator(session: Session, /, *, once: bool, release: bool, **options: Any
         if release:
             _give_back(session, config, place, transport, store)
             return
-        named = AgentClient(config.agent.socket or None, uid=config.agent.socket_uid)
-        agent = named if config.agent.socket else find_agent(config.agent).client or named
-        views = AgentViews(agent, clock)
+        views = AgentViews(agent_of_node(config.agent), clock)
         running = Remediator(
             config.remediation, place, views, lambda: transport, clock=clock, ledger=store, classes=config.checks.xids
         )
@@ -107,7 +105,8 @@ def remediator(session: Session, /, *, once: bool, release: bool, **options: Any
         service = RemediatorService(
             running, views, settings.listen, web_config=settings.web_config, watch=watch, state_dir=config.state_dir
         )
-        service.run(started=lambda: _tell(session, service.port, config, place))
+        heading, tls = f"node          {place.node}, mode {settings.mode}", bool(settings.web_config)
+        service.run(started=lambda: session.tell_pages(service.port, settings.listen, tls=tls, heading=heading))
     finally:
         store.close()
         transport.close()
@@ -157,9 +156,3 @@ def _print(session: Session, state: "RemediatorState", trouble: str | None) -> N
         raise GpuwatchError(f"could not do all for node {state.node}", why)
     if state.plan is not None and any(one.reason is BlockReason.IDENTITY for one in state.plan.blocked):
         raise GpuwatchError(f"nothing is done to node {state.node}", "it is not known to be this machine", "see above")
-
-
-def _tell(session: Session, port: int | None, config: "Config", place: "OwnNode") -> None:
-    """Where to look, once it listens."""
-    session.terminal.hint(f"node          {place.node}, mode {config.remediation.mode}")
-    session.tell_pages(port, config.remediation.listen, tls=bool(config.remediation.web_config))

@@ -45,7 +45,7 @@ def repairer(session: Session, /, *, once: bool, **options: Any) -> None:
     """Wire agent, policy, record and store to the repairer and run it."""
     from pathlib import Path
 
-    from gpuwatch.agent.client import AgentClient, AgentViews, find_agent
+    from gpuwatch.agent.client import AgentViews, agent_of_node
     from gpuwatch.host.machine import boot_id_file, first_line
     from gpuwatch.model.clock import SystemClock
     from gpuwatch.model.errors import GpuwatchError, UsageError
@@ -62,9 +62,7 @@ def repairer(session: Session, /, *, once: bool, **options: Any) -> None:
         return
     if not config.state_dir:
         raise UsageError("nothing can be recorded", "state_dir is empty", "name it with --state-dir")
-    named = AgentClient(config.agent.socket or None, uid=config.agent.socket_uid)
-    agent = named if config.agent.socket else find_agent(config.agent).client or named
-    views, signals, store = AgentViews(agent, clock), Signals(), Store.open(config.state_dir)
+    views, signals, store = AgentViews(agent_of_node(config.agent), clock), Signals(), Store.open(config.state_dir)
     try:
         with record_file(Path(config.state_dir)).lock(LOCK_SECONDS) as is_alone:
             if not is_alone:

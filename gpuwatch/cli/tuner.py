@@ -82,7 +82,7 @@ def tuner(session: Session, /, *, guard: bool, consents: bool, **options: Any) -
 
 
 def _tune(session: Session, reread: "Callable[[], Config]") -> None:
-    from gpuwatch.agent.client import AgentClient, AgentViews, find_agent
+    from gpuwatch.agent.client import AgentViews, agent_of_node
     from gpuwatch.cli.look.source import is_simulated
     from gpuwatch.cli.tune.driver_access import nvml_actuator
     from gpuwatch.model.clock import SystemClock
@@ -94,9 +94,7 @@ def _tune(session: Session, reread: "Callable[[], Config]") -> None:
     config, clock = reread(), SystemClock()
     enforcing = config.tuning.mode == "enforce"
     place = state_directory(config)
-    named = AgentClient(config.agent.socket or None, ANSWER_SECONDS, config.agent.socket_uid)
-    agent = named if config.agent.socket else find_agent(config.agent, ANSWER_SECONDS).client or named
-    views = AgentViews(agent, clock)
+    views = AgentViews(agent_of_node(config.agent, ANSWER_SECONDS), clock)
     if enforcing and not is_simulated(session):
         _warn_without_rights(session)
     with ExitStack() as stack:
@@ -119,7 +117,8 @@ def _tune(session: Session, reread: "Callable[[], Config]") -> None:
         )
         settings = config.tuning
         service = TunerService(tuning, views, settings.listen, web_config=settings.web_config, watch=watch)
-        service.run(started=lambda: _tell(session, service.port, config))
+        heading, tls = f"mode          {settings.mode}", bool(settings.web_config)
+        service.run(started=lambda: session.tell_pages(service.port, settings.listen, tls=tls, heading=heading))
 
 
 def _warn_without_rights(session: Session) -> None:
@@ -168,9 +167,3 @@ def _guard(session: Session, config: "Config") -> None:
         guarding = Guard(SettingsRecord(place), HeartbeatFile(place), restoring, SystemClock())
         signals.heed(ENDS)
         guarding.run(lambda seconds: signals.next(seconds) is not None)
-
-
-def _tell(session: Session, port: int | None, config: "Config") -> None:
-    """Where to look, once it listens."""
-    session.terminal.hint(f"mode          {config.tuning.mode}")
-    session.tell_pages(port, config.tuning.listen, tls=bool(config.tuning.web_config))

@@ -161,7 +161,7 @@ def _unusable() -> Iterator[None]:
     try:
         yield
     except sqlite3.DatabaseError as error:
-        if is_broken(error):
+        if _code(error) in _BROKEN:
             raise Unusable(str(error)) from error
         raise
 
@@ -216,11 +216,6 @@ FAILURES = (OSError, sqlite3.Error, Unusable, Newer)
 _DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
 _READ_ONLY = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
 _BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-
-
-def is_broken(error: sqlite3.Error) -> bool:
-    """Whether the file itself is wrong, not just the moment."""
-    return _code(error) in _BROKEN
 
 
 def is_usual(error: Exception) -> bool:

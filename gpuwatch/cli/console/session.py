@@ -62,8 +62,10 @@ class Session:
         handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         logging.basicConfig(level=level, handlers=[handler], force=True)
 
-    def tell_pages(self, port: int | None, listen: str, *, tls: bool) -> None:
-        """Where a role's pages are, once it listens; nothing where it does not. `listen`: as configured."""
+    def tell_pages(self, port: int | None, listen: str, *, tls: bool, heading: str = "") -> None:
+        """`heading`, and where a role's pages are, if it listens. `listen`: as configured."""
+        if heading:
+            self.terminal.hint(heading)
         if port is not None:
             url = f"{'https' if tls else 'http'}://{listen.rpartition(':')[0] or 'localhost'}:{port}"
             self.terminal.hint(f"landing page  {url}/")

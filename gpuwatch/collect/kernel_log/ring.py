@@ -129,11 +129,6 @@ def _klogctl(action: int, buffer: ctypes.Array[ctypes.c_char] | None, size: int)
     return count
 
 
-def ring_size() -> int:
-    """Bytes of the kernel's log buffer. Raises OSError."""
-    return _klogctl(_SIZE_BUFFER, None, 0)
-
-
 def read_newest(size: int) -> bytes:
     """Up to `size` bytes of the newest whole lines, `<4>[ 12.345678] text`. Raises OSError."""
     buffer = ctypes.create_string_buffer(size)
@@ -159,7 +154,7 @@ class SyslogRing:
         self, newest: Callable[[int], bytes] = read_newest, size: int | None = None, times: Path = PRINTK_TIMES
     ) -> None:
         self._newest, self._times = newest, times
-        self._size = ring_size() if size is None else size
+        self._size = _klogctl(_SIZE_BUFFER, None, 0) if size is None else size
         self._seen: bytes | None = None
         self._newest(_SEEN_BYTES)
         self.interval: float | None = _INTERVAL_SECONDS

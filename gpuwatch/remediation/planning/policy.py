@@ -140,7 +140,8 @@ class Policy(Record, frozen=True, kw_only=True):
         asked = self.asked[check]
         if xid is not None:
             asked = self.config.xids.get(xid, asked)
-        return weaker(asked, self.most[check])
+        most = self.most[check]
+        return most if asked.reaches(most) else asked
 
     def scope(self, check: str) -> Scope:
         """What a check's finding takes out of service, as far as the platform allows."""
@@ -181,11 +182,6 @@ def _default(check: PolicyCheck, config: RemediationConfig) -> tuple[Response, s
     if not config.at_most.reaches(response):
         response, origin = config.at_most, "remediation.at_most"
     return response, origin
-
-
-def weaker(one: Response, other: Response) -> Response:
-    """The weaker of two."""
-    return other if one.reaches(other) else one
 
 
 _CLASS_CHECK: dict[XidClass, str] = {

@@ -95,6 +95,8 @@ def _quarantine(inputs: PlanInputs, faults: tuple[Fault, ...], waiting: tuple[Bl
     rules = device_rules(inputs, faults, owner.id) if is_confined else ()
     steps += [WriteRule(rule=rule) for rule in rules]
     steps.append(confine(inputs, owner, faults) if is_confined else taint(inputs, owner, faults))
+    # by ResourceSlices, which were not read
+    could_spare_node = inputs.devices is None and not why_widened(inputs, faults) and bool(why_node(inputs, faults))
     return PlanDraft(
         stage=NodeStage.QUARANTINED,
         message=f"{sentence(faults)}; {CONFINED if is_confined else 'no new work for this node'}",
@@ -103,14 +105,8 @@ def _quarantine(inputs: PlanInputs, faults: tuple[Fault, ...], waiting: tuple[Bl
         quarantined=True,
         steps=tuple(steps),
         blocked=waiting,
-        wants=wants_devices(inputs, faults),
+        wants=frozenset({"devices"}) if could_spare_node else frozenset(),
     )
-
-
-def wants_devices(inputs: PlanInputs, faults: tuple[Fault, ...]) -> frozenset[Want]:
-    """Whether ResourceSlices could spare the node the taint, and were not read."""
-    could = inputs.devices is None and not why_widened(inputs, faults) and bool(why_node(inputs, faults))
-    return frozenset({"devices"}) if could else frozenset()
 
 
 def taint(inputs: PlanInputs, owner: Ownership, faults: tuple[Fault, ...]) -> PatchNode:

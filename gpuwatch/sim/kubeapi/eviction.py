@@ -7,7 +7,7 @@ import math
 
 from gpuwatch.model.clock import Clock, rfc3339
 from gpuwatch.sim.kubeapi.admission import refuse_malformed
-from gpuwatch.sim.kubeapi.messages import ApiError, Object, bad_request, not_found, too_many_requests
+from gpuwatch.sim.kubeapi.messages import ApiError, Object, bad_request, not_found
 from gpuwatch.sim.kubeapi.objects import controller_of, is_leaving, is_over, is_ready
 from gpuwatch.sim.kubeapi.resources import ServerCall
 from gpuwatch.sim.kubeapi.selectors import label_requirements
@@ -98,7 +98,9 @@ class EvictionApi:
             needed, healthy = status["desiredHealthy"], status["currentHealthy"]
             if status["disruptionsAllowed"] or (not is_ready(pod) and healthy >= needed > 0):
                 continue
-            error = too_many_requests("Cannot evict pod as it would violate the pod's disruption budget.")
+            error = ApiError(
+                429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget.", {}
+            )
             why = f"The disruption budget {name} needs {needed} healthy pods and has {healthy} currently"
             error.status["details"]["causes"] = [{"reason": "DisruptionBudget", "message": why}]
             raise error

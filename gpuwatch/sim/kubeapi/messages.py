@@ -107,11 +107,6 @@ def invalid(group: str, kind: str, name: str, causes: Sequence[StatusCause]) -> 
     return ApiError(422, "Invalid", f'{qualified(group, kind)} "{name}" is invalid: {texts}', details)
 
 
-def too_many_requests(message: str, retry_after: int = 0) -> ApiError:
-    """Come back later; 0 names no time."""
-    return ApiError(429, "TooManyRequests", message, {"retryAfterSeconds": retry_after} if retry_after else {})
-
-
 def details_of(group: str, kind: str, name: str) -> Object:
     """Which object a Status is about; the API gives the plural as `kind`, except for invalid objects."""
     parts = {"name": name, "group": group, "kind": kind}

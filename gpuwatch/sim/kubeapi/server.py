@@ -1,189 +1,152 @@
-"""The cluster on a TCP port: one event loop on one thread, any number of keep-alive connections, HTTP/1.1."""
+"""The cluster on a TCP port: HTTP/1.1 with connections that stay open, a thread for each."""
 
-import asyncio
 import contextlib
 import json
 import socket
-import ssl
+import socketserver
 import struct
 import tempfile
 import threading
-from collections.abc import Callable
-from http import HTTPStatus
+import time
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 from urllib.parse import parse_qsl, unquote
 
-import h11
-
 from gpuwatch.sim.kubeapi.cluster import ADMIN, SimulatedCluster
-from gpuwatch.sim.kubeapi.messages import ApiError, ApiRequest, ApiResponse, reply
+from gpuwatch.sim.kubeapi.messages import ApiError, ApiRequest, ApiResponse, bad_request, reply
 
 _TICK_SECONDS = 0.1
-_SWITCH_SECONDS = 10.0
-_BACKLOG = 1024
 _BODY_BYTES = 3 * 1024 * 1024  # as the real server's limit
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
-class ApiConnection(asyncio.Protocol):
-    """Requests one after the other, on the event loop's thread."""
+class _Handler(BaseHTTPRequestHandler):
+    """The requests of one connection, one after the other."""
 
-    def __init__(self, handle: Callable[[ApiRequest], ApiResponse], open_connections: "set[ApiConnection]") -> None:
-        self._handle, self._open_connections = handle, open_connections
-        self._http = h11.Connection(h11.SERVER)
-        self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport
-        self._head: h11.Request | None = None
-        self._body = bytearray()
-        self._late: asyncio.TimerHandle | None = None
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: "_HttpServer"
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101
-        self._transport = transport
-        self._open_connections.add(self)
+    def handle(self) -> None:
+        """Until the client or the server cuts the connection."""
+        with contextlib.suppress(OSError):
+            super().handle()
 
-    def connection_lost(self, error: Exception | None) -> None:
-        """End whatever was under way."""
-        self._open_connections.discard(self)
-        if self._late is not None:
-            self._late.cancel()
-
-    def cut(self) -> None:
-        """Break the connection as a crashed or unreachable server does: with a reset."""
-        plain = self._transport.get_extra_info("socket")
-        if plain is not None:
-            plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
-        self._transport.abort()
-
-    def data_received(self, data: bytes) -> None:
-        """Take bytes in, answer what is complete."""
-        self._http.receive_data(data)
-        self._advance()
-
-    def eof_received(self) -> bool:
-        """Close: no client waits for an answer after it has closed its side."""
-        return False
-
-    def _advance(self) -> None:
+    def _answer(self) -> None:
         try:
-            while not self._transport.is_closing():
-                event = self._http.next_event()
-                if event is h11.NEED_DATA and self._http.they_are_waiting_for_100_continue:
-                    self._send(h11.InformationalResponse(status_code=100, headers=[]))
-                if event in (h11.NEED_DATA, h11.PAUSED) or isinstance(event, h11.ConnectionClosed):
-                    return
-                self._take(event)
-        except h11.RemoteProtocolError:
-            self._transport.close()
+            response = self.server.cluster.handle(self._request())
+        except ApiError as error:
+            self.close_connection = True
+            response = reply(error.status, error.code)
+        if response.fate == "hang":
+            self.rfile.read(1)  # ends when the connection does
+        elif response.delay:
+            time.sleep(response.delay)
+        if response.fate != "answered":
+            self.server.cut(self.connection)
+        if self.connection not in self.server.connections:
+            self.close_connection = True
+            return
+        self._send(response)
 
-    def _take(self, event: object) -> None:
-        if isinstance(event, h11.Request):
-            self._head = event
-            self._body.clear()
-        elif isinstance(event, h11.Data):
-            self._body += event.data
-            if len(self._body) > _BODY_BYTES:
-                error = ApiError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {_BODY_BYTES}")
-                self._answer(reply(error.status, error.code))
-                self._transport.close()
-        elif isinstance(event, h11.EndOfMessage) and self._head is not None:
-            path, _, query = self._head.target.decode("ascii", "replace").partition("?")
-            request = ApiRequest(
-                method=self._head.method.decode(),
-                path=unquote(path),
-                query=dict(parse_qsl(query, keep_blank_values=True)),
-                headers={name.decode(): value.decode("latin-1") for name, value in self._head.headers},
-                body=bytes(self._body),
-            )
-            response = self._handle(request)
-            if response.fate == "reset":
-                self.cut()
-            elif response.fate == "answered" and response.delay:
-                self._late = self._loop.call_later(response.delay, self._answer, response)
-            elif response.fate == "answered":
-                self._answer(response)
+    def _request(self) -> ApiRequest:
+        """Raises ApiError where it cannot be read to its end."""
+        length = self.headers.get("Content-Length", "0")
+        if not (length.isascii() and length.isdecimal()):
+            raise bad_request("the length of the body is not a number")
+        body = self.rfile.read(min(int(length), 2 * _BODY_BYTES))  # a client takes no answer before it has sent all
+        if int(length) > _BODY_BYTES:
+            raise ApiError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {_BODY_BYTES}")
+        path, _, query = self.path.partition("?")
+        return ApiRequest(
+            method=self.command,
+            path=unquote(path),
+            query=dict(parse_qsl(query, keep_blank_values=True)),
+            headers={name.lower(): value for name, value in self.headers.items()},
+            body=body,
+        )
 
-    def _answer(self, response: ApiResponse) -> None:
-        headers = [
-            ("Content-Type", "application/json"),
-            ("Cache-Control", "no-cache, private"),
-            *response.headers,
-            ("Content-Length", str(len(response.body))),
-        ]
-        reason = HTTPStatus(response.status).phrase
-        head = self._http.send(h11.Response(status_code=response.status, headers=headers, reason=reason)) or b""
-        body = self._http.send(h11.Data(data=response.body)) or b""
-        self._transport.write(head + body)
-        self._send(h11.EndOfMessage())
-        if self._http.our_state is h11.MUST_CLOSE:
-            self._transport.close()
-        elif self._http.their_state is h11.DONE:
-            self._http.start_next_cycle()
-            if self._late is not None:  # requests that came meanwhile have waited
-                self._late = None
-                self._advance()
+    def _send(self, response: ApiResponse) -> None:
+        self.send_response(response.status)
+        headers = (("Content-Type", "application/json"), ("Cache-Control", "no-cache, private"), *response.headers)
+        for name, value in (*headers, ("Content-Length", str(len(response.body)))):
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(response.body)
 
-    def _send(self, event: h11.Event) -> None:
-        self._transport.write(self._http.send(event) or b"")
+    do_DELETE = do_GET = do_PATCH = do_POST = do_PUT = _answer
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing: what is asked is counted by the cluster."""
+
+
+class _HttpServer(socketserver.ThreadingTCPServer):
+    allow_reuse_address = daemon_threads = True
+    block_on_close = False
+    request_queue_size = 1024
+
+    def __init__(self, cluster: SimulatedCluster, port: int) -> None:
+        self.cluster, self.connections = cluster, set[socket.socket]()
+        super().__init__(("127.0.0.1", port), _Handler)
+
+    def service_actions(self) -> None:
+        """Between requests, every _TICK_SECONDS at least."""
+        self.cluster.tick()
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Accept a connection."""
+        connection, address = super().get_request()
+        self.connections.add(connection)
+        return connection, address
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection; one that was cut ends with a reset, not with a FIN."""
+        self.connections.discard(request)
+        self.close_request(request)
+
+    def cut(self, connection: socket.socket) -> None:
+        """Break a connection as a crashed or unreachable server does: with a reset."""
+        self.connections.discard(connection)
+        with contextlib.suppress(OSError):
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+            connection.shutdown(socket.SHUT_RD)  # its thread wakes and closes it
 
 
 class SimulatedApiServer:
-    """Serve `cluster` on 127.0.0.1 between `start()` and `stop()`, or as a context manager.
+    """Serve `cluster` on 127.0.0.1 between `start()` and `stop()`, or as a context manager."""
 
-    Plain HTTP, but with `tls`, whose certificate must be good for 127.0.0.1; `ca_file` then goes into kubeconfigs.
-    """
-
-    def __init__(
-        self,
-        cluster: SimulatedCluster,
-        *,
-        folder: Path | None = None,
-        port: int = 0,
-        tls: ssl.SSLContext | None = None,
-        ca_file: Path | None = None,
-    ) -> None:
-        self.cluster, self.port, self.ca_file = cluster, port, ca_file
-        self._tls, self._folder = tls, folder
+    def __init__(self, cluster: SimulatedCluster, *, folder: Path | None = None) -> None:
+        self.cluster, self.port = cluster, 0
+        self._folder = folder
         self._undo = contextlib.ExitStack()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-        self._stopping = asyncio.Event()
-        self._started = threading.Event()
-        self._server: asyncio.Server | None = None
-        self._connections: set[ApiConnection] = set()
+        self._http: _HttpServer | None = None
+        self._is_started = False
 
     @property
     def url(self) -> str:
         """Where it is, once started."""
-        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}"
+        return f"http://127.0.0.1:{self.port}"
 
     @property
     def open_connections(self) -> int:
         """Clients connected now."""
-        return len(self._connections)
+        return len(self._http.connections) if self._http else 0
 
     def start(self) -> Self:
-        """Bind and serve from a daemon thread. Raises OSError when the port cannot be had."""
-        listener = _listen(self.port)
-        self.port = listener.getsockname()[1]
-        self._stopping, self._started = asyncio.Event(), threading.Event()  # an event belongs to one loop
-        self._thread = threading.Thread(target=self._run, args=(listener,), name="sim-kubeapi", daemon=True)
-        self._thread.start()
-        self._started.wait()
+        """Bind and serve from daemon threads. Raises OSError when the port cannot be had."""
+        self._switch(gone=False)
         self.cluster.on_gone.append(self._switch)
+        self._is_started = True
         return self
 
     def stop(self) -> None:
         """Cut every connection and free the port; the cluster keeps its state."""
-        if self._loop is None or self._thread is None:
-            return
-        self.cluster.on_gone.remove(self._switch)
-        self._loop.call_soon_threadsafe(self._stopping.set)
-        self._thread.join()
-        self._loop = self._thread = None
-        self._undo.close()
+        if self._is_started:
+            self._is_started = False
+            self.cluster.on_gone.remove(self._switch)
+            self._switch(gone=True)
+            self._undo.close()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -197,11 +160,10 @@ class SimulatedApiServer:
         It goes into `folder`, or else into a folder of its own that is gone with `stop()`.
         """
         token = self.cluster.access.token_of(user) or self.cluster.add_user(user, ())
-        trust = {} if self.ca_file is None else {"certificate-authority": str(self.ca_file)}
         config = {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [{"name": "sim", "cluster": {"server": self.url, **trust}}],
+            "clusters": [{"name": "sim", "cluster": {"server": self.url}}],
             "users": [{"name": user, "user": {"token": token}}],
             "contexts": [{"name": "sim", "context": {"cluster": "sim", "user": user}}],
             "current-context": "sim",
@@ -214,54 +176,16 @@ class SimulatedApiServer:
         path.write_text(json.dumps(config, indent=2))
         return path
 
-    def _run(self, listener: socket.socket) -> None:
-        with asyncio.Runner() as runner:
-            self._loop = runner.get_loop()
-            runner.run(self._serve(listener))
-
-    async def _serve(self, listener: socket.socket) -> None:
-        await self._open(listener)
-        self._started.set()
-        while not self._stopping.is_set():
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), _TICK_SECONDS)
-            self.cluster.tick()
-        self._shut()
-        await asyncio.sleep(0)
-
-    async def _open(self, listener: socket.socket) -> None:
-        loop, cluster = asyncio.get_running_loop(), self.cluster
-        self._server = await loop.create_server(
-            lambda: ApiConnection(cluster.handle, self._connections), sock=listener, ssl=self._tls, backlog=_BACKLOG
-        )
-
-    def _shut(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
-        for connection in tuple(self._connections):
-            connection.cut()
-
     def _switch(self, gone: bool) -> None:
-        if self._loop is None:
-            return
-        done = asyncio.run_coroutine_threadsafe(self._come_or_go(gone=gone), self._loop)
-        if threading.current_thread() is not self._thread:
-            done.result(_SWITCH_SECONDS)
-
-    async def _come_or_go(self, *, gone: bool) -> None:
-        if gone:
-            self._shut()
-        elif self._server is None:
-            await self._open(_listen(self.port))
-
-
-def _listen(port: int) -> socket.socket:
-    listener = socket.socket()
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind(("127.0.0.1", port))
-    except OSError:
-        listener.close()
-        raise
-    return listener
+        if not gone and self._http is None:
+            self._http = _HttpServer(self.cluster, self.port)
+            self.port = self._http.server_address[1]
+            threading.Thread(
+                target=self._http.serve_forever, args=(_TICK_SECONDS,), name="sim-kubeapi", daemon=True
+            ).start()
+        elif gone and self._http is not None:
+            http, self._http = self._http, None
+            http.shutdown()
+            http.server_close()
+            for connection in tuple(http.connections):
+                http.cut(connection)

@@ -138,11 +138,6 @@ def recorded(actuation: Actuation) -> dict[str, Setting]:
     return {setting.uuid: setting for setting in actuation.settings if setting.knob == "power_limit"}
 
 
-def adopted(limits: KnownLimits, settings: Mapping[str, Setting]) -> KnownLimits:
-    """After a restart: whatever an earlier life may have asked for may be in force, or still come."""
-    return replace(limits, failed={uuid: max(setting.applied) for uuid, setting in settings.items()})
-
-
 def answered(limits: KnownLimits, results: Iterable[ApplyResult], now: float, at: float) -> KnownLimits:
     """Take in what became of all that was asked; no answer is a silent driver's. `at`: unix seconds of now."""
     answers = {each.order.uuid: each for each in results if each.order.knob == "power_limit"}

@@ -30,7 +30,6 @@ from gpuwatch.tuning.power_budget.limits import (
     InForce,
     KnownLimits,
     Times,
-    adopted,
     answered,
     in_force,
     looked,
@@ -246,8 +245,9 @@ def _kept(memory: BudgetMemory, look: BudgetInputs, budget: float) -> BudgetStep
         return _waiting(memory, budget, "the record of settings cannot be read: limits stay as they are")
     if look.view is None or not look.fresh:
         return _waiting(memory, budget, "the agent's view is too old: limits stay as they are")
-    if memory.since is None:
-        memory = replace(memory, since=look.now, limits=adopted(memory.limits, settings))
+    if memory.since is None:  # after a restart: what an earlier life may have asked for may be in force, or still come
+        failed = {uuid: max(setting.applied) for uuid, setting in settings.items()}
+        memory = replace(memory, since=look.now, limits=replace(memory.limits, failed=failed))
     times = Times(now=look.now, at=look.at)
     seen = looked(memory.limits, look.view.snapshot, look.capabilities, settings, times)
     memory = replace(memory, limits=seen, ours=memory.ours | settings.keys())

@@ -4,13 +4,11 @@ import contextlib
 import http.client
 import json
 import socket
-import ssl
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import trustme
 from kubernetes import client, config
 from kubernetes.client import ApiException
 
@@ -129,18 +127,6 @@ class TestOfficialClient:
         why = 'User "agent" cannot patch resource "nodes/status" in API group "" at the cluster scope'
         message = f'nodes "gpu-1" is forbidden: {why}'
         assert (refused.value.status, json.loads(refused.value.body)["message"]) == (403, message)
-
-
-def test_tls_and_its_kubeconfig(cluster, tmp_path):
-    ca, tls = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    ca.issue_cert("127.0.0.1").configure_cert(tls)
-    ca.cert_pem.write_to_path(tmp_path / "ca.pem")
-    with (
-        SimulatedApiServer(cluster, folder=tmp_path, tls=tls, ca_file=tmp_path / "ca.pem") as server,
-        connected(server) as api,
-    ):
-        assert server.url.startswith("https://")
-        assert len(client.CoreV1Api(api).list_node().items) == 2
 
 
 class TestFaults:

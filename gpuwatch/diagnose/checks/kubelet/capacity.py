@@ -13,11 +13,6 @@ MIG = f"{DOMAIN}/mig-"
 SHARED = ".shared"
 
 
-def mig_resource(profile: str) -> str:
-    """`1g.10gb+me` -> `nvidia.com/mig-1g.10gb.me`"""
-    return MIG + profile.replace("+", ".")
-
-
 def nvidia_resources(advertised: Mapping[str, int]) -> dict[str, int]:
     """What NVIDIA's plugin advertises, shared resources under the plain name; others' resources are left out."""
     found: Counter[str] = Counter()
@@ -43,7 +38,8 @@ def expected_devices(
         if not gpu.mig_enabled or strategy == "none":
             found[WHOLE] += 1
         elif strategy == "mixed":
-            found.update(mig_resource(instance.profile) for instance in gpu.mig if instance.profile)
+            # `1g.10gb+me` -> `nvidia.com/mig-1g.10gb.me`
+            found.update(MIG + instance.profile.replace("+", ".") for instance in gpu.mig if instance.profile)
         elif strategy == "single":
             found[WHOLE] += len(gpu.mig)
         else:

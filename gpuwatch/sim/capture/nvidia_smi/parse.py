@@ -12,17 +12,13 @@ from xml.parsers import expat
 from gpuwatch.sim.capture.nvidia_smi.values import NoValue, refuse_words
 
 
-def normalised(label: str) -> str:
-    """`Bank Remap (Max)` -> `bank_remap_max`; XML tags come out as they are, in lower case."""
-    return re.sub(r"[^a-z0-9]+", "_", label.lower()).strip("_")
-
-
 class DumpNode:
     """One line of the text or one element of the XML; a label may occur several times under one parent."""
 
     def __init__(self, label: str, value: str | None = None) -> None:
         self.title = label.strip()
-        self.label = normalised(label)
+        # `Bank Remap (Max)` -> `bank_remap_max`; XML tags come out as they are, in lower case
+        self.label = re.sub(r"[^a-z0-9]+", "_", label.lower()).strip("_")
         self.value = value
         self.children: list[DumpNode] = []
 
