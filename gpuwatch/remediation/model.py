@@ -3,11 +3,14 @@
 Times are unix seconds.
 """
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Literal
 
+from msgspec.structs import replace
+
 from gpuwatch.config import Mode
-from gpuwatch.kube.objects import DOMAIN, Condition, DeviceRule, PodObject, Taint
+from gpuwatch.kube.objects import CONDITION, DOMAIN, Condition, DeviceRule, NodeObject, PodObject, Taint
 from gpuwatch.model.finding import Remedy, Response, Scope
 from gpuwatch.model.snapshot import Record
 
@@ -213,6 +216,28 @@ class DeleteRule(Record, frozen=True, kw_only=True, tag_field="do", tag="delete_
 
 
 Step = WriteRule | DeleteRule | PatchNode | TakeSlot | FreeSlot | SetCondition | CreateEvent | Evict | SetRebootSentinel
+
+
+def after(node: NodeObject, steps: Iterable[Step]) -> NodeObject:
+    """The Node once the steps are done, if nobody else changes it."""
+    for step in steps:
+        if isinstance(step, PatchNode):
+            node = replace(
+                node,
+                annotations=_merged(node.annotations, step.annotations),
+                labels=_merged(node.labels, step.labels),
+                taints=node.taints if step.taints is None else step.taints,
+                unschedulable=node.unschedulable if step.unschedulable is None else step.unschedulable,
+            )
+        elif isinstance(step, SetCondition):
+            others = tuple(condition for condition in node.conditions if condition.type != CONDITION)
+            node = replace(node, conditions=others if step.condition is None else (*others, step.condition))
+    return node
+
+
+def _merged(old: dict[str, str], change: dict[str, str | None]) -> dict[str, str]:
+    both: dict[str, str | None] = {**old, **change}
+    return {key: value for key, value in both.items() if value is not None}
 
 
 class Plan(Record, frozen=True, kw_only=True):

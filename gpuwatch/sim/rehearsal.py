@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from gpuwatch.kube.objects import CONDITION, DeviceRule, LeaseObject, NodeObject, PodObject
+from gpuwatch.kube.objects import DeviceRule, LeaseObject, NodeObject, PodObject
 from gpuwatch.model.snapshot import Host
 from gpuwatch.model.view import View
 from gpuwatch.remediation.model import (
@@ -27,6 +27,7 @@ from gpuwatch.remediation.model import (
     Step,
     TakeSlot,
     WriteRule,
+    after,
 )
 from gpuwatch.remediation.planning.evidence import FRESH_SECONDS, Observation, is_clean
 from gpuwatch.remediation.planning.plan import EvictionHistory, PlanInputs, plan, remember
@@ -60,22 +61,18 @@ class InMemoryCluster:
         """Carry out one step at unix time `now`. Done again, it changes nothing more.
 
         Raises:
-            Refused: the slot is somebody else's by now.
+            StepRefused: the slot is somebody else's by now.
         """
-        if isinstance(step, PatchNode):
-            self.edit(
-                annotations=_merged(self.node.annotations, step.annotations),
-                labels=_merged(self.node.labels, step.labels),
-                taints=self.node.taints if step.taints is None else step.taints,
-                unschedulable=self.node.unschedulable if step.unschedulable is None else step.unschedulable,
-            )
-        elif isinstance(step, SetCondition):
-            others = tuple(condition for condition in self.node.conditions if condition.type != CONDITION)
-            self.edit(conditions=(*others, step.condition) if step.condition else others)
-        elif isinstance(step, TakeSlot):
-            self._take(step, now)
+        self._keep(after(self.node, (step,)))
+        if isinstance(step, TakeSlot):
+            there = self.leases.get(step.name)
+            if (there.resource_version if there else "") != step.resource_version:
+                raise StepRefused(step.name)
+            self.hold(step.name, self.node.name, now)
         elif isinstance(step, FreeSlot):
-            self._free(step.name)
+            there = self.leases.get(step.name)
+            if there is not None and there.holder == self.node.name:
+                self.leases[step.name] = replace(there, holder=None, resource_version=self._next())
         elif isinstance(step, CreateEvent):
             self.events.setdefault(step.name, step)
         elif isinstance(step, Evict):
@@ -89,8 +86,7 @@ class InMemoryCluster:
 
     def edit(self, **changes: object) -> None:
         """Change the Node, as anybody may."""
-        if any(getattr(self.node, name) != value for name, value in changes.items()):
-            self.node = replace(self.node, resource_version=self._next(), **changes)
+        self._keep(replace(self.node, **changes))
 
     def hold(self, name: str, holder: str | None, now: float) -> None:
         """Let somebody hold a slot."""
@@ -98,25 +94,13 @@ class InMemoryCluster:
             name=name, resource_version=self._next(), holder=holder, renewed=now, duration=self._slot_seconds
         )
 
-    def _take(self, step: TakeSlot, now: float) -> None:
-        there = self.leases.get(step.name)
-        if (there.resource_version if there else "") != step.resource_version:
-            raise StepRefused(step.name)
-        self.hold(step.name, self.node.name, now)
-
-    def _free(self, name: str) -> None:
-        there = self.leases.get(name)
-        if there is not None and there.holder == self.node.name:
-            self.leases[name] = replace(there, holder=None, resource_version=self._next())
+    def _keep(self, node: NodeObject) -> None:
+        if node != self.node:
+            self.node = replace(node, resource_version=self._next())
 
     def _next(self) -> str:
         self._version += 1
         return str(self._version)
-
-
-def _merged(old: dict[str, str], change: dict[str, str | None]) -> dict[str, str]:
-    both: dict[str, str | None] = {**old, **change}
-    return {key: value for key, value in both.items() if value is not None}
 
 
 GPU_NODES = 10

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
-
 from gpuwatch.cli.console.words import utc
 from gpuwatch.cli.look.items import Item
 from gpuwatch.config import Mode
@@ -31,6 +29,7 @@ from gpuwatch.remediation.model import (
     Step,
     TakeSlot,
     WriteRule,
+    after,
 )
 from gpuwatch.remediation.planning.ownership import (
     ClaimState,
@@ -159,23 +158,6 @@ def changes(node: NodeObject, steps: Iterable[Step], also: Sequence[str] = ()) -
     return items
 
 
-def after(node: NodeObject, steps: Iterable[Step]) -> NodeObject:
-    """The Node once the steps are done, if nobody else changes it."""
-    for step in steps:
-        if isinstance(step, PatchNode):
-            node = replace(
-                node,
-                annotations=_merged(node.annotations, step.annotations),
-                labels=_merged(node.labels, step.labels),
-                taints=node.taints if step.taints is None else step.taints,
-                unschedulable=node.unschedulable if step.unschedulable is None else step.unschedulable,
-            )
-        elif isinstance(step, SetCondition):
-            others = tuple(condition for condition in node.conditions if condition.type != CONDITION)
-            node = replace(node, conditions=others if step.condition is None else (*others, step.condition))
-    return node
-
-
 def diff(node: NodeObject, steps: Sequence[Step]) -> "list[Text]":
     """Unified diff of the Node's YAML: taints, labels and annotations of ours, unschedulable, our condition."""
     from gpuwatch.cli.console.text import Text
@@ -260,11 +242,6 @@ def _patch_words(node: NodeObject, step: PatchNode) -> str:
 
 def _tell(taint: Taint) -> str:
     return f"{taint.key}{taint.value and f'={taint.value}'}:{taint.effect}"
-
-
-def _merged(old: dict[str, str], change: dict[str, str | None]) -> dict[str, str]:
-    both: dict[str, str | None] = {**old, **change}
-    return {key: value for key, value in both.items() if value is not None}
 
 
 def _yaml(node: NodeObject, touched: set[str]) -> str:

@@ -17,7 +17,6 @@ import msgspec
 from gpuwatch.config import BudgetConfig, RemediationConfig
 from gpuwatch.kube.transport import Transport
 from gpuwatch.model.snapshot import Host
-from gpuwatch.remediation.model import BlockReason
 from gpuwatch.sim.fleet.agent import SimulatedAgent
 from gpuwatch.sim.fleet.invariants import InvariantChecker, Violation, visible_state
 from gpuwatch.sim.fleet.node import (
@@ -124,8 +123,7 @@ class SimulatedFleet:
     @property
     def blocked(self) -> set[str]:
         """Nodes that should be tainted and are not because of the budget, as their remediators say."""
-        plans = ((name, member.remediator and member.remediator.state.plan) for name, member in self.nodes.items())
-        return {name for name, plan in plans if plan and any(o.reason is BlockReason.BUDGET for o in plan.blocked)}
+        return {name for name, member in self.nodes.items() if member.is_blocked}
 
     @property
     def request_counts(self) -> ApiRequestCounts:

@@ -13,7 +13,7 @@ from gpuwatch.kube.errors import AlreadyExists, ApiCall, Conflict, KubeError, To
 from gpuwatch.kube.transport import JSON, Transport
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.event import ActionEvent
-from gpuwatch.remediation.model import RemediatorState
+from gpuwatch.remediation.model import BlockReason, RemediatorState
 from gpuwatch.sim.fleet.agent import FleetFault, SimulatedAgent
 
 
@@ -205,3 +205,9 @@ class FleetNode:
     def name(self) -> str:
         """The node's."""
         return self.context.node
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether it should be taken out and is not because of the budget, as its remediator says."""
+        plan = self.remediator.state.plan if self.remediator else None
+        return plan is not None and any(each.reason is BlockReason.BUDGET for each in plan.blocked)

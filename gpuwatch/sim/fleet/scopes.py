@@ -17,7 +17,6 @@ from gpuwatch.config import RemediationConfig
 from gpuwatch.config.named_file import read_named_file
 from gpuwatch.model.errors import UsageError
 from gpuwatch.model.finding import Scope
-from gpuwatch.remediation.model import BlockReason
 from gpuwatch.sim.fleet.agent import FleetFault, Symptom
 from gpuwatch.sim.fleet.faults import FaultInjector
 from gpuwatch.sim.fleet.fleet import Disturbances, SimulatedFleet
@@ -227,14 +226,11 @@ class _Replay:
         self._account(name, 1)
         fleet.at(self._chance.uniform(*PLUGIN_SECONDS), lambda: self._withhold(name, 1))
         wanted = invariants.confined if self._scope == "gpu" else invariants.tainted
-        if not fleet.run(SETTLE_SECONDS, lambda: name in wanted or self._waits(name)) and not fleet.violations:
+        if (
+            not fleet.run(SETTLE_SECONDS, lambda: name in wanted or fleet.nodes[name].is_blocked)
+            and not fleet.violations
+        ):
             self.shortfalls.append(f"{self._scope} scope: {name} was not acted on")
-
-    def _waits(self, name: str) -> bool:
-        """Whether it should be taken out and is not because of the budget, as its remediator says."""
-        remediator = self._fleet.nodes[name].remediator
-        plan = remediator.state.plan if remediator else None
-        return plan is not None and any(each.reason is BlockReason.BUDGET for each in plan.blocked)
 
     def _repair(self, name: str) -> None:
         fleet, invariants = self._fleet, self._fleet.invariants
