@@ -279,20 +279,10 @@ class ViewSource(Protocol):
         ...
 
 
-class Asks(Protocol):
-    """As much of the agent's client as is needed."""
-
-    name: str
-
-    def view(self, *, after: float | None = None, wait: float = 0.0) -> View:
-        """The newest View; with `after`, its predecessor's time, after a wait of up to `wait` seconds for it."""
-        ...
-
-
 class AgentViews:
     """Follows one agent. `look` waits for news; the rest says what is known."""
 
-    def __init__(self, agent: Asks, clock: Clock) -> None:
+    def __init__(self, agent: AgentClient, clock: Clock) -> None:
         self._agent, self._clock = agent, clock
         self._received = -math.inf
         self.view: View | None = None

@@ -15,8 +15,9 @@ from gpuwatch.cli.console.words import Words
 if TYPE_CHECKING:
     from gpuwatch.cli.console.terminal import Terminal
     from gpuwatch.cli.console.text import Text
+    from gpuwatch.remediation.service.remediator import Remediator
     from gpuwatch.sim.fleet.drill import DrillPhase, DrillReport
-    from gpuwatch.sim.fleet.node import FleetRemediator, NodeContext
+    from gpuwatch.sim.fleet.node import NodeContext
     from gpuwatch.sim.fleet.scopes import ScopeCost, ScopeReport
 
 EXIT_VIOLATED = 4
@@ -128,7 +129,7 @@ def fleet(
         sys.exit(EXIT_VIOLATED)
 
 
-def remediator(context: "NodeContext") -> "FleetRemediator":
+def remediator(context: "NodeContext") -> "Remediator":
     """The real one, with everything around it simulated."""
     from gpuwatch.kube.reader import OwnNode
     from gpuwatch.remediation.service.remediator import Remediator

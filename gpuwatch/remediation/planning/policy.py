@@ -7,10 +7,11 @@ No setting exceeds a check's `most`: an application's bug never taints a node.
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from gpuwatch.config import MaintenanceWindow, RemediationConfig
+from gpuwatch.health.check import Check
 from gpuwatch.model.errors import UsageError
 from gpuwatch.model.finding import Finding, Response, Scope, XidClass
 from gpuwatch.model.snapshot import Record
@@ -39,35 +40,6 @@ def window_text(window: MaintenanceWindow) -> str:
     return f"{days}{window.start}-{window.end} {window.timezone}"
 
 
-class PolicyCheck(Protocol):
-    """What a policy has to know of a check."""
-
-    @property
-    def name(self) -> str:
-        """As findings and settings name it."""
-        ...
-
-    @property
-    def response(self) -> Response:
-        """What is done unless the configuration says otherwise."""
-        ...
-
-    @property
-    def most(self) -> Response:
-        """The strongest that may be asked for."""
-        ...
-
-    @property
-    def blame(self) -> str:
-        """`gpu`, or what else is at fault."""
-        ...
-
-    @property
-    def scope(self) -> Scope:
-        """Of a fault of a GPU: what is taken out of service unless the configuration says otherwise."""
-        ...
-
-
 class PolicyRule(NamedTuple):
     """One line of the effective policy: about a check, or about an XID whatever check it comes from.
 
@@ -93,7 +65,7 @@ class Policy(Record, frozen=True, kw_only=True):
 
     @classmethod
     def compile(
-        cls, config: RemediationConfig, checks: Iterable[PolicyCheck], classes: Mapping[int, XidClass] | None = None
+        cls, config: RemediationConfig, checks: Iterable[Check], classes: Mapping[int, XidClass] | None = None
     ) -> "Policy":
         """Check names and responses against the table. `classes`: what `checks.xids` makes of XIDs.
 
@@ -101,7 +73,7 @@ class Policy(Record, frozen=True, kw_only=True):
             UsageError: an unknown check, or a response that its check does not allow; names the key.
         """
         rows = tuple(checks)
-        most = {row.name: row.most for row in rows}
+        most: dict[str, Response] = {row.name: row.most for row in rows}
         for name, response in config.checks.items():
             _known(name, f"remediation.checks.{name}", most)
             _allowed(f"remediation.checks.{name}", response, most[name], f"{name} is {_nature(name)}")
@@ -174,7 +146,7 @@ class Policy(Record, frozen=True, kw_only=True):
         return not self.config.drain.windows or open_window(self.config.drain.windows, now) is not None
 
 
-def _default(check: PolicyCheck, config: RemediationConfig) -> tuple[Response, str]:
+def _default(check: Check, config: RemediationConfig) -> tuple[Response, str]:
     """For a check that the configuration does not name, and where it is from."""
     response, origin = check.response, "default"
     if config.migrate and response.reaches(Response.TAINT) and check.most.reaches(Response.DRAIN):

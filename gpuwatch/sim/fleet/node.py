@@ -4,7 +4,7 @@ import operator
 import random
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 
@@ -13,7 +13,8 @@ from gpuwatch.kube.errors import AlreadyExists, ApiCall, Conflict, KubeError, To
 from gpuwatch.kube.transport import JSON, Transport
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.event import ActionEvent
-from gpuwatch.remediation.model import BlockReason, RemediatorState
+from gpuwatch.remediation.model import BlockReason
+from gpuwatch.remediation.service.remediator import Remediator
 from gpuwatch.sim.fleet.agent import FleetFault, SimulatedAgent
 
 
@@ -154,19 +155,6 @@ class NodeTransport(Transport):
         return answer
 
 
-class FleetRemediator(Protocol):
-    """As much of one as the fleet needs."""
-
-    @property
-    def state(self) -> RemediatorState:
-        """Its newest state."""
-        ...
-
-    def step(self) -> float:
-        """Do what is due; seconds until it wants to be called again."""
-        ...
-
-
 class NodeContext(NamedTuple):
     """What the remediator of one node is given. `checkpoint` may kill it."""
 
@@ -181,7 +169,7 @@ class NodeContext(NamedTuple):
     checkpoint: Callable[[str], None]
 
 
-RemediatorFactory = Callable[[NodeContext], FleetRemediator]
+RemediatorFactory = Callable[[NodeContext], Remediator]
 
 
 class FleetNode:
@@ -193,7 +181,7 @@ class FleetNode:
 
     def __init__(self, context: NodeContext, now: float) -> None:
         self.context = context
-        self.remediator: FleetRemediator | None = None
+        self.remediator: Remediator | None = None
         self.due = 0.0
         self.kills = 0
         self.well_since: float | None = now

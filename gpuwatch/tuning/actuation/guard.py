@@ -8,13 +8,12 @@ earlier one's.
 import logging
 import threading
 from collections.abc import Callable
-from typing import Protocol
 
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.tuning.actuation.heartbeat import GUARD_NAME, HeartbeatFile, HeartbeatReading
 from gpuwatch.tuning.actuation.record import SettingsRecord
-from gpuwatch.tuning.actuation.restore import Restored, RestoreOutcome
+from gpuwatch.tuning.actuation.restore import RestoreOutcome, Restorer
 
 log = logging.getLogger(__name__)
 
@@ -31,14 +30,6 @@ FAREWELL_SECONDS = 4.0
 FAREWELL_LOOKS = 20
 
 
-class Restores(Protocol):
-    """`actuation.restore.Restorer`."""
-
-    def restore(self) -> tuple[Restored, ...]:
-        """Give back all that is recorded. Raises GpuwatchError: the record cannot be used."""
-        ...
-
-
 class Guard:
     """Watches one state directory. `step` looks once; `run` looks until it is told to stop."""
 
@@ -46,7 +37,7 @@ class Guard:
         self,
         record: SettingsRecord,
         heartbeat: HeartbeatFile,
-        restorer: Restores,
+        restorer: Restorer,
         clock: Clock,
         *,
         silence: float = SILENCE_SECONDS,
