@@ -47,7 +47,8 @@ class SlotReader:
         self._astray: frozenset[str] = frozenset()
         self._counted = clock.monotonic()
         self._leases = 0
-        self._slots: Slots | None = None
+        self.last: Slots | None = None
+        """What was read last, with our own writes since."""
         self._unchanged: dict[tuple[str, str], float] = {}
         self._turn = 0
         self.error: KubeError | None = None
@@ -60,11 +61,11 @@ class SlotReader:
             while self._ask_about_nodes(leases):  # who was tainted before that answer has its slot in the next one
                 leases = self._read_leases()
             given_up = frozenset(self._given_up(self._run_out(leases)))
-            self._slots = Slots(leases=tuple(leases), nodes=self._count, given_up=given_up, astray=self._astray)
+            self.last = Slots(leases=tuple(leases), nodes=self._count, given_up=given_up, astray=self._astray)
         except KubeError as error:
             self.error = error
-            self._slots = Slots()
-        return self._slots
+            self.last = Slots()
+        return self.last
 
     def own(self) -> str | None:
         """The slot that this node holds, by the Leases alone. Raises KubeError."""
@@ -74,14 +75,9 @@ class SlotReader:
 
     def update(self, lease: LeaseObject) -> None:
         """Take what a write has answered into what was read."""
-        if self._slots is not None and self._slots.leases is not None:
-            others = tuple(each for each in self._slots.leases if each.name != lease.name)
-            self._slots = replace(self._slots, leases=(*others, lease))
-
-    @property
-    def last(self) -> Slots | None:
-        """What was read last, with our own writes since."""
-        return self._slots
+        if self.last is not None and self.last.leases is not None:
+            others = tuple(each for each in self.last.leases if each.name != lease.name)
+            self.last = replace(self.last, leases=(*others, lease))
 
     def _read_leases(self) -> list[LeaseObject]:
         return [each for each in self._reader.leases(self._namespace) if slot_number(each.name) is not None]

@@ -88,6 +88,7 @@ class SimulatedFleet:
         else:
             allowed = int(budget)
         self.invariants = InvariantChecker(self.clock, USER, allowed, self.config.recovery_hold, self._well_for)
+        self.violations = self.invariants.violations
         self.nodes: dict[str, FleetNode] = {}
         self._count = nodes
         self._queue: list[tuple[float, str]] = []
@@ -109,11 +110,6 @@ class SimulatedFleet:
 
     def __exit__(self, *_: object) -> None:
         self._undo.close()
-
-    @property
-    def violations(self) -> list[Violation]:
-        """Invariants that did not hold."""
-        return self.invariants.violations
 
     @property
     def sick(self) -> set[str]:

@@ -5,7 +5,7 @@ It shares no code with the remediator but the names and the shape of the annotat
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -60,7 +60,8 @@ class InvariantChecker:
         self.writes = self.quarantines = 0
         self.violations: list[Violation] = []
         self._clock, self._user, self._well_for = clock, user, well_for
-        self._holders: dict[str, str] = {}
+        self.held: dict[str, str] = {}
+        """Slots in use, and by whom."""
         self._occurrences: set[tuple[str, str, float]] = set()
         self._labelled: dict[str, float] = {}
         self._trail: deque[tuple[str, str]] = deque(maxlen=TRAIL)
@@ -76,12 +77,7 @@ class InvariantChecker:
 
     def slots_of(self, node: str) -> tuple[str, ...]:
         """The Leases it holds."""
-        return tuple(name for name, holder in self._holders.items() if holder == node)
-
-    @property
-    def held(self) -> Mapping[str, str]:
-        """Slots in use, and by whom."""
-        return self._holders
+        return tuple(name for name, holder in self.held.items() if holder == node)
 
     def _node(self, write: CommittedWrite) -> None:
         name, before, after = write.key.name, write.previous or {}, write.object
@@ -163,7 +159,7 @@ class InvariantChecker:
 
     def _lease(self, write: CommittedWrite) -> None:
         slot = write.key.name
-        was = self._holders.get(slot, "")
+        was = self.held.get(slot, "")
         now = "" if write.change == "DELETED" else write.object["spec"].get("holderIdentity") or ""
         if was == now:
             return
@@ -172,9 +168,9 @@ class InvariantChecker:
         if was in self.tainted and len(self.slots_of(was)) == 1:
             self._violation(was, "slot", f"{slot} was taken from a tainted node by {now or 'releasing it'}")
         if now:
-            self._holders[slot] = now
+            self.held[slot] = now
         else:
-            self._holders.pop(slot, None)
+            self.held.pop(slot, None)
 
     def _violation(self, node: str, rule: str, message: str) -> None:
         """Record it, with the writes to its node; where the budget was exceeded, with those to all nodes."""

@@ -187,14 +187,10 @@ class _Replay:
         self._fleet = SimulatedFleet(factory, nodes=nodes, budget=budget, seed=seed, gpus=gpus, config=config)
         self._gpus, self._chance = gpus, random.Random(f"replay {seed}")  # noqa: S311
         self._faults = [fault for fault in faults if fault.kind == GPU_CLASS]
+        self.violations = self._fleet.violations
         self.lost = self.held = 0.0
         self.shortfalls: list[str] = []
         self._since: dict[str, tuple[float, int]] = {}
-
-    @property
-    def violations(self) -> list[Violation]:
-        """Invariants that did not hold."""
-        return self._fleet.violations
 
     def run(self, disturbances: Disturbances) -> None:
         """All faults, in the order of their times."""

@@ -130,6 +130,7 @@ class Api:
         self.absent = {"devicetaintrules"}
         """Resources that discovery does not list, as a cluster whose feature gates are off."""
         self.requests: Counter[tuple[str, str, str]] = Counter()
+        """By user, verb and resource (`nodes`, `nodes/status`), refused ones and failed ones too."""
         self.writer = ObjectWriter(store, clock, seed)
         self.evictions = EvictionApi(store, self.writer, clock)
         self._store, self._chance = store, random.Random(seed)  # noqa: S311

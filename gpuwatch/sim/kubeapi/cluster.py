@@ -2,11 +2,10 @@
 
 import secrets
 import threading
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from gpuwatch.model.clock import Clock, SystemClock
-from gpuwatch.sim.kubeapi.access import EVERYTHING, Access, AccessRule
+from gpuwatch.sim.kubeapi.access import EVERYTHING, AccessRule
 from gpuwatch.sim.kubeapi.api import Api
 from gpuwatch.sim.kubeapi.faults import ApiFaults
 from gpuwatch.sim.kubeapi.messages import ApiRequest, ApiResponse, Object
@@ -33,19 +32,12 @@ class SimulatedCluster:
         self.on_gone: list[Callable[[bool], None]] = []
         """Called when the server goes, and when it comes back."""
         self._api = Api(self._store, self.clock, seed=seed)
+        self.access, self.requests = self._api.access, self._api.requests
+        self.replicas = self._api.evictions.replicas
+        """By uid of a controller: how many pods it wants."""
         self.add_user(ADMIN)
         for name in _NAMESPACES:
             self.add_namespace(name)
-
-    @property
-    def access(self) -> Access:
-        """Users and their rights."""
-        return self._api.access
-
-    @property
-    def requests(self) -> Counter[tuple[str, str, str]]:
-        """Requests by user, verb and resource (`nodes`, `nodes/status`), refused ones and failed ones too."""
-        return self._api.requests
 
     @property
     def faults(self) -> ApiFaults:
@@ -94,11 +86,6 @@ class SimulatedCluster:
         with self.lock:
             self.tick()
             return self._store.pods_on(node)
-
-    @property
-    def replicas(self) -> Mapping[str, int]:
-        """By uid of a controller: how many pods it wants."""
-        return self._api.evictions.replicas
 
     def nodes(self) -> list[Object]:
         """All nodes, by name."""
@@ -173,7 +160,7 @@ class SimulatedCluster:
             pod = self.create("pods", value, namespace=namespace)
             if by is not None:
                 uid = pod["metadata"]["ownerReferences"][0]["uid"]
-                self._api.evictions.replicas[uid] = self._api.evictions.replicas.get(uid, 0) + 1
+                self.replicas[uid] = self.replicas.get(uid, 0) + 1
             return pod if node is None else self.put("pods", running(pod, node, self.clock.time()))
 
     def add_pdb(

@@ -74,6 +74,9 @@ EFFECTS: dict[type[a.NodeAction], Effect] = {
     a.WriteKernelLog: lambda machine, action: machine.log(action.line, facility=action.facility),
     a.StartWorkload: lambda machine, action: machine.start(action.workload),
     a.StopWorkload: lambda machine, action: machine.stop(action.name),
+    a.RefuseInit: lambda machine, action: setattr(machine, "init_error", action.error),
+    a.SetKubelet: lambda machine, action: setattr(machine, "kubelet", action.state),
+    a.SetDevicePlugin: lambda machine, action: setattr(machine, "withdrawn", action.unhealthy),
 }
 """All others; the decorators below add theirs."""
 
@@ -224,21 +227,6 @@ def _finish_reload(machine: Machine, action: a.FinishReload) -> None:
         gpu.named_in_log = False
         gpu.driver_reloaded()
         machine.physics[gpu.index].driver_reloaded()
-
-
-@_effect(a.RefuseInit)
-def _refuse_init(machine: Machine, action: a.RefuseInit) -> None:
-    machine.init_error = action.error
-
-
-@_effect(a.SetKubelet)
-def _set_kubelet(machine: Machine, action: a.SetKubelet) -> None:
-    machine.kubelet = action.state
-
-
-@_effect(a.SetDevicePlugin)
-def _set_device_plugin(machine: Machine, action: a.SetDevicePlugin) -> None:
-    machine.withdrawn = action.unhealthy
 
 
 @_gpu_effect(a.AddEccErrors)
