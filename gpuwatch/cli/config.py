@@ -10,6 +10,7 @@ from gpuwatch.cli.console.commands import Entry
 from gpuwatch.cli.console.lazy import LazyGroup
 from gpuwatch.cli.console.options import option, settings_options
 from gpuwatch.cli.console.session import Session, pass_session
+from gpuwatch.cli.console.text import Text
 
 ENTRIES = (
     Entry("show", "Show the configuration in force and where each value is from.", "config:show", "Commands"),
@@ -53,8 +54,6 @@ def _lines(values: dict[str, Any], origins: Any) -> list[Any]:
     """Key, value, origin; what is not default stands out."""
     import msgspec
 
-    from gpuwatch.cli.console.text import Text
-
     written = {key: msgspec.json.encode(value).decode() for key, value in values.items()}
     key_width, value_width = (max(map(len, texts)) for texts in (written, written.values()))
     return [
@@ -62,7 +61,6 @@ def _lines(values: dict[str, Any], origins: Any) -> list[Any]:
             f"{key:<{key_width}}  {value:<{value_width}}  ",
             (origins[key], "bold") if key in origins else ("default", "dim"),
             no_wrap=True,
-            end="",
         )
         for key, value in written.items()
     ]

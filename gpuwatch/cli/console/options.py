@@ -1,6 +1,7 @@
 """Options that several commands share; every option can also be given as a GPUWATCH_* variable."""
 
 import difflib
+import importlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -37,11 +38,25 @@ def option(*names: str, **attributes: Any) -> Callable[[Command], Command]:
     return click.option(*names, cls=_Option, **attributes)
 
 
-def output(*formats: str) -> Callable[[Command], Command]:
-    """`-o FORMAT`; the first is the default."""
+USUAL_FORMATS = ("table", "wide", "json", "yaml", "name")
+
+
+def output(*formats: str, schema: tuple[str, ...] = ()) -> Callable[[Command], Command]:
+    """`-o FORMAT`, the first is the default; without any USUAL_FORMATS. `schema`: kind, `module:Item` and perhaps
+    `module:Envelope` of the document, for `-o schema`, which is answered before anything else.
+    """
+    formats = (*(formats or USUAL_FORMATS), *(("schema",) if schema else ()))
 
     def remember(ctx: click.Context, _: click.Parameter, value: str) -> str:
-        ctx.ensure_object(Session).json_errors = value == "json"
+        session = ctx.ensure_object(Session)
+        session.json_errors = value == "json"
+        if schema and value == "schema" and not ctx.resilient_parsing:
+            from gpuwatch.cli.console import document
+
+            names = (each.split(":") for each in schema[1:])
+            types = (getattr(importlib.import_module(f"gpuwatch.{module}"), name) for module, name in names)
+            session.terminal.page(document.schema(schema[0], *types) + "\n")
+            ctx.exit()
         return value
 
     return option(

@@ -1,13 +1,11 @@
 """Tables that fit: columns by priority, names shortened in the middle, one line a row."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeVar
 
+from gpuwatch.cli.console.text import Text
 from gpuwatch.cli.console.words import Words
 from gpuwatch.model.text import visible
-
-if TYPE_CHECKING:
-    from gpuwatch.cli.console.text import Text
 
 T = TypeVar("T")
 
@@ -36,7 +34,7 @@ class Column(NamedTuple, Generic[T]):
 
 def table(
     columns: Iterable[Column[T]], rows: Sequence[T], words: Words, *, width: int, wide: bool = False
-) -> "list[Text]":
+) -> list[Text]:
     """Header and rows as lines of at most `width` cells; with `wide` all columns at full length."""
     chosen = [column._replace(header=visible(column.header)) for column in columns if wide or not column.wide]
     cells = {
@@ -68,10 +66,8 @@ def table(
     return [header, *lines]
 
 
-def _line(parts: list[tuple[Column[T], str, str]], widths: dict[int, int], words: Words) -> "Text":
-    from gpuwatch.cli.console.text import Text
-
-    line = Text(no_wrap=True, overflow="ellipsis", end="")
+def _line(parts: list[tuple[Column[T], str, str]], widths: dict[int, int], words: Words) -> Text:
+    line = Text(no_wrap=True, overflow="ellipsis")
     for number, (column, text, style) in enumerate(parts):
         size = widths[id(column)]
         short = words.cut(text, size, column.shorten) if column.shorten else text

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 import click
 
 from gpuwatch.cli.console.commands import COMMANDS
+from gpuwatch.cli.console.text import Text
 from gpuwatch.model.text import visible, visible_lines
 
 if TYPE_CHECKING:
@@ -96,8 +97,6 @@ class Terminal:
 
         Command lines of gpuwatch among them come as they have to be typed here.
         """
-        from gpuwatch.cli.console.text import Text
-
         console = self.console()
         with console.capture() as captured:
             for line in lines:

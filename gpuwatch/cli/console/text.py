@@ -1,34 +1,26 @@
-"""`Text`: rich's, for screens that are made of text from others. Control characters in it show as escapes.
+"""`Text`: a line of a screen. rich is loaded when the first one is made: documents and errors do without."""
 
-Every screen uses it instead of rich's own, so that no name can move the cursor, and a line stays one line.
-"""
+from typing import TYPE_CHECKING, Any
 
-from collections.abc import Iterable
-from typing import Any, cast
+if TYPE_CHECKING:
+    from gpuwatch.cli.console.rich_text import Text
+else:
 
-import rich.text
-from rich.style import Style, StyleType
+    class Text:
+        """Makes a `rich_text.Text`."""
 
-from gpuwatch.model.text import visible
+        def __new__(cls, *args: Any, **keywords: Any) -> Any:
+            """One of these arguments."""
+            from gpuwatch.cli.console.rich_text import Text
 
+            return Text(*args, **keywords)
 
-class Text(rich.text.Text):
-    """One line of a screen."""
+        @staticmethod
+        def assemble(*parts: Any, **keywords: Any) -> Any:
+            """Text of several parts, each a text or a text and its style."""
+            from gpuwatch.cli.console.rich_text import Text
 
-    def __init__(self, text: str = "", *args: Any, **keywords: Any) -> None:
-        super().__init__(visible(text), *args, **keywords)
-
-    def append(self, text: rich.text.Text | str, style: str | Style | None = None) -> "Text":
-        """Add text at the end."""
-        super().append(visible(text) if isinstance(text, str) else text, style)
-        return self
-
-    @classmethod
-    def assemble(cls, *parts: str | rich.text.Text | tuple[str, StyleType], **keywords: Any) -> "Text":
-        """Text of several parts, each a text or a text and its style."""
-        return cast(Text, super().assemble(*parts, **keywords))  # rich makes it by `cls`
+            return Text.assemble(*parts, **keywords)
 
 
-def stacked(lines: Iterable[rich.text.Text]) -> rich.text.Text:
-    """A screen of several lines."""
-    return rich.text.Text("\n").join(lines)
+__all__ = ["Text"]

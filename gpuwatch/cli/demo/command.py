@@ -9,6 +9,7 @@ import click
 
 from gpuwatch.cli.console.options import option
 from gpuwatch.cli.console.session import Session, pass_session
+from gpuwatch.cli.console.text import Text
 
 if TYPE_CHECKING:
     from gpuwatch.cli.demo.stage import DemoStage
@@ -42,7 +43,6 @@ PATIENCE = 120.0
 @pass_session
 def demo(session: Session, pace: float, listen: str, socket: str | None, end: bool) -> None:
     """Play every chapter: the actions, their effects, and the cluster afterwards."""
-    from gpuwatch.cli.console.text import Text
     from gpuwatch.cli.demo.stage import DemoStage
     from gpuwatch.cli.demo.story import STORY
 
@@ -53,7 +53,7 @@ def demo(session: Session, pace: float, listen: str, socket: str | None, end: bo
         session.terminal.show(
             f"Metrics: http://{listen.rpartition(':')[0] or 'localhost'}:{stage.agent.port}/metrics",
             "For the commands below in another terminal, first:",
-            Text.assemble("   ", (f"export {variables}", "cyan"), end=""),
+            Text.assemble("   ", (f"export {variables}", "cyan")),
             "",
         )
         for number, chapter in enumerate(STORY, 1):
@@ -64,16 +64,14 @@ def demo(session: Session, pace: float, listen: str, socket: str | None, end: bo
 
 
 def _title(session: Session, number: int, chapter: "Chapter", stage: "DemoStage") -> None:
-    from gpuwatch.cli.console.text import Text
-
     terminal = session.terminal
-    title = Text.assemble((f"{number}. {chapter.title}", "bold"), end="")
+    title = Text.assemble((f"{number}. {chapter.title}", "bold"))
     text = Text(chapter.text).wrap(terminal.console(), min(terminal.width, WIDTH))
     commands = []
     for command in chapter.commands:
         typed = f"gpuwatch {command.format(directory=stage.directory)}"
-        commands.append(Text.assemble(("   try  ", "dim"), (typed, "cyan"), end=""))
-    terminal.show(title, *text, *commands, Text("", end=""))
+        commands.append(Text.assemble(("   try  ", "dim"), (typed, "cyan")))
+    terminal.show(title, *text, *commands, Text(""))
 
 
 def _play(session: Session, stage: "DemoStage", chapter: "Chapter", pace: float) -> None:
@@ -100,14 +98,13 @@ def _narrate(session: Session, stage: "DemoStage", enough: Callable[[], bool], s
 
 def _line(session: Session, actor: str, text: str) -> None:
     """`12:03:04  gpuwatch    taints gpu-node-1 …`, the rest hanging below."""
-    from gpuwatch.cli.console.text import Text
     from gpuwatch.cli.console.words import wrap
 
     width = min(session.terminal.width, WIDTH)
     rows = wrap(text, width - 22, break_on_hyphens=False)
     at = (f"{time.strftime('%H:%M:%S')}  ", "dim")
-    head = Text.assemble(at, (f"{actor:<12}", STYLES.get(actor, "")), rows[0], end="")
-    session.terminal.show(head, *(Text(f"{'':22}{row}", end="") for row in rows[1:]))
+    head = Text.assemble(at, (f"{actor:<12}", STYLES.get(actor, "")), rows[0])
+    session.terminal.show(head, *(Text(f"{'':22}{row}") for row in rows[1:]))
 
 
 STYLES = {"gpuwatch": "bold cyan", "tuner": "bold green", "repairer": "green", "driver": "bold red", "a person": "bold"}
@@ -115,14 +112,13 @@ STYLES = {"gpuwatch": "bold cyan", "tuner": "bold green", "repairer": "green", "
 
 def _picture(session: Session, stage: "DemoStage") -> None:
     """The node as `status` shows it, what is wrong in short, and a line per Node of the cluster."""
-    from gpuwatch.cli.console.text import Text
     from gpuwatch.cli.console.words import Words
     from gpuwatch.cli.look.gather import finding_items
     from gpuwatch.cli.look.status import finding_lines, grouped, node_line
     from gpuwatch.model.finding import Severity
 
     view, terminal = stage.agent.view(), session.terminal
-    blank = Text("", end="")
+    blank = Text("")
     if view is None:
         return
     words, width = Words(terminal.glyphs, view.snapshot.at), min(terminal.width, WIDTH)

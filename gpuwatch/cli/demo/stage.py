@@ -10,12 +10,13 @@ from functools import partial
 from math import inf
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from msgspec import structs, to_builtins
 
 from gpuwatch.agent.agent import Agent
 from gpuwatch.agent.client import AgentClient, AgentViews
+from gpuwatch.cli.console.text import Text
 from gpuwatch.cli.demo.narrator import ClusterNarrator, condition_of, is_incomplete, xid_sentence
 from gpuwatch.cli.demo.repairer import repair_sentences, run_repairer
 from gpuwatch.cli.demo.story import Chapter
@@ -39,9 +40,6 @@ from gpuwatch.sim.surroundings.demo_cluster import CHAT, EVALUATIONS, NAMESPACE,
 from gpuwatch.sim.world import World
 from gpuwatch.storage.store import Store
 from gpuwatch.tuning.model.status import TuningState
-
-if TYPE_CHECKING:
-    from gpuwatch.cli.console.text import Text
 
 FIRST_VIEW = 20.0
 """Seconds within which the agent's View must be complete."""
@@ -170,9 +168,8 @@ class DemoStage:
             return ""
         return f"of {budget.budget:.0f} W its GPUs may draw {budget.limits:.0f} W and do draw {budget.draw:.0f} W"
 
-    def nodes(self, width: int) -> "list[Text]":
+    def nodes(self, width: int) -> list[Text]:
         """For each Node: taint, GPUs that pods may have, condition, and its pods with how many GPUs each has."""
-        from gpuwatch.cli.console.text import Text
         from gpuwatch.cli.console.words import wrap
 
         lines: list[Text] = []
@@ -189,8 +186,8 @@ class DemoStage:
                 state += f", {CONDITION}={condition[0]}" if condition else ""
                 style = {"True": "green", "": ""}.get(condition[0] if condition else "", "yellow")
             rows = wrap(names, max(width - PODS, 20)) or [""]
-            lines.append(Text.assemble(f"{name:<12}", (f"{state:<{PODS - 12}}", style), rows[0], end=""))
-            lines += [Text(f"{'':{PODS}}{row}", end="") for row in rows[1:]]
+            lines.append(Text.assemble(f"{name:<12}", (f"{state:<{PODS - 12}}", style), rows[0]))
+            lines += [Text(f"{'':{PODS}}{row}") for row in rows[1:]]
         return lines
 
     def _settings(self) -> Config:

@@ -39,7 +39,7 @@ LEVELS = ("quick", "full")
 
 
 @click.command(help=HELP, short_help="Find out why this node does not work, and what to do.", epilog=EPILOG)
-@output("table", "wide", "json", "yaml", "name", "schema")
+@output(schema=("Diagnosis", "diagnose.model:CheckResult", "cli.diagnose.document:DiagnosisDocument"))
 @option(
     "--level",
     type=click.Choice(LEVELS),
@@ -65,13 +65,6 @@ LEVELS = ("quick", "full")
 def diagnose(ctx: click.Context, session: Session, /, output: str, **options: Any) -> None:
     """Gather, judge, print."""
     started = time.monotonic()
-    if output == "schema":
-        from gpuwatch.cli.console.document import schema
-        from gpuwatch.cli.diagnose.document import DiagnosisDocument
-        from gpuwatch.diagnose.model import CheckResult
-
-        session.terminal.page(schema("Diagnosis", CheckResult, DiagnosisDocument) + "\n")
-        return
     from gpuwatch.cli.diagnose.run import run
 
     ctx.exit(run(session, _parsed(output, started, **options)))

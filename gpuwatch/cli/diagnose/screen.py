@@ -96,9 +96,7 @@ class Screen:
         worst = next((result for result in COUNTED if counts[result]), CheckStatus.SKIP)
         mark = (self._mark(worst), STYLES[worst])
         if results:
-            yield from self._wrapped(
-                Text.assemble(f"{stage.value:<{STAGE_WIDTH}}", mark, " ", end=""), ", ".join(parts)
-            )
+            yield from self._wrapped(Text.assemble(f"{stage.value:<{STAGE_WIDTH}}", mark, " "), ", ".join(parts))
 
     def _failure(self, result: CheckResult) -> Iterator[Text]:
         """The message of a failure or warning, its evidence, its remedy."""
@@ -122,7 +120,7 @@ class Screen:
                     commands.append("  " + word)
                 else:
                     commands[-1] += f" {word}" if commands[-1] else word
-            yield from (Text.assemble(f"{blank}  ", (line, "bold"), end="") for line in commands)
+            yield from (Text.assemble(f"{blank}  ", (line, "bold")) for line in commands)
 
     def short_remedy(self, result: CheckResult) -> str:
         """The remedy of a check; of consecutive sentences that an earlier check showed, the first stands for all:
@@ -141,7 +139,7 @@ class Screen:
 
     def _head(self, result: CheckResult) -> Text:
         style = STYLES[result.result]
-        return Text.assemble((self._mark(result.result), style), f" {result.id:<{INDENT - 2}}", end="")
+        return Text.assemble((self._mark(result.result), style), f" {result.id:<{INDENT - 2}}")
 
     def _unjudged(self, results: Sequence[CheckResult]) -> Iterator[Text]:
         """The reason why each was skipped, together where the reason is the same."""
@@ -170,7 +168,7 @@ class Screen:
         """`text` behind `head`, its further lines below its first."""
         width = max(self._width - head.cell_len, LEAST_WIDTH // 2)
         for number, line in enumerate(wrap(text, width) or [""]):
-            yield Text.assemble(head if number == 0 else " " * head.cell_len, (line, style), end="")
+            yield Text.assemble(head if number == 0 else " " * head.cell_len, (line, style))
 
 
 def folded_evidence(evidence: Mapping[str, str]) -> dict[str, str]:
@@ -187,4 +185,4 @@ def folded_evidence(evidence: Mapping[str, str]) -> dict[str, str]:
 
 
 def _plain(text: str = "", style: str = "") -> Text:
-    return Text(text, style, end="")
+    return Text(text, style)

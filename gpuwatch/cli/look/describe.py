@@ -2,7 +2,7 @@
 
 from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -10,6 +10,7 @@ from gpuwatch.cli.console.document import Envelope, schema
 from gpuwatch.cli.console.options import ResourceName, find_gpu, namespace, output, state_dir
 from gpuwatch.cli.console.session import Session, pass_session
 from gpuwatch.cli.console.table import table
+from gpuwatch.cli.console.text import Text
 from gpuwatch.cli.console.words import Words, utc
 from gpuwatch.cli.look.columns import HEALTH_STYLES, MIG, NVLINKS, PROCESSES, XIDS, gpu_user
 from gpuwatch.cli.look.describe_rows import SECTIONS, DescriptionRow
@@ -31,9 +32,6 @@ from gpuwatch.cli.look.status import finding_lines, folded
 from gpuwatch.model.snapshot import C2c, Identity, License, Memory, Vgpu, VideoSessions
 from gpuwatch.model.view import Events, GpuRepair, View
 from gpuwatch.tuning.model.setting import Setting
-
-if TYPE_CHECKING:
-    from gpuwatch.cli.console.text import Text
 
 HELP = """Show everything about one GPU, or about a pod or Slurm job and its GPUs.
 
@@ -183,10 +181,8 @@ def description(
     )
 
 
-def text_lines(item: GpuDescription, words: Words) -> "list[Text]":
+def text_lines(item: GpuDescription, words: Words) -> list[Text]:
     """Sections of `label  value`, then the lists."""
-    from gpuwatch.cli.console.text import Text
-
     head = Text.assemble(
         (f"GPU {item.index}", "bold"),
         f"  {item.name or ''}   ",
@@ -201,20 +197,20 @@ def text_lines(item: GpuDescription, words: Words) -> "list[Text]":
         facts.append(("Set by gpuwatch's tuner", text))
     if item.repair:
         facts.append(("Repairer", f"{item.repair.state}: {item.repair.message}".removesuffix(": ")))
-    lines = [head, *(Text(f"  {label:<{LABEL}}{value}", end="") for label, value in facts)]
+    lines = [head, *(Text(f"  {label:<{LABEL}}{value}") for label, value in facts)]
     if item.findings:
-        lines.append(Text("", end=""))
+        lines.append(Text(""))
         for alike, effects in folded(item.findings):
             lines += finding_lines(alike, words, WIDTH, effects=effects, evidence=True)
     for title, rows in SECTIONS:
         if item.at is not None or title == "Identity":
-            lines += [Text("", end=""), Text(title, "bold", end=""), *(_row(item, row, words) for row in rows)]
+            lines += [Text(""), Text(title, "bold"), *(_row(item, row, words) for row in rows)]
     lines += _clock_events(item) + _ecc_counts(item)
     for title, name, columns in PARTS:
         if rows_of := getattr(item, name):
             body = table(columns[1:], rows_of, words, width=WIDTH - 2)
-            lines += [Text("", end=""), Text(title, "bold", end="")]
-            lines += [Text("  ", end="").append(line) for line in body]
+            lines += [Text(""), Text(title, "bold")]
+            lines += [Text("  ").append(line) for line in body]
     return lines
 
 
@@ -232,18 +228,14 @@ def why_unknown(item: GpuDescription, path: str) -> str:
     return next((text for start, text in _UNMEASURED if path.startswith(start)), "unknown")
 
 
-def _row(item: GpuDescription, row: DescriptionRow, words: Words) -> "Text":
-    from gpuwatch.cli.console.text import Text
-
+def _row(item: GpuDescription, row: DescriptionRow, words: Words) -> Text:
     value: Any = attrgetter(row.path)(item)
     known = value is not None and value not in ((), {})
-    line = Text(f"  {row.label:<{LABEL}}", overflow="fold", end="")
+    line = Text(f"  {row.label:<{LABEL}}", overflow="fold")
     return line.append(row.text(words, value)) if known else line.append(why_unknown(item, row.path), "dim")
 
 
-def _clock_events(item: GpuDescription) -> "list[Text]":
-    from gpuwatch.cli.console.text import Text
-
+def _clock_events(item: GpuDescription) -> list[Text]:
     events = item.clock_events
     untimed = {
         path.rpartition(".")[2]: why
@@ -253,25 +245,23 @@ def _clock_events(item: GpuDescription) -> "list[Text]":
     reasons = list(dict.fromkeys([*events.active, *events.seconds, *untimed]))
     if not reasons:
         return []
-    lines = [Text("", end=""), Text("Clock event reasons", "bold")]
+    lines = [Text(""), Text("Clock event reasons", "bold")]
     for reason in reasons:
         active, seconds = events.active.get(reason), events.seconds.get(reason)
         state = {True: "active", False: "not active", None: ""}[active]
         held = f"{seconds:.3f} s in all" if seconds is not None else untimed.get(reason, "")
         text = ", ".join(part for part in (state, held) if part)
-        lines.append(Text(f"  {reason:<{LABEL}}{text}", "yellow" if active and reason != "gpu_idle" else "", end=""))
+        lines.append(Text(f"  {reason:<{LABEL}}{text}", "yellow" if active and reason != "gpu_idle" else ""))
     return lines
 
 
-def _ecc_counts(item: GpuDescription) -> "list[Text]":
+def _ecc_counts(item: GpuDescription) -> list[Text]:
     """ECC counters: a line for each kind and scope, its locations side by side."""
-    from gpuwatch.cli.console.text import Text
-
     groups: dict[str, list[str]] = {}
     for name, count in item.ecc.counts.items():
         kind, scope, location = name.split("/", 2)
         groups.setdefault(f"{kind}, {scope}", []).append(f"{location} {count}")
     if not groups:
         return []
-    body = [Text(f"  {label:<{LABEL}}{'  '.join(counts)}", overflow="fold", end="") for label, counts in groups.items()]
-    return [Text("", end=""), Text("ECC errors", "bold"), *body]
+    body = [Text(f"  {label:<{LABEL}}{'  '.join(counts)}", overflow="fold") for label, counts in groups.items()]
+    return [Text(""), Text("ECC errors", "bold"), *body]

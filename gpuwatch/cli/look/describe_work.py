@@ -3,9 +3,10 @@ happened.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuwatch.cli.console.table import Column, table
+from gpuwatch.cli.console.text import Text
 from gpuwatch.cli.console.words import Words
 from gpuwatch.cli.look.columns import GPUS, PODS, PROCESSES
 from gpuwatch.cli.look.event_items import HISTORY, EventItem, concerns, event_items
@@ -18,9 +19,6 @@ from gpuwatch.model.errors import UsageError
 from gpuwatch.model.recent import Recent
 from gpuwatch.model.view import Events, View
 from gpuwatch.tuning.model.setting import Setting
-
-if TYPE_CHECKING:
-    from gpuwatch.cli.console.text import Text
 
 HISTORY_EVENTS = 12
 
@@ -128,17 +126,15 @@ def job_description(
     )
 
 
-def work_lines(item: PodDescription | JobDescription, words: Words, width: int) -> "list[Text]":
+def work_lines(item: PodDescription | JobDescription, words: Words, width: int) -> list[Text]:
     """The lists as tables, each under its title; those without rows are left out."""
-    from gpuwatch.cli.console.text import Text
-
     if isinstance(item, PodDescription):
         title, devices = f"Pod {item.namespace}/{item.pod}", item.devices
     else:
         noted = [f"{name} {of}" for name, of in (("account", item.account), ("partition", item.partition)) if of]
         title = f"Slurm job {item.job}" + (f" of {', '.join(item.users)}" if item.users else "")
         title, devices = title + (f" ({', '.join(noted)})" if noted else ""), ()
-    lines = [Text.assemble((words.text(title), "bold"), end="")]
+    lines = [Text.assemble((words.text(title), "bold"))]
     tables: tuple[tuple[str, Sequence[Column[Any]], Sequence[Any]], ...] = (
         ("Devices", PODS[2:], devices),
         ("GPUs", GPUS, item.gpus),
@@ -154,6 +150,6 @@ def work_lines(item: PodDescription | JobDescription, words: Words, width: int) 
     ]
     for title, body in parts:
         if body:
-            lines += [Text("", end=""), Text(title, "bold", end="")]
-            lines += [Text("  ", end="").append(line) for line in body]
+            lines += [Text(""), Text(title, "bold")]
+            lines += [Text("  ").append(line) for line in body]
     return lines

@@ -61,7 +61,7 @@ def _since(_: click.Context, __: click.Parameter, value: str | None) -> float:
 
 
 @click.command(help=HELP, short_help="Show what happened: XIDs, SXids, lost GPUs, findings, actions.")
-@output("table", "wide", "json", "yaml", "schema")
+@output("table", "wide", "json", "yaml", schema=("EventList", "cli.look.event_items:EventItem"))
 @option("-w", "--watch", is_flag=True, help="Go on with what happens; JSON becomes one event a line.")
 @option("--since", metavar="TIME", callback=_since, help="Not before: 30m, 2h, 7d ago, or a time.")
 @option("--kind", type=click.Choice(EVENT_KINDS), multiple=True, help="Only these; repeatable.")
@@ -73,15 +73,11 @@ def events(
     session: Session, output: str, watch: bool, since: float, kind: tuple[str, ...], limit: int, gpu: str | None
 ) -> None:
     """Print the list, oldest first."""
-    from gpuwatch.cli.console.document import Envelope, schema
-    from gpuwatch.cli.look.event_items import EventItem
+    from gpuwatch.cli.console.document import Envelope
     from gpuwatch.cli.look.source import open_source
     from gpuwatch.model.errors import NoGpuStack
     from gpuwatch.storage.store import stored_events
 
-    if output == "schema":
-        session.terminal.page(schema("EventList", EventItem) + "\n")
-        return
     wanted = EventFilter(EventQuery(since, limit, kind or EVENT_KINDS), gpu)
     if watch:
         follow(session, output, wanted)

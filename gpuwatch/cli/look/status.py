@@ -2,29 +2,26 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import click
 
-from gpuwatch.cli.console.document import Envelope, schema
+from gpuwatch.cli.console.document import Envelope
 from gpuwatch.cli.console.options import option, output
 from gpuwatch.cli.console.remedies import ADVICE
 from gpuwatch.cli.console.session import Session, pass_session
 from gpuwatch.cli.console.table import table
 from gpuwatch.cli.console.terminal import Glyphs
+from gpuwatch.cli.console.text import Text
 from gpuwatch.cli.console.words import Words, utc, wrap
 from gpuwatch.cli.look.columns import GPUS, HEALTH_STYLES, SEVERITY_STYLES
 from gpuwatch.cli.look.gather import finding_items, gpu_items, pod_names
-from gpuwatch.cli.look.items import FindingItem, GpuItem
+from gpuwatch.cli.look.items import FindingItem
 from gpuwatch.cli.look.source import open_source
 from gpuwatch.health.causes import WHY
 from gpuwatch.model.errors import GpuwatchError, UsageError
 from gpuwatch.model.finding import Health, Severity
 from gpuwatch.model.snapshot import Driver, SourceStatus
 from gpuwatch.model.view import View
-
-if TYPE_CHECKING:
-    from gpuwatch.cli.console.text import Text
 
 HELP = """Show the node on one screen: verdict, GPUs, findings.
 
@@ -61,7 +58,7 @@ class StatusDocument(Envelope, frozen=True, kw_only=True):
 
 
 @click.command(help=HELP, short_help="Show the node on one screen: verdict, GPUs, findings.")
-@output("table", "wide", "json", "yaml", "name", "schema")
+@output(schema=("Status", "cli.look.items:GpuItem", "cli.look.status:StatusDocument"))
 @option("--nagios", is_flag=True, help="One line and exit code of a Nagios plugin.")
 @option("--npd", is_flag=True, help="One line and exit code of a node-problem-detector plugin.")
 @pass_session
@@ -70,9 +67,6 @@ def status(ctx: click.Context, session: Session, output: str, nagios: bool, npd:
     """Print one View of the node."""
     if nagios and npd:
         raise UsageError("--nagios and --npd exclude each other", "", "choose one")
-    if output == "schema":
-        session.terminal.page(schema("Status", GpuItem, StatusDocument) + "\n")
-        return
     if nagios or npd:
         ctx.exit(_plugin(session, npd=npd))
     with open_source(session) as source:
@@ -133,26 +127,24 @@ def _plugin(session: Session, *, npd: bool) -> int:
     return NPD[health.value] if npd else NAGIOS[health.value][0]
 
 
-def status_lines(view: View, glyphs: Glyphs, width: int, *, wide: bool = False) -> "list[Text]":
+def status_lines(view: View, glyphs: Glyphs, width: int, *, wide: bool = False) -> list[Text]:
     """The screen of `status`."""
-    from gpuwatch.cli.console.text import Text
-
     words = Words(glyphs, view.snapshot.at)
     gpus = gpu_items(view)
     shown = [c for c in GPUS if c.header != "XID" or any(gpu.last_xid for gpu in gpus)]
-    rows = table(shown, gpus, words, width=width, wide=wide) if gpus else [Text("no GPU", "dim", end="")]
+    rows = table(shown, gpus, words, width=width, wide=wide) if gpus else [Text("no GPU", "dim")]
     findings = [
         line
         for alike, effects in folded(finding_items(view))
         for line in finding_lines(alike, words, width, effects=effects)
     ]
     if view.judgement.ignored:
-        findings.append(Text(f"ignored by checks.ignore: {', '.join(view.judgement.ignored)}", "dim", end=""))
+        findings.append(Text(f"ignored by checks.ignore: {', '.join(view.judgement.ignored)}", "dim"))
     head = node_line(view, words, min(width, max(NODE_LINE, *(line.cell_len for line in rows))))
-    return [head, Text("", end=""), *rows, *([Text("", end=""), *findings] if findings else [])]
+    return [head, Text(""), *rows, *([Text(""), *findings] if findings else [])]
 
 
-def node_line(view: View, words: Words, width: int) -> "Text":
+def node_line(view: View, words: Words, width: int) -> Text:
     """`NODE name   8 × NVIDIA H100   driver 580.95        HEALTHY`."""
     return head_line(view.snapshot.node, node_parts(view, words.glyphs), view.judgement.node, words, width)
 
@@ -167,12 +159,10 @@ def node_parts(view: View, glyphs: Glyphs) -> list[str]:
     return parts
 
 
-def head_line(node: str | None, parts: Sequence[str], health: Health, words: Words, width: int) -> "Text":
+def head_line(node: str | None, parts: Sequence[str], health: Health, words: Words, width: int) -> Text:
     """Name, as many parts as there is room for, and the verdict at `width` where there is room."""
-    from gpuwatch.cli.console.text import Text
-
     shown = list(parts)
-    line = Text.assemble(("NODE ", "dim"), (node or words.glyphs.dash, "bold"), no_wrap=True, end="")
+    line = Text.assemble(("NODE ", "dim"), (node or words.glyphs.dash, "bold"), no_wrap=True)
     while shown and line.cell_len + sum(3 + len(part) for part in shown) + 3 + len(health.value) > width:
         shown.pop()
     line.append("".join(f"   {part}" for part in shown))
@@ -218,10 +208,8 @@ def finding_lines(
     *,
     effects: Sequence[FindingItem] = (),
     evidence: bool = False,
-) -> "list[Text]":
+) -> list[Text]:
     """The finding, its GPUs and its age; below it what to do, what follows from it and which pods may be affected."""
-    from gpuwatch.cli.console.text import Text
-
     finding = alike[0]
     style = SEVERITY_STYLES[finding.severity]
     since = min((one.since for one in alike if one.since), default=None)
@@ -232,7 +220,6 @@ def finding_lines(
         (finding.check, "bold"),
         "" if finding.xid is None else f"  XID {finding.xid}",
         (f"  {words.ago(since.timestamp())}" if since else "", "dim"),
-        end="",
     )
     texts = [finding.message]
     if evidence and finding.evidence:
@@ -251,7 +238,7 @@ def finding_lines(
     below = [
         line for text in texts for line in wrap(text, max(width, 40), initial_indent=blank, subsequent_indent=blank)
     ]
-    return [head, *(Text(line, end="") for line in below)]
+    return [head, *(Text(line) for line in below)]
 
 
 def gpu_ranges(gpus: Sequence[int]) -> str:

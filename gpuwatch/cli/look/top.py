@@ -14,6 +14,7 @@ from gpuwatch.cli.console.options import option
 from gpuwatch.cli.console.session import Session, pass_session
 from gpuwatch.cli.console.table import Column, table
 from gpuwatch.cli.console.terminal import Glyphs
+from gpuwatch.cli.console.text import Text
 from gpuwatch.cli.console.words import Words
 from gpuwatch.cli.look.columns import GPUS, SEVERITY_STYLES
 from gpuwatch.cli.look.gather import finding_items, gpu_items, process_items, process_workload
@@ -37,7 +38,6 @@ from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.view import View
 
 if TYPE_CHECKING:
-    from gpuwatch.cli.console.text import Text
     from gpuwatch.host.load import HostUse, ProcessLooks, ProcessUse
 
 HELP = """Watch the GPUs live.
@@ -115,7 +115,7 @@ def _live(
     """Until q. An agent that does not answer for a while is waited for."""
     from rich.live import Live
 
-    from gpuwatch.cli.console.text import stacked
+    from gpuwatch.cli.console.rich_text import stacked
 
     console, glyphs = session.terminal.console(live=True), session.terminal.glyphs
     view, error = source.view(), ""
@@ -185,13 +185,11 @@ def screen(
     height: int | None = None,
     error: str = "",
     host: HostLook | None = None,
-) -> "list[Text]":
+) -> list[Text]:
     """Node, GPUs with a sparkline each or processes, findings and keys in at most `height` lines; without it all."""
-    from gpuwatch.cli.console.text import Text
-
     words = Words(glyphs, view.snapshot.at)
     if state.screen == "help":
-        rows = [Text.assemble((f"{keys:<16}", "bold"), does, end="") for keys, does in KEYS_HELP]
+        rows = [Text.assemble((f"{keys:<16}", "bold"), does) for keys, does in KEYS_HELP]
     elif state.screen == "processes":
         rows = _processes(view, state, words, width, host)
     else:
@@ -202,28 +200,28 @@ def screen(
         use = host.use
         used, total = use.memory_used / GIB, use.memory_total / GIB
         facts = f"CPU {use.cpu:.0%} of {use.processors}   memory {used:.0f}/{total:.0f} GiB   load {use.load:.1f}"
-        lines.append(Text.assemble(("HOST ", "dim"), facts, end=""))
+        lines.append(Text.assemble(("HOST ", "dim"), facts))
     findings = finding_items(view)
-    lines += [Text("", end=""), *rows, *([Text("", end="")] if findings else [])]
+    lines += [Text(""), *rows, *([Text("")] if findings else [])]
     for alike, effects in folded(findings):  # one line each: on a live screen there is no room for advice
         mark, name = ("! ", SEVERITY_STYLES[alike[0].severity]), (alike[0].check, "bold")
         subject = gpu_ranges([one.gpu for one in alike if one.gpu is not None])
         more = f" (+{len(effects)} that follow)" if effects else ""
-        line = Text.assemble(mark, f"{subject:<7}", name, f"{more}  {alike[0].message}", end="")
+        line = Text.assemble(mark, f"{subject:<7}", name, f"{more}  {alike[0].message}")
         line.truncate(width, overflow="ellipsis")
         lines.append(line)
     if height is None:
         return lines
     if state.screen == "gpus" and height - 2 - len(lines) >= LEAST_ROWS:  # what is left shows processes, too
-        lines += [Text("", end=""), *_processes(view, state, words, width, host)]
+        lines += [Text(""), *_processes(view, state, words, width, host)]
     lines = lines[: height - 2]
-    lines += [Text("", end="")] * (height - 1 - len(lines)) + [_footer(state, glyphs, error)]
+    lines += [Text("")] * (height - 1 - len(lines)) + [_footer(state, glyphs, error)]
     for line in lines:
         line.truncate(width, overflow="ellipsis")
     return lines
 
 
-def _processes(view: View, state: TopState, words: Words, width: int, host: HostLook | None) -> "list[Text]":
+def _processes(view: View, state: TopState, words: Words, width: int, host: HostLook | None) -> list[Text]:
     processes = host.processes if host else {}
     found = [ProcessRow(item, processes.get(item.pid)) for item in process_items(view)]
     shown = [column for column in PROCESSES if host or column.header not in OF_THE_HOST]
@@ -247,21 +245,19 @@ def _gpu_columns(
     return columns
 
 
-def _footer(state: TopState, glyphs: Glyphs, error: str) -> "Text":
-    from gpuwatch.cli.console.text import Text
-
+def _footer(state: TopState, glyphs: Glyphs, error: str) -> Text:
     if error:
-        return Text(error, "red", end="")
+        return Text(error, "red")
     if state.editing:
         return Text.assemble(
             ("filter: ", "bold"), state.filter, ("_", "blink"), ("   Enter keeps, Escape clears", "dim")
         )
     if state.screen == "help":
-        return Text("any key goes back, q quits", "dim", end="")
+        return Text("any key goes back, q quits", "dim")
     names, sort = (PROCESS_SORTS, state.process_sort) if state.screen == "processes" else (SORTS, state.sort)
     sorts = [(f" {name} ", "reverse" if name == sort else "dim") for name in names]
     order = " reversed" if state.reverse else ""
     kept = f"   filter: {state.filter}" if state.filter else ""
     other = "GPUs" if state.screen == "processes" else "processes"
     keys = f"   q quit {glyphs.dot} p {other} {glyphs.dot} s sort {glyphs.dot} f filter {glyphs.dot} ? keys"
-    return Text.assemble(("sort", "dim"), *sorts, (order, "dim"), (kept, "yellow"), (keys, "dim"), end="")
+    return Text.assemble(("sort", "dim"), *sorts, (order, "dim"), (kept, "yellow"), (keys, "dim"))

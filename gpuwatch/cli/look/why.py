@@ -4,13 +4,13 @@ import contextlib
 import time
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 import click
 
-from gpuwatch.cli.console.document import Envelope, schema
+from gpuwatch.cli.console.document import Envelope
 from gpuwatch.cli.console.options import find_gpu, namespace, option, output, state_dir
 from gpuwatch.cli.console.session import Session, pass_session
+from gpuwatch.cli.console.text import Text
 from gpuwatch.cli.console.words import Words, utc, wrap
 from gpuwatch.cli.look.columns import gpu_user
 from gpuwatch.cli.look.gather import gpu_items, short_name
@@ -20,9 +20,6 @@ from gpuwatch.diagnose.slowness import SlowCause, slow_causes
 from gpuwatch.model.errors import GpuwatchError, UsageError
 from gpuwatch.model.recent import Recent, RecentSamples
 from gpuwatch.model.view import View
-
-if TYPE_CHECKING:
-    from gpuwatch.cli.console.text import Text
 
 HELP = """Say why a GPU or a pod is slow: causes, the likeliest first.
 
@@ -61,16 +58,13 @@ class CauseItem(Item, frozen=True, kw_only=True):
 
 @click.command(help=HELP, short_help="Say why a GPU or a pod is slow: causes, the likeliest first.")
 @click.argument("name", metavar="[GPU|POD]", required=False, shell_complete=complete_names)
-@output("table", "json", "yaml", "schema")
+@output("table", "json", "yaml", schema=("CauseList", "cli.look.why:CauseItem"))
 @namespace
 @option("--seconds", type=click.FloatRange(min=0), default=10.0, help="Measured without an agent. Default: 10.")
 @state_dir
 @pass_session
 def why(session: Session, name: str | None, output: str, namespace: str | None, seconds: float) -> None:
     """Judge the GPUs of one View."""
-    if output == "schema":
-        session.terminal.page(schema("CauseList", CauseItem) + "\n")
-        return
     with open_source(session) as source:
         wanted = asked_for(source.view(), name, namespace)  # a wrong name is an error before anything is measured
         recent, view = recent_of(source, seconds), source.view()
@@ -139,12 +133,10 @@ def cause_items(view: View, causes: Sequence[SlowCause], wanted: Collection[str]
     )
 
 
-def why_lines(gpus: Sequence[GpuItem], causes: Sequence[CauseItem], words: Words, width: int) -> "list[Text]":
+def why_lines(gpus: Sequence[GpuItem], causes: Sequence[CauseItem], words: Words, width: int) -> list[Text]:
     """A block for GPUs of the same users with the same causes, by the first one's figures; the last line has the GPUs
     without any.
     """
-    from gpuwatch.cli.console.text import Text
-
     lines: list[Text] = []
     known, alike = {gpu.uuid: gpu for gpu in gpus}, dict[tuple[object, ...], list[list[CauseItem]]]()
     for uuid in dict.fromkeys(cause.uuid for cause in causes):
@@ -153,31 +145,27 @@ def why_lines(gpus: Sequence[GpuItem], causes: Sequence[CauseItem], words: Words
     of = {gpu.uuid: gpu for gpu in gpus}
     for group in alike.values():
         gpu, numbers = of[group[0][0].uuid], ", ".join(str(each) for each in sorted(own[0].gpu for own in group))
-        head = Text.assemble((f"GPU {numbers}", "bold"), f"  {gpu.name or ''}   {gpu_user(gpu, words)}", end="")
-        lines += [head, *cause_lines(group[0], words, width), Text("", end="")]
+        head = Text.assemble((f"GPU {numbers}", "bold"), f"  {gpu.name or ''}   {gpu_user(gpu, words)}")
+        lines += [head, *cause_lines(group[0], words, width), Text("")]
     if known:
         numbers = ", ".join(str(gpu.index) for gpu in known.values())
-        lines.append(Text(f"GPU {numbers}: nothing found that slows it down", end=""))
-    return lines or [Text("no GPU is in use, and none has a finding", end="")]
+        lines.append(Text(f"GPU {numbers}: nothing found that slows it down"))
+    return lines or [Text("no GPU is in use, and none has a finding")]
 
 
-def cause_lines(causes: Sequence[CauseItem], words: Words, width: int) -> "list[Text]":
+def cause_lines(causes: Sequence[CauseItem], words: Words, width: int) -> list[Text]:
     """Number, name and cost of each cause; below it the figures and what to do."""
-    from gpuwatch.cli.console.text import Text
-
     lines = []
     for number, cause in enumerate(causes, 1):
         cost = f"  costs up to {words.ratio(cause.loss)}" if cause.loss else ""
         since = f"  since {words.ago(cause.since.timestamp())}" if cause.since else ""
         style = RANK_STYLES.get(cause.rank, "")
-        lines.append(
-            Text.assemble(f"  {number} ", (cause.cause, f"bold {style}".strip()), cost, (since, "dim"), end="")
-        )
+        lines.append(Text.assemble(f"  {number} ", (cause.cause, f"bold {style}".strip()), cost, (since, "dim")))
         texts = [cause.message, f"{words.glyphs.arrow} {cause.action}"]
         if cause.evidence:
             texts.insert(1, "evidence: " + ", ".join(f"{name} = {value}" for name, value in cause.evidence.items()))
         blank = " " * INDENT
         for text in texts:
             folded = wrap(text, max(width, 40), initial_indent=blank, subsequent_indent=blank)
-            lines += [Text(line, end="") for line in folded]
+            lines += [Text(line) for line in folded]
     return lines

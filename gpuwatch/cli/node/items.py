@@ -6,8 +6,9 @@ Bodies of changes are made by the functions that make the requests: what is show
 import difflib
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from gpuwatch.cli.console.text import Text
 from gpuwatch.cli.console.words import utc
 from gpuwatch.cli.look.items import Item
 from gpuwatch.config import Mode
@@ -42,10 +43,6 @@ from gpuwatch.remediation.planning.ownership import (
 from gpuwatch.remediation.planning.policy import Policy
 from gpuwatch.remediation.planning.slots import Slots, held_slots, slot_limit, slot_number
 from gpuwatch.remediation.service.node_writer import condition_patch, node_patch
-
-if TYPE_CHECKING:
-    from gpuwatch.cli.console.text import Text
-
 
 OUT_OF_USE = (NodeStage.QUARANTINED, NodeStage.DRAINING, NodeStage.DRAINED, NodeStage.RECOVERING)
 
@@ -158,15 +155,13 @@ def changes(node: NodeObject, steps: Iterable[Step], also: Sequence[str] = ()) -
     return items
 
 
-def diff(node: NodeObject, steps: Sequence[Step]) -> "list[Text]":
+def diff(node: NodeObject, steps: Sequence[Step]) -> list[Text]:
     """Unified diff of the Node's YAML: taints, labels and annotations of ours, unschedulable, our condition."""
-    from gpuwatch.cli.console.text import Text
-
     then = after(node, steps)
     touched = {key for step in steps if isinstance(step, PatchNode) for key in (*step.annotations, *step.labels)}
     before, later = (_yaml(each, touched).splitlines() for each in (node, then))
     lines = difflib.unified_diff(before, later, f"node/{node.name} now", f"node/{node.name} then", lineterm="")
-    return [Text(line, _STYLES.get(line[:1], ""), no_wrap=True, end="") for line in lines]
+    return [Text(line, _STYLES.get(line[:1], ""), no_wrap=True) for line in lines]
 
 
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}

@@ -67,7 +67,7 @@ def reach_options(command: Command) -> Command:
 
 @click.command(short_help="Show what gpuwatch holds on the node, and why.")
 @reach_options
-@output("table", "wide", "json", "yaml", "name", "schema")
+@output(schema=("NodeStatus", "cli.node.items:NodeItem"))
 @pass_session
 @click.pass_context
 def status(ctx: click.Context, session: Session, /, output: str, **where: str | None) -> None:
@@ -80,15 +80,11 @@ def status(ctx: click.Context, session: Session, /, output: str, **where: str | 
       gpuwatch node status --node gpu-1
       gpuwatch node status --node gpu-1 -o json
     """
-    from gpuwatch.cli.console.document import schema
     from gpuwatch.cli.console.words import Words
     from gpuwatch.cli.look.gather import by_index
-    from gpuwatch.cli.node.items import EXIT_CODES, NodeItem, node_item
+    from gpuwatch.cli.node.items import EXIT_CODES, node_item
     from gpuwatch.cli.node.screen import node_lines
 
-    if output == "schema":
-        session.terminal.page(schema("NodeStatus", NodeItem) + "\n")
-        return
     with reach_of(session, where) as access:
         live = access.reader.node()
         slots = _slots(session, access)
@@ -109,7 +105,7 @@ def status(ctx: click.Context, session: Session, /, output: str, **where: str | 
 
 @click.command(short_help="Show what would be done now, as a diff; change nothing.")
 @reach_options
-@output("table", "json", "yaml", "schema")
+@output("table", "json", "yaml", schema=("NodePlan", "cli.node.items:ChangeItem"))
 @pass_session
 def plan(session: Session, /, output: str, **where: str | None) -> None:
     """Show what would be done now, as a diff; change nothing.
@@ -121,16 +117,12 @@ def plan(session: Session, /, output: str, **where: str | None) -> None:
       gpuwatch node plan --node gpu-1
       gpuwatch node plan --node gpu-1 -o json
     """
-    from gpuwatch.cli.console.document import schema
     from gpuwatch.cli.look.gather import by_index
-    from gpuwatch.cli.node.items import ChangeItem, changes
+    from gpuwatch.cli.node.items import changes
     from gpuwatch.cli.node.screen import plan_lines
     from gpuwatch.model.errors import GpuwatchError
     from gpuwatch.remediation.model import CreateEvent
 
-    if output == "schema":
-        session.terminal.page(schema("NodePlan", ChangeItem) + "\n")
-        return
     with reach_of(session, where) as access:
         live = access.reader.node()
         view = access.view_of(live)

@@ -1,10 +1,10 @@
 """The screens of `node status` and `node plan`: what is ours, faults with what helps, what stands in the way."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from gpuwatch.cli.console.remedies import ADVICE
 from gpuwatch.cli.console.terminal import Glyphs
+from gpuwatch.cli.console.text import Text
 from gpuwatch.cli.console.words import Words, wrap
 from gpuwatch.cli.node.items import NodeItem, changes, diff, stage_now
 from gpuwatch.config import Mode
@@ -12,9 +12,6 @@ from gpuwatch.kube.objects import NodeObject
 from gpuwatch.remediation.model import Blocked, BlockReason, Fault, NodeStage, Plan
 from gpuwatch.remediation.planning.inputs import CONFINED
 from gpuwatch.remediation.planning.ownership import ClaimState
-
-if TYPE_CHECKING:
-    from gpuwatch.cli.console.text import Text
 
 LABEL = 14
 INDENT = 6
@@ -32,23 +29,20 @@ STYLES = {
 
 def node_lines(
     item: NodeItem, words: Words, width: int, named: Callable[[str], str], *, wide: bool = False
-) -> "list[Text]":
+) -> list[Text]:
     """Head, what is ours, faults with what helps, what stands in the way. `named`: puts names for GPUs into a text."""
-    from gpuwatch.cli.console.text import Text
-
     head = Text.assemble(
         ("NODE ", "dim"),
         (item.node, "bold"),
         "   ",
         (item.stage.upper(), STYLES[item.stage]),
         f"   {mode_text(item.mode)}",
-        end="",
     )
     lines = [head, *_in_short(item.message, item.blocked, width, named)]
-    lines.append(Text("", end=""))
+    lines.append(Text(""))
     for label, text in _facts(item, words, wide):
         body = wrap(named(text), max(width - LABEL, 40)) or [""]
-        lines += [Text(f"{label if not n else '':<{LABEL}}{part}", end="") for n, part in enumerate(body)]
+        lines += [Text(f"{label if not n else '':<{LABEL}}{part}") for n, part in enumerate(body)]
     for fault in item.faults:
         lines += _fault(fault, words, width, named)
     lines += [line for one in item.blocked for line in _blocked(one, width, named)]
@@ -113,46 +107,36 @@ def _cordon(item: NodeItem) -> str:
     return "yes, by gpuwatch" if ours else "yes, by somebody else: gpuwatch leaves it"
 
 
-def _fault(fault: Fault, words: Words, width: int, named: Callable[[str], str]) -> "list[Text]":
-    from gpuwatch.cli.console.text import Text
-
+def _fault(fault: Fault, words: Words, width: int, named: Callable[[str], str]) -> list[Text]:
     where = named(fault.gpu) if fault.gpu else "the node"
     since = f"  {words.ago(fault.since)}" if fault.since else ""
     xid = "" if fault.xid is None else f"  XID {fault.xid}"
-    head = Text.assemble(
-        ("! ", "bold red"), (fault.check, "bold"), f"{xid}  {where}  {fault.response}", (since, "dim"), end=""
-    )
+    head = Text.assemble(("! ", "bold red"), (fault.check, "bold"), f"{xid}  {where}  {fault.response}", (since, "dim"))
     advice = ADVICE[fault.remedy]
     more = f"gpuwatch xid explain {fault.xid}" if fault.xid is not None else ""
     below = (fault.message, *(f"{words.glyphs.arrow} {text}" for text in (advice, more) if text))
-    return [Text("", end=""), head, *(line for text in below for line in _indented(named(text), width))]
+    return [Text(""), head, *(line for text in below for line in _indented(named(text), width))]
 
 
-def _blocked(one: Blocked, width: int, named: Callable[[str], str]) -> "list[Text]":
-    from gpuwatch.cli.console.text import Text
-
+def _blocked(one: Blocked, width: int, named: Callable[[str], str]) -> list[Text]:
     style = "dim" if one.reason in (BlockReason.MODE, BlockReason.HOLD) else "yellow"
     return [
-        Text("", end=""),
-        Text.assemble(("blocked: ", style), one.reason.value, end=""),
+        Text(""),
+        Text.assemble(("blocked: ", style), one.reason.value),
         *_indented(one.message, width),
     ]
 
 
-def _in_short(text: str, blocked: Sequence[Blocked], width: int, named: Callable[[str], str]) -> "list[Text]":
+def _in_short(text: str, blocked: Sequence[Blocked], width: int, named: Callable[[str], str]) -> list[Text]:
     """The plan in words; what is not done is not said as if it were."""
-    from gpuwatch.cli.console.text import Text
-
     only_seen = any(one.reason is BlockReason.MODE for one in blocked)
     lines = wrap(f"with mode enforce: {named(text)}" if only_seen else named(text), width)
-    return [Text(line, end="") for line in lines]
+    return [Text(line) for line in lines]
 
 
-def _indented(text: str, width: int) -> "list[Text]":
-    from gpuwatch.cli.console.text import Text
-
+def _indented(text: str, width: int) -> list[Text]:
     blank = " " * INDENT
-    return [Text(line, end="") for line in wrap(text, width, initial_indent=blank, subsequent_indent=blank)]
+    return [Text(line) for line in wrap(text, width, initial_indent=blank, subsequent_indent=blank)]
 
 
 def plan_lines(
@@ -163,21 +147,19 @@ def plan_lines(
     glyphs: Glyphs,
     width: int,
     also: Sequence[str],
-) -> "list[Text]":
+) -> list[Text]:
     """What would be done, why not (all of) it, and the Node's change as a unified diff."""
-    from gpuwatch.cli.console.text import Text
-
     now = stage_now(node, plan)
     change = Text(f" {glyphs.arrow} {plan.stage.upper()}" if plan.stage is not now else "", STYLES[plan.stage])
-    head = Text.assemble(("NODE ", "dim"), (node.name, "bold"), "   ", (now.upper(), STYLES[now]), change, end="")
+    head = Text.assemble(("NODE ", "dim"), (node.name, "bold"), "   ", (now.upper(), STYLES[now]), change)
     lines = [head.append(f"   {mode_text(mode)}")]
     lines += _in_short(plan.message, plan.blocked, width, named)
     lines += [line for one in plan.blocked for line in _blocked(one, width, named)]
-    lines.append(Text("", end=""))
+    lines.append(Text(""))
     if not plan.steps:
-        return [*lines, Text("nothing would be done", end="")]
+        return [*lines, Text("nothing would be done")]
     for number, item in enumerate(changes(node, plan.steps, also), 1):
         text = named(f"{number}. {item.target}: {item.message}")
-        lines += [Text(line, end="") for line in wrap(text, width, subsequent_indent="   ")]
+        lines += [Text(line) for line in wrap(text, width, subsequent_indent="   ")]
     shown = diff(node, plan.steps)
-    return [*lines, *([Text("", end=""), *shown] if shown else [])]
+    return [*lines, *([Text(""), *shown] if shown else [])]

@@ -2,9 +2,9 @@
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from gpuwatch.cli.console.table import Column, table
+from gpuwatch.cli.console.text import Text
 from gpuwatch.cli.console.words import Words
 from gpuwatch.cli.look.items import Item
 from gpuwatch.config import MaintenanceWindow, RemediationConfig
@@ -13,9 +13,6 @@ from gpuwatch.model.view import View
 from gpuwatch.remediation.planning.policy import Policy, window_text
 from gpuwatch.remediation.planning.scope import on_this_node
 from gpuwatch.sim.rehearsal import Rehearsal
-
-if TYPE_CHECKING:
-    from gpuwatch.cli.console.text import Text
 
 EVICTED = {"pod": "pods on the sick GPU", "owner-on-node": "pods on the sick GPU and the others of their jobs here"}
 """`remediation.drain.evict`."""
@@ -65,7 +62,7 @@ def rule_items(policy: Policy, ignored: Collection[str]) -> tuple[RuleItem, ...]
     )
 
 
-def rule_table(items: Sequence[RuleItem], words: Words, width: int) -> "list[Text]":
+def rule_table(items: Sequence[RuleItem], words: Words, width: int) -> list[Text]:
     """One line a rule."""
     columns: tuple[Column[RuleItem], ...] = (
         Column("CHECK", lambda item, _: item.subject),
@@ -77,10 +74,8 @@ def rule_table(items: Sequence[RuleItem], words: Words, width: int) -> "list[Tex
     return table(columns, items, words, width=width)
 
 
-def limits(config: RemediationConfig, view: View | None, words: Words) -> "list[Text]":
+def limits(config: RemediationConfig, view: View | None, words: Words) -> list[Text]:
     """Mode, holds, budget, draining and windows, a line each. `view`: of this node; None: no agent answers."""
-    from gpuwatch.cli.console.text import Text
-
     budget, drain = config.budget, config.drain
     rows = {
         "mode": config.mode,
@@ -98,10 +93,10 @@ def limits(config: RemediationConfig, view: View | None, words: Words) -> "list[
         "maintenance": _windows(config.maintenance, "none"),
         "device plugin": f"{config.restart_plugin or 'never'} restarted where it counts out a GPU that is well",
     }
-    return [Text(f"{name + ':':<16}{value}", no_wrap=True, end="") for name, value in rows.items()]
+    return [Text(f"{name + ':':<16}{value}", no_wrap=True) for name, value in rows.items()]
 
 
-def action_table(items: Sequence[RehearsedActionItem], first: float, words: Words, width: int) -> "list[Text]":
+def action_table(items: Sequence[RehearsedActionItem], first: float, words: Words, width: int) -> list[Text]:
     """One line a deed, told by the time since the recording began."""
     columns: tuple[Column[RehearsedActionItem], ...] = (
         Column("AFTER", lambda item, _: _after(item.at.timestamp() - first), right=True),
@@ -112,17 +107,15 @@ def action_table(items: Sequence[RehearsedActionItem], first: float, words: Word
     return table(columns, items, words, width=width)
 
 
-def summary(rehearsal: Rehearsal, words: Words) -> "list[Text]":
+def summary(rehearsal: Rehearsal, words: Words) -> list[Text]:
     """How long it was watched, and for how much of it the node would have been out of service."""
-    from gpuwatch.cli.console.text import Text
-
     span = rehearsal.last - rehearsal.first
     spans = [(q.end or rehearsal.last) - q.begin for q in rehearsal.quarantines]
     times = f"{len(spans)} time{'' if len(spans) == 1 else 's'}"
     said = f"quarantined {times}, {words.seconds(sum(spans))} in all" if spans else "never quarantined"
     still = "; still is at the end" if rehearsal.quarantines and rehearsal.quarantines[-1].end is None else ""
     views = f"{rehearsal.views} view{'' if rehearsal.views == 1 else 's'}"
-    return [Text(f"{views} over {words.seconds(span)}: {said}{still}", no_wrap=True, end="")]
+    return [Text(f"{views} over {words.seconds(span)}: {said}{still}", no_wrap=True)]
 
 
 def _windows(windows: Sequence[MaintenanceWindow], none: str) -> str:

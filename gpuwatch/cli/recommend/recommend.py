@@ -15,6 +15,7 @@ FINDINGS = (
 )  # fmt: skip
 LEVELS = ("low", "medium", "high")
 """The members of Finding and of Level, lowest first, here so that help need not load them; a test compares."""
+SCHEMA = ("RecommendationList", "cli.recommend.items:RecommendationItem", "cli.recommend.items:RecommendationList")
 
 
 @click.command(short_help="Show who holds more GPU than they use, and what to give them.")
@@ -23,7 +24,7 @@ LEVELS = ("low", "medium", "high")
 @option("--kind", type=click.Choice(FINDINGS), metavar="FINDING", multiple=True, help="Only this; repeatable.")
 @option("--min-confidence", type=click.Choice(LEVELS), metavar="LEVEL", default="low", help="low, medium or high.")
 @option("--top", type=click.IntRange(min=1), metavar="N", help="Only the N that save most.")
-@output("table", "wide", "json", "yaml", "csv", "html", "name", "apply", "schema")
+@output("table", "wide", "json", "yaml", "csv", "html", "name", "apply", schema=SCHEMA)
 @option("--output-dir", metavar="DIR", help="Also write report, data, commands, manifests there.")
 @option("--from-views", metavar="FILE", help="Judge recorded views; - is stdin; or sim:SCENARIO.")
 @option("--duration", metavar="TIME", default="2h", hidden=True, help="Of a scenario, to play.")
@@ -55,14 +56,10 @@ def recommend(
       gpuwatch recommend --from-prometheus http://prometheus:9090 --output-dir report
       gpuwatch recommend --min-confidence medium -o apply
     """
-    from gpuwatch.cli.console.document import schema
-    from gpuwatch.cli.recommend.items import RecommendationFilter, RecommendationItem, RecommendationList, document
+    from gpuwatch.cli.recommend.items import RecommendationFilter, document
     from gpuwatch.cli.recommend.screen import hints
     from gpuwatch.cli.recommend.sources import RecordedViews, find_recommendations
 
-    if output == "schema":
-        session.terminal.page(schema("RecommendationList", RecommendationItem, RecommendationList) + "\n")
-        return
     chosen = {"kinds": given.pop("kind"), **{name: given.pop(name) for name in ("min_confidence", "top")}}
     play = given.pop("duration"), given.pop("seed")
     views = None if from_views is None else RecordedViews(from_views, *play)

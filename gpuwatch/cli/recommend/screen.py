@@ -1,18 +1,14 @@
 """Recommendations as text: the table of `gpuwatch recommend`, and the phrases that the report shares with it."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from gpuwatch.cli.console.table import Column, table
+from gpuwatch.cli.console.text import Text
 from gpuwatch.cli.console.words import Words, wrap
 from gpuwatch.cli.recommend.items import RecommendationItem, RecommendationList
 from gpuwatch.config import RightsizingConfig
 from gpuwatch.rightsizing.findings.text import span
 from gpuwatch.rightsizing.model.recommendation import FindingKind, Level, RecommendationTarget, Savings
-
-if TYPE_CHECKING:
-    from gpuwatch.cli.console.text import Text
-
 
 TITLES = {
     FindingKind.NEVER_USED: "never used",
@@ -83,10 +79,8 @@ SERVING_DAYS = 7
 CONFIDENCE_STYLES = {Level.LOW: "yellow", Level.MEDIUM: "", Level.HIGH: "green"}
 
 
-def lines(found: RecommendationList, words: Words, width: int, *, wide: bool) -> "list[Text]":
+def lines(found: RecommendationList, words: Words, width: int, *, wide: bool) -> list[Text]:
     """The whole screen."""
-    from gpuwatch.cli.console.text import Text
-
     items: tuple[RecommendationItem, ...] = found.items
     head = [Text(line, style="bold") for line in wrap(summary(found), width)]
     if not items:

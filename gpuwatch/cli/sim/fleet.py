@@ -10,11 +10,11 @@ from gpuwatch.cli.console.document import Envelope, plain
 from gpuwatch.cli.console.options import option, output
 from gpuwatch.cli.console.session import Session, pass_session
 from gpuwatch.cli.console.table import Column, table
+from gpuwatch.cli.console.text import Text
 from gpuwatch.cli.console.words import Words
 
 if TYPE_CHECKING:
     from gpuwatch.cli.console.terminal import Terminal
-    from gpuwatch.cli.console.text import Text
     from gpuwatch.remediation.service.remediator import Remediator
     from gpuwatch.sim.fleet.drill import DrillPhase, DrillReport
     from gpuwatch.sim.fleet.node import NodeContext
@@ -183,8 +183,6 @@ class FleetReport(Envelope, frozen=True, kw_only=True):
 
 def _show_costs(session: Session, report: "ScopeReport", output: str) -> None:
     """The cost of each class of faults, and what speaks against the run; exit 4 where something does."""
-    from gpuwatch.cli.console.text import Text
-
     if output == "json":
         whole = {name: value for name, value in plain(report).items() if name != "costs"}
         document = FleetReport(kind="ScopeReport", items=report.costs, report={**whole, "good": report.is_good})
@@ -211,10 +209,8 @@ def _document(report: "DrillReport") -> FleetReport:
     )
 
 
-def _screen(report: "DrillReport", terminal: "Terminal") -> "list[Text]":
+def _screen(report: "DrillReport", terminal: "Terminal") -> list[Text]:
     """For people: the phases, the verdict, and what speaks against it."""
-    from gpuwatch.cli.console.text import Text
-
     words = Words(terminal.glyphs, 0.0)
     rows = table(COLUMNS, report.phases, words, width=terminal.width)
     most = max((phase.tainted for phase in report.phases), default=0)

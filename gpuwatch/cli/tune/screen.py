@@ -2,16 +2,14 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from gpuwatch.cli.console.table import Column, table
+from gpuwatch.cli.console.text import Text
 from gpuwatch.cli.console.words import Words, wrap
 from gpuwatch.cli.tune.items import BudgetItem, TuneStatus, TuningItem
 from gpuwatch.cli.tune.plan_items import PlanItem, TunePlan
 from gpuwatch.tuning.model.status import ObstacleReason, TuningState
-
-if TYPE_CHECKING:
-    from gpuwatch.cli.console.text import Text
 
 Item = TypeVar("Item", TuningItem, PlanItem)
 STOPPED, NO_GUARD = ObstacleReason.STOPPED, ObstacleReason.NO_GUARD
@@ -36,10 +34,8 @@ OLD_SECONDS = 120.0
 """Older consents are not believed."""
 
 
-def status_lines(found: TuneStatus, words: Words, width: int, *, wide: bool) -> "list[Text]":
+def status_lines(found: TuneStatus, words: Words, width: int, *, wide: bool) -> list[Text]:
     """The whole screen."""
-    from gpuwatch.cli.console.text import Text
-
     items: tuple[TuningItem, ...] = found.items
     head = [Text(_summary(found, items, words), style="bold")] if found.tuner else []
     if found.budget is not None:
@@ -161,10 +157,8 @@ COLUMNS: tuple[Column[TuningItem], ...] = (
 KNOBS = {"locked_clocks": "clock", "power_limit": "power"}
 
 
-def plan_lines(found: TunePlan, words: Words, width: int, *, wide: bool) -> "list[Text]":
+def plan_lines(found: TunePlan, words: Words, width: int, *, wide: bool) -> list[Text]:
     """The whole screen."""
-    from gpuwatch.cli.console.text import Text
-
     items: tuple[PlanItem, ...] = found.items
     tuned = sum(item.would_tune for item in items)
     wish = "" if found.mode == "enforce" else "with enforce, "

@@ -36,7 +36,7 @@ def tune() -> None:
 
 
 @click.command(short_help="Show what is tuned, what it costs and saves, and why the rest is not.")
-@output("table", "wide", "json", "yaml", "name", "schema")
+@output(schema=("TuneStatus", "cli.tune.items:TuningItem", "cli.tune.items:TuneStatus"))
 @gpus
 @keeps_state("Where tuner and guard keep their state.")
 @pass_session
@@ -54,15 +54,10 @@ def status(ctx: click.Context, session: Session, output: str, gpu: str | None) -
       gpuwatch tune status
       gpuwatch tune status --gpu 0 -o json
     """
-    from gpuwatch.cli.console.document import schema
     from gpuwatch.cli.console.words import Words
     from gpuwatch.cli.tune.inputs import read_inputs
-    from gpuwatch.cli.tune.items import TuneStatus, TuningItem
     from gpuwatch.cli.tune.screen import status_lines
 
-    if output == "schema":
-        session.terminal.page(schema("TuneStatus", TuningItem, TuneStatus) + "\n")
-        return
     sight = read_inputs(session, needs_view=gpu is not None)
     found = _document(session, sight, gpu)
     if not found.tuner:
@@ -131,7 +126,7 @@ def _is_degraded(sight: "TunerInputs") -> bool:
 
 
 @click.command(short_help="Show what enforce would do with each GPU; change nothing.")
-@output("table", "wide", "json", "yaml", "name", "schema")
+@output(schema=("TunePlan", "cli.tune.plan_items:PlanItem", "cli.tune.plan_items:TunePlan"))
 @gpus
 @keeps_state("Where tuner, guard and consents keep their state.")
 @pass_session
@@ -147,17 +142,13 @@ def plan(session: Session, output: str, gpu: str | None) -> None:
       gpuwatch tune plan
       gpuwatch --config gpuwatch.yaml tune plan -o wide
     """
-    from gpuwatch.cli.console.document import schema
     from gpuwatch.cli.console.options import chosen_gpus
     from gpuwatch.cli.console.words import Words, utc
     from gpuwatch.cli.tune.inputs import consents, read_inputs
-    from gpuwatch.cli.tune.plan_items import PlanItem, TunePlan, planned
+    from gpuwatch.cli.tune.plan_items import TunePlan, planned
     from gpuwatch.cli.tune.screen import plan_lines
     from gpuwatch.model.errors import GpuwatchError
 
-    if output == "schema":
-        session.terminal.page(schema("TunePlan", PlanItem, TunePlan) + "\n")
-        return
     sight = read_inputs(session, needs_view=True)
     view = sight.view
     if view is None:

@@ -1,14 +1,14 @@
 """One XID as table row, document and page: what it means, what gpuwatch does about it, and what a person should do."""
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Literal
-
-import msgspec
+from typing import Literal
 
 from gpuwatch.cli.console.document import Envelope
 from gpuwatch.cli.console.remedies import REMEDY_STEPS, escalation
 from gpuwatch.cli.console.table import Column
+from gpuwatch.cli.console.text import Text
 from gpuwatch.cli.console.words import wrap
+from gpuwatch.cli.look.items import Item, same_members
 from gpuwatch.cli.xid.decode import DECIDES, Fact, decoded, spoken, table_of
 from gpuwatch.config import Config
 from gpuwatch.health.checks import CHECKS
@@ -19,9 +19,6 @@ from gpuwatch.model.finding import Remedy, Response, XidClass
 from gpuwatch.model.xid import KernelLine, XidEvent
 from gpuwatch.model.xid_catalogue import Confirmation, XidInfo
 from gpuwatch.remediation.planning.policy import Policy
-
-if TYPE_CHECKING:
-    from gpuwatch.cli.console.text import Text
 
 ANSWERS = {
     Response.IGNORE: "nothing",
@@ -118,7 +115,7 @@ CAUSES = {
 }
 
 
-class XidCode(msgspec.Struct, frozen=True, kw_only=True):
+class XidCode(Item, frozen=True, kw_only=True):
     """One code of the catalogue, as scripts get it."""
 
     code: int
@@ -152,13 +149,8 @@ COLUMNS: tuple[Column[XidInfo], ...] = (
 
 def catalogue_document(rows: tuple[XidInfo, ...]) -> Envelope:
     """The codes as a document."""
-    same = [name for name in XidCode.__struct_fields__ if name not in ("nvidia_action", "remedies")]
     items = tuple(
-        XidCode(
-            nvidia_action=row.nvidia,
-            remedies=escalation(first_remedy(row, None, {})),
-            **{name: getattr(row, name) for name in same},
-        )
+        same_members(XidCode, row, nvidia_action=row.nvidia, remedies=escalation(first_remedy(row, None, {})))
         for row in rows
     )
     return Envelope(kind="XidCodeList", items=items)
@@ -170,14 +162,12 @@ PLACES = {"node": "NODE", "gpu": "INDEX", "namespace": "NAMESPACE", "pod": "POD"
 """What stands in commands for what the page cannot know."""
 
 
-def page(info: XidInfo, line: KernelLine | None, config: Config, width: int) -> "list[Text]":
+def page(info: XidInfo, line: KernelLine | None, config: Config, width: int) -> list[Text]:
     """One code in sentences, at most `width` columns wide; `line`: one of it to decode."""
-    from gpuwatch.cli.console.text import Text
-
     head = Text.assemble(
-        (f"XID {info.code}", "bold"), f"  {info.name}  ", (info.severity, SEVERITY_STYLES[info.severity]), end=""
+        (f"XID {info.code}", "bold"), f"  {info.name}  ", (info.severity, SEVERITY_STYLES[info.severity])
     )
-    about = [Text(f"  {text}", end="") for text in wrap(info.description, width - 2)]
+    about = [Text(f"  {text}") for text in wrap(info.description, width - 2)]
     lines = [head, *about]
     if line is not None:
         lines += _section("This line", decoded(line), width)
@@ -212,37 +202,33 @@ def _advice(info: XidInfo, line: KernelLine | None, first: Remedy) -> Iterable[F
         yield Fact("do", "what the line decides, see below" if decides else "nothing")
 
 
-def _steps(info: XidInfo, first: Remedy, width: int) -> "list[Text]":
+def _steps(info: XidInfo, first: Remedy, width: int) -> list[Text]:
     """The ladder: each rung with its commands, those of an earlier one left out; the next is for when it comes back."""
-    from gpuwatch.cli.console.text import Text
-
     again = "in other programs too" if info.category == "application" else "if it comes back"
     lines: list[Text] = []
     told: set[str] = set()
     for number, rung in enumerate(map(REMEDY_STEPS.__getitem__, escalation(first)), 1):
         title = f"  {number}. {f'{again}: ' if number > 1 else ''}{rung.text}"
-        lines += [Text(text, end="") for text in wrap(title, width, subsequent_indent=" " * 5)]
+        lines += [Text(text) for text in wrap(title, width, subsequent_indent=" " * 5)]
         commands = [command for command in rung.commands if command not in told]
-        lines += [Text.assemble("       ", (command.format(**PLACES), "cyan"), end="") for command in commands]
+        lines += [Text.assemble("       ", (command.format(**PLACES), "cyan")) for command in commands]
         told |= set(rung.commands)
     return lines
 
 
-def _section(title: str, facts: Iterable[Fact], width: int) -> "list[Text]":
+def _section(title: str, facts: Iterable[Fact], width: int) -> list[Text]:
     """A headline, and facts whose texts hang beside their labels."""
-    from gpuwatch.cli.console.text import Text
-
     rows = list(facts)
     if not rows:
         return []
     size = min(max(LABEL, *(len(row.label) + 4 for row in rows)), WIDEST_LABEL)
-    lines = [Text("", end=""), Text(title, "bold", end="")]
+    lines = [Text(""), Text(title, "bold")]
     for row in rows:
         label = f"  {row.label}"
         if len(label) + 2 > size:
-            lines.append(Text(label, end=""))
+            lines.append(Text(label))
             label = ""
         for text in wrap(row.text, width - size):
-            lines.append(Text(f"{label:<{size}}{text}", end=""))
+            lines.append(Text(f"{label:<{size}}{text}"))
             label = ""
     return lines

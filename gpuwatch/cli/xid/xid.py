@@ -1,7 +1,7 @@
 """`gpuwatch xid`: what an XID means, what a log line says, what happens now. All but `watch` need no GPU."""
 
 import time
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import click
 
@@ -20,6 +20,8 @@ ENTRIES = (
 PROSE = 100
 """Columns that sentences take at most."""
 
+SCHEMA = ("XidCodeList", "cli.xid.page:XidCode")
+
 CATEGORIES = ("hardware", "driver", "application", "unknown")
 
 
@@ -36,7 +38,7 @@ def _codes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
 
 @click.command(short_help="Say what an XID means and what to do.")
 @click.argument("code", metavar="CODE|LINE", shell_complete=_codes)
-@output("table", "json", "yaml", "schema")
+@output("table", "json", "yaml", schema=SCHEMA)
 @pass_session
 def explain(session: Session, code: str, output: str) -> None:
     """Say what an XID means and what to do.
@@ -54,9 +56,6 @@ def explain(session: Session, code: str, output: str) -> None:
     from gpuwatch.model.errors import GpuwatchError, UsageError
     from gpuwatch.model.xid_catalogue import explain as look_up
 
-    if output == "schema":
-        _document(session, catalogue_document(()), output)
-        return
     if code == "-":
         lines = click.open_file("-", "rb")
         read = (
@@ -79,11 +78,11 @@ def explain(session: Session, code: str, output: str) -> None:
     if output == "table":
         session.terminal.show(*page(info, line, session.config(), min(session.terminal.width, PROSE)))
     else:
-        _document(session, catalogue_document((info,)), output)
+        session.terminal.document(catalogue_document((info,)), output)
 
 
 @click.command("list", short_help="List every known XID.")
-@output("table", "wide", "json", "yaml", "name", "schema")
+@output(schema=SCHEMA)
 @option("--category", type=click.Choice(CATEGORIES), help="Only those of one cause.")
 @option("--taint", is_flag=True, help="Only those that call for taking the node out of use.")
 @pass_session
@@ -107,7 +106,7 @@ def list_(session: Session, output: str, category: str | None, taint: bool) -> N
     elif output == "name":
         session.terminal.print(*(f"xid/{row.code}" for row in rows))
     else:
-        _document(session, catalogue_document(tuple(rows)), output)
+        session.terminal.document(catalogue_document(tuple(rows)), output)
 
 
 @click.command(short_help="Read kernel log lines, print one JSON object a line.")
@@ -146,13 +145,3 @@ def watch(session: Session, output: str) -> None:
     from gpuwatch.model.event import EventQuery
 
     follow(session, output, EventFilter(EventQuery(kinds=("xid",))))
-
-
-def _document(session: Session, document: Any, output: str) -> None:
-    from gpuwatch.cli.console.document import schema
-    from gpuwatch.cli.xid.page import XidCode
-
-    if output == "schema":
-        session.terminal.page(schema(document.kind, XidCode) + "\n")
-    else:
-        session.terminal.document(document, output)
