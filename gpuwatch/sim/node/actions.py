@@ -53,10 +53,15 @@ class NodeAction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     times: int | None = None
 
 
-class RaiseXid(NodeAction, frozen=True, kw_only=True, tag="xid"):
-    """An XID: the driver's kernel line, an NVML event, or both. `gi`: of a MIG instance's fault."""
+class GpuAction(NodeAction, frozen=True, kw_only=True):
+    """Base: to which GPUs it happens."""
 
     gpu: Gpus
+
+
+class RaiseXid(GpuAction, frozen=True, kw_only=True, tag="xid"):
+    """An XID: the driver's kernel line, an NVML event, or both. `gi`: of a MIG instance's fault."""
+
     xid: int
     message: str | None = None
     pid: int | None = None
@@ -84,18 +89,15 @@ class WriteKernelLog(NodeAction, frozen=True, kw_only=True, tag="kernel"):
     facility: int = 0
 
 
-class LoseGpu(NodeAction, frozen=True, kw_only=True, tag="lose"):
+class LoseGpu(GpuAction, frozen=True, kw_only=True, tag="lose"):
     """The GPU no longer answers. `announce`: with the driver's lines and XID 79; `from_bus`: sysfs loses it too."""
 
-    gpu: Gpus
     announce: bool = True
     from_bus: bool = False
 
 
-class RecoverGpu(NodeAction, frozen=True, kw_only=True, tag="recover"):
+class RecoverGpu(GpuAction, frozen=True, kw_only=True, tag="recover"):
     """Undo every fault of the GPU, as after a reset or a power cycle."""
-
-    gpu: Gpus
 
 
 class HangCalls(NodeAction, frozen=True, kw_only=True, tag="hang"):
@@ -110,10 +112,9 @@ class ReleaseCalls(NodeAction, frozen=True, kw_only=True, tag="unhang"):
     gpu: Gpus | None = None
 
 
-class DelayCalls(NodeAction, frozen=True, kw_only=True, tag="slow"):
+class DelayCalls(GpuAction, frozen=True, kw_only=True, tag="slow"):
     """Every call about the GPU takes so many real seconds longer; 0 ends it."""
 
-    gpu: Gpus
     delay: float
 
 
@@ -134,151 +135,130 @@ class RefuseInit(NodeAction, frozen=True, kw_only=True, tag="refuse"):
     error: str = ""
 
 
-class AddEccErrors(NodeAction, frozen=True, kw_only=True, tag="ecc"):
+class AddEccErrors(GpuAction, frozen=True, kw_only=True, tag="ecc"):
     """Memory errors that ECC found."""
 
-    gpu: Gpus
     kind: Literal["corrected", "uncorrected"] = "corrected"
     location: Literal["dram", "sram"] = "dram"
     count: int = 1
 
 
-class SetEccMode(NodeAction, frozen=True, kw_only=True, tag="ecc_mode"):
+class SetEccMode(GpuAction, frozen=True, kw_only=True, tag="ecc_mode"):
     """ECC is switched on or off at the next reset."""
 
-    gpu: Gpus
     on: bool
 
 
-class RemapRows(NodeAction, frozen=True, kw_only=True, tag="remap"):
+class RemapRows(GpuAction, frozen=True, kw_only=True, tag="remap"):
     """Rows are taken out of service (Ampere and newer)."""
 
-    gpu: Gpus
     cause: Literal["corrected", "uncorrected"] = "uncorrected"
     rows: int = 1
     pending: bool = True
     failure: bool = False
 
 
-class RetirePages(NodeAction, frozen=True, kw_only=True, tag="retire"):
+class RetirePages(GpuAction, frozen=True, kw_only=True, tag="retire"):
     """Pages are retired (Turing and older)."""
 
-    gpu: Gpus
     cause: Literal["single_bit", "double_bit"] = "double_bit"
     pages: int = 1
     pending: bool = True
 
 
-class RequireRepair(NodeAction, frozen=True, kw_only=True, tag="repair"):
+class RequireRepair(GpuAction, frozen=True, kw_only=True, tag="repair"):
     """Memory or multiprocessors wait for a repair at the next reset, or are beyond one (Hopper and newer)."""
 
-    gpu: Gpus
     channel: bool = False
     tpc: bool = False
     unrepairable: bool = False
 
 
-class CorruptInforom(NodeAction, frozen=True, kw_only=True, tag="inforom"):
+class CorruptInforom(GpuAction, frozen=True, kw_only=True, tag="inforom"):
     """The GPU's configuration memory is corrupt: what is kept there cannot be read."""
 
-    gpu: Gpus
 
-
-class LeakMemory(NodeAction, frozen=True, kw_only=True, tag="zombie"):
+class LeakMemory(GpuAction, frozen=True, kw_only=True, tag="zombie"):
     """Memory stays in use without a process until a reset, as after a process that died inside a call."""
 
-    gpu: Gpus
     mebibytes: int = 20_000
 
 
-class CapClock(NodeAction, frozen=True, kw_only=True, tag="stuck_clock"):
+class CapClock(GpuAction, frozen=True, kw_only=True, tag="stuck_clock"):
     """Clocks do not rise above so many MHz, and the driver names no reason; None ends it."""
 
-    gpu: Gpus
     megahertz: int | None = None
 
 
-class RequestMigChange(NodeAction, frozen=True, kw_only=True, tag="mig_pending"):
+class RequestMigChange(GpuAction, frozen=True, kw_only=True, tag="mig_pending"):
     """MIG mode is to change at the next reset."""
 
-    gpu: Gpus
 
-
-class SetCooling(NodeAction, frozen=True, kw_only=True, tag="thermal"):
+class SetCooling(GpuAction, frozen=True, kw_only=True, tag="thermal"):
     """Inlet air in degrees and how well the cooling works, 1 being well."""
 
-    gpu: Gpus
     ambient: float | None = None
     cooling: float = 1.0
 
 
-class SetPowerBrake(NodeAction, frozen=True, kw_only=True, tag="power_brake"):
+class SetPowerBrake(GpuAction, frozen=True, kw_only=True, tag="power_brake"):
     """The power supply pulls the brake line of the board."""
 
-    gpu: Gpus
     engaged: bool = True
 
 
-class SetPowerLimit(NodeAction, frozen=True, kw_only=True, tag="power_limit"):
+class SetPowerLimit(GpuAction, frozen=True, kw_only=True, tag="power_limit"):
     """The power limit is set; values out of range are clamped."""
 
-    gpu: Gpus
     watts: float
 
 
-class LockClocks(NodeAction, frozen=True, kw_only=True, tag="lock_clocks"):
+class LockClocks(GpuAction, frozen=True, kw_only=True, tag="lock_clocks"):
     """The SM clock is locked to these MHz, or unlocked without `highest`. A driver load unlocks it, too."""
 
-    gpu: Gpus
     lowest: int = 0
     highest: int | None = None
 
 
-class SetComputeMode(NodeAction, frozen=True, kw_only=True, tag="compute_mode"):
+class SetComputeMode(GpuAction, frozen=True, kw_only=True, tag="compute_mode"):
     """How many processes may use the GPU: nvmlComputeMode_t."""
 
-    gpu: Gpus
     mode: Literal["default", "exclusive_thread", "prohibited", "exclusive_process"]
 
 
-class SetPersistenceMode(NodeAction, frozen=True, kw_only=True, tag="persistence_mode"):
+class SetPersistenceMode(GpuAction, frozen=True, kw_only=True, tag="persistence_mode"):
     """Whether the driver keeps the GPU initialised while no process uses it."""
 
-    gpu: Gpus
     on: bool
 
 
-class SetNvlink(NodeAction, frozen=True, kw_only=True, tag="nvlink"):
+class SetNvlink(GpuAction, frozen=True, kw_only=True, tag="nvlink"):
     """Links go down or up, or count errors by their names in `collect.nvml.links.ERRORS`."""
 
-    gpu: Gpus
     link: int | None = None  # None: all of them
     active: bool | None = None
     errors: dict[str, int] = {}
 
 
-class SetFabric(NodeAction, frozen=True, kw_only=True, tag="fabric"):
+class SetFabric(GpuAction, frozen=True, kw_only=True, tag="fabric"):
     """NVSwitch fabric registration: nvmlGpuFabricState_t and health mask."""
 
-    gpu: Gpus
     state: int = 3
     status: int = 0
     health: int = 0
 
 
-class SetPcie(NodeAction, frozen=True, kw_only=True, tag="pcie"):
+class SetPcie(GpuAction, frozen=True, kw_only=True, tag="pcie"):
     """The link trains lower, or replays packets."""
 
-    gpu: Gpus
     generation: int | None = None
     width: int | None = None
     replays: int = 0
 
 
-class RequestRecovery(NodeAction, frozen=True, kw_only=True, tag="recovery_action"):
+class RequestRecovery(GpuAction, frozen=True, kw_only=True, tag="recovery_action"):
     """The GPU asks for NVML_GPU_RECOVERY_ACTION_*: field, event, and XID 154 in the log."""
 
-    gpu: Gpus
     action: int
 
 
@@ -294,10 +274,9 @@ class StopWorkload(NodeAction, frozen=True, kw_only=True, tag="stop"):
     name: str
 
 
-class SetMigProfiles(NodeAction, frozen=True, kw_only=True, tag="mig"):
+class SetMigProfiles(GpuAction, frozen=True, kw_only=True, tag="mig"):
     """Cut the GPU into instances of these profiles; an empty list switches MIG off. What ran there ends."""
 
-    gpu: Gpus
     profiles: tuple[str, ...] = ()
 
 
