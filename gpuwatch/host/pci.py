@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from gpuwatch.host.plain_file import content, text
+from gpuwatch.host.plain_file import content, entries, text
 from gpuwatch.model.pci import PciAddress
 from gpuwatch.model.snapshot import Record
 
@@ -167,16 +167,17 @@ class DriverGpu(msgspec.Struct, frozen=True, kw_only=True):
 
 def bus_gpus(devices: Path = Path("/sys/bus/pci/devices")) -> tuple[BusGpu, ...] | None:
     """Physical NVIDIA GPUs by address; None when the bus cannot be read. Virtual functions are left out."""
-    try:
-        folders = sorted(devices.iterdir())
-    except OSError:
-        return None
-    return tuple(
-        _bus_gpu(folder)
-        for folder in folders
-        if text(folder / "vendor") == _NVIDIA
-        and (text(folder / "class") or "").startswith(_DISPLAY_CLASS)
-        and not (folder / "physfn").exists()
+    folders = entries(devices)
+    return (
+        None
+        if folders is None
+        else tuple(
+            _bus_gpu(folder)
+            for folder in folders
+            if text(folder / "vendor") == _NVIDIA
+            and (text(folder / "class") or "").startswith(_DISPLAY_CLASS)
+            and not (folder / "physfn").exists()
+        )
     )
 
 
@@ -198,11 +199,7 @@ def driver_gpus(gpus: Path = Path("/proc/driver/nvidia/gpus")) -> tuple[DriverGp
 
     A wedged driver may keep the caller for ever: `gpuwatch.agent.driver_gpus` reads the same in a child process.
     """
-    try:
-        folders = sorted(gpus.iterdir())
-    except OSError:
-        return ()
-    return tuple(driver_gpu(folder.name, text(folder / "information") or "") for folder in folders)
+    return tuple(driver_gpu(each.name, text(each / "information") or "") for each in entries(gpus) or ())
 
 
 def _bus_gpu(folder: Path) -> BusGpu:

@@ -39,6 +39,14 @@ def text(file: Path, most: int = MOST_BYTES) -> str | None:
         return None
 
 
+def entries(folder: Path) -> list[Path] | None:
+    """What is in a folder, by name; None: it cannot be listed."""
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return None
+
+
 def opened(file: Path, mode: str = "rb", buffering: int = -1) -> IO[Any]:
     """An open file; text has its bytes that are no UTF-8 replaced.
 

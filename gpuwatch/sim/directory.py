@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from gpuwatch.config import runtime_dir
+from gpuwatch.host.plain_file import text
 from gpuwatch.model.clock import Clock, SystemClock
 from gpuwatch.model.decoding import prepared
 from gpuwatch.model.errors import GpuwatchError, NoGpuStack, UsageError
@@ -278,7 +279,4 @@ def runs(directory: Path) -> bool:
 
 
 def _boot_id() -> str:
-    try:
-        return _BOOT_ID.read_text().strip()
-    except OSError:
-        return ""
+    return text(_BOOT_ID) or ""

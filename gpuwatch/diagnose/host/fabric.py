@@ -69,14 +69,6 @@ class FabricManager(Record, frozen=True, kw_only=True):
     packaged: str | None = None
 
 
-def pci_devices(sys: Path) -> list[Path] | None:
-    """Folders of the PCI devices; None when the bus cannot be read."""
-    try:
-        return sorted((sys / "bus/pci/devices").iterdir())
-    except OSError:
-        return None
-
-
 def nvswitches(devices: list[Path]) -> int:
     """NVSwitches on the PCI bus."""
     return sum(text(f / "vendor") == NVIDIA and (text(f / "class") or "").startswith(_BRIDGE_CLASS) for f in devices)

@@ -6,7 +6,7 @@ Versions of packages come from dpkg; RPM keeps a database that is not read here.
 import re
 from pathlib import Path
 
-from gpuwatch.host.plain_file import content, opened
+from gpuwatch.host.plain_file import content, entries, opened
 from gpuwatch.host.tree import place
 
 DPKG_STATUS = "/var/lib/dpkg/status"
@@ -39,10 +39,7 @@ def listing(root: Path, folder: str, *suffixes: str) -> tuple[str, ...]:
 
 def names(folder: Path) -> list[str]:
     """Names in a folder, in order; none where it cannot be listed."""
-    try:
-        return sorted(path.name for path in folder.iterdir())
-    except OSError:
-        return []
+    return [path.name for path in entries(folder) or ()]
 
 
 def package_versions(root: Path, wanted: str) -> dict[str, str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from gpuwatch.diagnose.host import host_root
-from gpuwatch.host.plain_file import content, opened, text
+from gpuwatch.host.plain_file import content, entries, opened, text
 from gpuwatch.model.snapshot import Record
 
 _RELEASE = re.compile(r"\b\d{3,4}\.\d{2,3}(?:\.\d{2,3})?\b", re.ASCII)
@@ -208,10 +208,7 @@ def has_headers(root: Path, release: str) -> bool:
 
 def dkms_versions(root: Path) -> tuple[str, ...]:
     """Versions of the driver that DKMS knows, built or not."""
-    try:
-        return tuple(sorted(entry.name for entry in (root / _DKMS).iterdir() if entry.name[:1].isdecimal()))
-    except OSError:
-        return ()
+    return tuple(entry.name for entry in entries(root / _DKMS) or () if entry.name[:1].isdecimal())
 
 
 def elf_section(file: IO[bytes], name: str) -> bytes | None:

@@ -13,12 +13,11 @@ from gpuwatch.diagnose.host.fabric import (
     adapters,
     fabric_manager,
     nvswitches,
-    pci_devices,
     user_mad,
 )
 from gpuwatch.diagnose.host.host_root import exists, listing
 from gpuwatch.diagnose.host.host_root import text as host_text
-from gpuwatch.host.plain_file import opened, text
+from gpuwatch.host.plain_file import entries, opened, text
 from gpuwatch.model.snapshot import Record
 
 NAMES = (
@@ -123,7 +122,7 @@ def services(root: Path | None, proc: Path, sys: Path) -> Services:
         OSError: `proc` cannot be listed.
     """
     manager = fabric_manager(root) if root else FabricManager()
-    devices = pci_devices(sys)
+    devices = entries(sys / "bus/pci/devices")
     sockets, units, network_driver = None, None, None
     if root:
         found = (path for pattern in SOCKETS for path in sorted(root.glob(pattern)))
