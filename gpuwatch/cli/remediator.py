@@ -1,20 +1,27 @@
 """`gpuwatch remediator`: keeps new work off sick GPUs, on the Kubernetes Node of this machine."""
 
-from typing import TYPE_CHECKING, Any
+import contextlib
+from typing import Any
 
 import click
 
+from gpuwatch.agent.client import AgentViews, agent_of_node
 from gpuwatch.cli.console.effective_config import Override
 from gpuwatch.cli.console.options import KUBECONFIG, NODE_NAME, option, row_options
 from gpuwatch.cli.console.session import Session, pass_session
-
-if TYPE_CHECKING:
-    from gpuwatch.config import Config
-    from gpuwatch.kube.reader import OwnNode
-    from gpuwatch.kube.transport import Transport
-    from gpuwatch.remediation.model import RemediatorState
-    from gpuwatch.remediation.service.remediator import Remediator
-    from gpuwatch.storage.store import Store
+from gpuwatch.config import Config
+from gpuwatch.kube.errors import KubeError
+from gpuwatch.kube.reader import OwnNode
+from gpuwatch.kube.transport import Transport
+from gpuwatch.model.clock import SystemClock
+from gpuwatch.model.errors import GpuwatchError
+from gpuwatch.process.signals import ConfigWatch
+from gpuwatch.remediation.model import BlockReason, RemediatorState
+from gpuwatch.remediation.service.executor import action_of
+from gpuwatch.remediation.service.manual_actions import release_everything
+from gpuwatch.remediation.service.process import RemediatorService
+from gpuwatch.remediation.service.remediator import Remediator, checked
+from gpuwatch.storage.store import Store
 
 HELP = """Keep new work off sick GPUs.
 
@@ -68,16 +75,8 @@ OVERRIDES = (
 @pass_session
 def remediator(session: Session, /, *, once: bool, release: bool, **options: Any) -> None:
     """Wire agent, policy, API server and store to the remediator and run it."""
-    from gpuwatch.agent.client import AgentViews, agent_of_node
-    from gpuwatch.kube.reader import OwnNode
-    from gpuwatch.kube.transport import Transport
-    from gpuwatch.model.clock import SystemClock
-    from gpuwatch.process.signals import ConfigWatch
-    from gpuwatch.remediation.service.process import RemediatorService
-    from gpuwatch.remediation.service.remediator import Remediator, checked
-    from gpuwatch.storage.store import Store
 
-    def reread() -> "Config":
+    def reread() -> Config:
         return checked(session.effective(options, OVERRIDES).config)
 
     session.start_logging(default="WARNING" if once or release else "INFO")
@@ -112,27 +111,19 @@ def remediator(session: Session, /, *, once: bool, release: bool, **options: Any
         transport.close()
 
 
-def _refuse_early(running: "Remediator", config: "Config", transport: "Transport") -> None:
+def _refuse_early(running: Remediator, config: Config, transport: Transport) -> None:
     """What can never work is said at once; an API server that is away just now is waited for.
 
     Raises:
         UsageError: no API server is known, or the taint would evict this very pod.
     """
-    import contextlib
-
-    from gpuwatch.kube.errors import KubeError
-
     if config.remediation.mode == "enforce":
         _ = transport.server
         with contextlib.suppress(KubeError):
             running.check()
 
 
-def _give_back(session: Session, config: "Config", place: "OwnNode", transport: "Transport", store: "Store") -> None:
-    from gpuwatch.model.clock import SystemClock
-    from gpuwatch.remediation.service.executor import action_of
-    from gpuwatch.remediation.service.manual_actions import release_everything
-
+def _give_back(session: Session, config: Config, place: OwnNode, transport: Transport, store: Store) -> None:
     done = release_everything(config.remediation, place, transport, SystemClock(), store).done
     for step in done:
         session.terminal.print(action_of(step))
@@ -140,11 +131,8 @@ def _give_back(session: Session, config: "Config", place: "OwnNode", transport: 
         session.terminal.hint(f"nothing on node {place.node} is gpuwatch's")
 
 
-def _print(session: Session, state: "RemediatorState", trouble: str | None) -> None:
+def _print(session: Session, state: RemediatorState, trouble: str | None) -> None:
     """The plan; exit code 1 when there is none to be had."""
-    from gpuwatch.model.errors import GpuwatchError
-    from gpuwatch.remediation.model import BlockReason
-
     why = trouble or state.trouble
     if state.plan is not None:
         session.terminal.print(f"{state.plan.node}: {state.plan.stage}; {state.plan.message}")

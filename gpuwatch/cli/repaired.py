@@ -1,15 +1,16 @@
 """`gpuwatch repaired`: a person says what the agent cannot see, that a GPU was reset, replaced or taken out."""
 
 import time
-from typing import TYPE_CHECKING
 
 import click
 
-from gpuwatch.cli.console.options import state_dir
+from gpuwatch.agent.repairs import mark_repaired
+from gpuwatch.cli.console.options import find_gpu, state_dir
 from gpuwatch.cli.console.session import Session, pass_session
-
-if TYPE_CHECKING:
-    from gpuwatch.model.view import View
+from gpuwatch.cli.look.source import open_source
+from gpuwatch.model.errors import PermissionMissing, UsageError
+from gpuwatch.model.view import View
+from gpuwatch.storage.store import Store
 
 HELP = """Say that a GPU was repaired: its findings from before end.
 
@@ -30,11 +31,6 @@ Examples:
 @pass_session
 def repaired(session: Session, ids: tuple[str, ...]) -> None:
     """Write it down where the agent looks."""
-    from gpuwatch.agent.repairs import mark_repaired
-    from gpuwatch.cli.look.source import open_source
-    from gpuwatch.model.errors import PermissionMissing, UsageError
-    from gpuwatch.storage.store import Store
-
     directory = session.config().state_dir
     if not directory:
         raise UsageError("nothing would keep it", "state_dir is empty: nothing is kept", "name it with --state-dir")
@@ -51,10 +47,8 @@ def repaired(session: Session, ids: tuple[str, ...]) -> None:
     session.terminal.show(f"Noted; findings it is about: {len(ended)}. Those that are still true stay.")
 
 
-def _subject(view: "View", text: str) -> str:
+def _subject(view: View, text: str) -> str:
     """The GPU's uuid; also of one that only findings speak of."""
-    from gpuwatch.cli.console.options import find_gpu
-
     if text == "node":
         return text
     remembered = {f.gpu for f in view.judgement.findings if f.gpu and len(text) > 4 and f.gpu.startswith(text)}

@@ -1,15 +1,22 @@
 """`gpuwatch repairer`: resets sick GPUs that nothing uses, on a node that is out of service."""
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import click
 
+from gpuwatch.agent.client import AgentViews, agent_of_node
 from gpuwatch.cli.console.effective_config import Override
 from gpuwatch.cli.console.options import option, row_options
 from gpuwatch.cli.console.session import Session, pass_session
-
-if TYPE_CHECKING:
-    from gpuwatch.model.view import GpuRepair, View
+from gpuwatch.host.machine import boot_id_file, first_line
+from gpuwatch.model.clock import SystemClock
+from gpuwatch.model.errors import GpuwatchError, UsageError
+from gpuwatch.model.view import GpuRepair, View
+from gpuwatch.process.signals import ENDS, Signals
+from gpuwatch.repair.repairer import REST_SECONDS, Repairer
+from gpuwatch.repair.reset import record_file
+from gpuwatch.storage.store import Store
 
 HELP = """Reset sick GPUs that nothing uses.
 
@@ -43,17 +50,6 @@ NEXT_STEP = "stop one of them; `gpuwatch describe gpu ID` shows what the running
 @pass_session
 def repairer(session: Session, /, *, once: bool, **options: Any) -> None:
     """Wire agent, policy, record and store to the repairer and run it."""
-    from pathlib import Path
-
-    from gpuwatch.agent.client import AgentViews, agent_of_node
-    from gpuwatch.host.machine import boot_id_file, first_line
-    from gpuwatch.model.clock import SystemClock
-    from gpuwatch.model.errors import GpuwatchError, UsageError
-    from gpuwatch.process.signals import ENDS, Signals
-    from gpuwatch.repair.repairer import REST_SECONDS, Repairer
-    from gpuwatch.repair.reset import record_file
-    from gpuwatch.storage.store import Store
-
     session.start_logging(default="WARNING" if once else "INFO")
     session.start_audit()
     config, clock = session.effective(options, OVERRIDES).config, SystemClock()
@@ -90,7 +86,7 @@ def repairer(session: Session, /, *, once: bool, **options: Any) -> None:
         store.close()
 
 
-def _print(session: Session, status: "tuple[GpuRepair, ...]", view: "View | None") -> None:
+def _print(session: Session, status: tuple[GpuRepair, ...], view: View | None) -> None:
     """A line for each GPU that asks for a reset."""
     names = {s.identity.uuid: f"GPU {s.identity.index}" for s in view.snapshot.statuses} if view else {}
     for each in status:

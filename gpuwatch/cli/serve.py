@@ -2,19 +2,24 @@
 
 from collections.abc import Generator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
+import msgspec
+from msgspec.structs import replace
 
+from gpuwatch.agent.one_shot import OneShotCollector
+from gpuwatch.agent.pages import API_REFUSALS, ViewSignal, routes
 from gpuwatch.cli.console.options import option
 from gpuwatch.cli.console.session import Session, pass_session
-
-if TYPE_CHECKING:
-    from gpuwatch.agent.one_shot import OneShotCollector
-    from gpuwatch.config import Config
-    from gpuwatch.model.event import EventQuery
-    from gpuwatch.model.recent import Recent
-    from gpuwatch.model.view import View
+from gpuwatch.cli.look.source import node, parse_source
+from gpuwatch.config import Config
+from gpuwatch.http.server import HttpServer
+from gpuwatch.metrics.page_cache import PageCache
+from gpuwatch.model.errors import UsageError
+from gpuwatch.model.event import EventQuery
+from gpuwatch.model.recent import Recent, RecentSamples
+from gpuwatch.model.view import View
+from gpuwatch.process.signals import ENDS, Signals
 
 HELP = """Show a recording in a browser, as an agent shows its node.
 
@@ -35,11 +40,7 @@ class RecordingPages:
 
     profiles: tuple[str, ...] = ("native",)
 
-    def __init__(self, collector: "OneShotCollector", config: "Config", name: str) -> None:
-        from gpuwatch.agent.pages import ViewSignal
-        from gpuwatch.metrics.page_cache import PageCache
-        from gpuwatch.model.recent import RecentSamples
-
+    def __init__(self, collector: OneShotCollector, config: Config, name: str) -> None:
         self._collector, self._name = collector, name
         self._samples = RecentSamples(INTERVAL)
         self.board, self.published = PageCache(config.metrics, node=name), ViewSignal()
@@ -47,8 +48,6 @@ class RecordingPages:
 
     def publish(self) -> None:
         """Take over what the replay has by now."""
-        from msgspec.structs import replace
-
         view = self._collector.view()
         view = replace(view, snapshot=replace(view.snapshot, node=self._name))
         self.board.publish(view)
@@ -64,18 +63,16 @@ class RecordingPages:
         """No driver can hang."""
         return None
 
-    def view(self) -> "View | None":
+    def view(self) -> View | None:
         """The newest View."""
         return self._view
 
-    def recent(self) -> "Recent":
+    def recent(self) -> Recent:
         """What was replayed."""
         return self._samples.recent
 
-    def events_json(self, query: "EventQuery") -> Generator[bytes]:
+    def events_json(self, query: EventQuery) -> Generator[bytes]:
         """XIDs of the recording."""
-        import msgspec
-
         yield msgspec.json.encode(self._collector.events(query))
 
     def recommendations(self) -> str:
@@ -88,13 +85,6 @@ class RecordingPages:
 @pass_session
 def serve(session: Session, listen: str) -> None:
     """Replay until SIGTERM or SIGINT."""
-    from gpuwatch.agent.one_shot import OneShotCollector
-    from gpuwatch.agent.pages import API_REFUSALS, routes
-    from gpuwatch.cli.look.source import node, parse_source
-    from gpuwatch.http.server import HttpServer
-    from gpuwatch.model.errors import UsageError
-    from gpuwatch.process.signals import ENDS, Signals
-
     source = parse_source(session.source) if session.source else None
     if source is None or source.kind != "capture":
         hint = "give --source capture:FILE, or run `gpuwatch agent` for the GPUs of this machine"

@@ -3,18 +3,21 @@
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from msgspec.structs import replace
 
 from gpuwatch.cli.console.document import API_VERSION, Envelope
 from gpuwatch.cli.console.session import Session
 from gpuwatch.cli.console.table import Column, table
 from gpuwatch.cli.console.words import Words, utc
+from gpuwatch.diagnose.baseline import comparison
+from gpuwatch.diagnose.baseline.comparison import Difference, SavedDiagnosis
+from gpuwatch.diagnose.baseline.measure import measured, text
 from gpuwatch.diagnose.check import spans
+from gpuwatch.diagnose.facts import NodeFacts
 from gpuwatch.model.clock import unix_time
-
-if TYPE_CHECKING:
-    from gpuwatch.diagnose.baseline.comparison import Difference, SavedDiagnosis
-    from gpuwatch.diagnose.facts import NodeFacts
+from gpuwatch.model.errors import GpuwatchError
 
 SAME, DIFFERENT = 0, 3
 """Exit codes."""
@@ -30,13 +33,11 @@ class Comparison(Envelope, frozen=True, kw_only=True):
     other: str | None = None
 
 
-def compare(session: Session, there: "SavedDiagnosis", document: str, output: str) -> int:
+def compare(session: Session, there: SavedDiagnosis, document: str, output: str) -> int:
     """Print how this node differs from another diagnosis; `document`: the one of this node, as `-o json`.
 
     `output`: table | wide | json | yaml | name. Returns the exit code: 0 the same, 3 not.
     """
-    from gpuwatch.diagnose.baseline import comparison
-
     here = comparison.document(document, "this node's diagnosis")
     differences = comparison.compare(here, there)
     terminal, is_same_node = session.terminal, here.node == there.node
@@ -65,10 +66,8 @@ def compare(session: Session, there: "SavedDiagnosis", document: str, output: st
     return DIFFERENT if differences else SAME
 
 
-def folded(differences: "Sequence[Difference]") -> "list[Difference]":
+def folded(differences: Sequence[Difference]) -> list[Difference]:
     """GPUs that differ in the same way share a row: `gpu 0-7 vbios`."""
-    from msgspec.structs import replace
-
     rows: dict[tuple[Any, ...], Difference] = {}
     gpus: dict[tuple[Any, ...], list[int]] = {}
     for each in differences:
@@ -79,15 +78,12 @@ def folded(differences: "Sequence[Difference]") -> "list[Difference]":
     return [replace(row, name=f"gpu {spans(gpus[key])} {key[0]}") if gpus[key] else row for key, row in rows.items()]
 
 
-def write_expectation(session: Session, target: Path, facts: "NodeFacts") -> None:
+def write_expectation(session: Session, target: Path, facts: NodeFacts) -> None:
     """Make a baseline file from the properties of this node.
 
     Raises:
         GpuwatchError: there is no GPU to take it from, or the file cannot be written.
     """
-    from gpuwatch.diagnose.baseline.measure import measured, text
-    from gpuwatch.model.errors import GpuwatchError
-
     body = text(measured(facts), facts.node)
     try:
         target.write_text(body)

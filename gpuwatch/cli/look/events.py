@@ -2,17 +2,21 @@
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import click
 
-from gpuwatch.cli.console.options import gpus, option, output, state_dir
+from gpuwatch.cli.console.document import Envelope
+from gpuwatch.cli.console.options import chosen_gpus, gpus, option, output, state_dir
 from gpuwatch.cli.console.session import Session, pass_session
-from gpuwatch.model.event import EVENT_KINDS, EVERYTHING, MAX_EVENTS, EventQuery
-
-if TYPE_CHECKING:
-    from gpuwatch.cli.look.event_items import EventItem
-    from gpuwatch.model.view import Events, View
+from gpuwatch.cli.console.table import table
+from gpuwatch.cli.console.words import Words, duration
+from gpuwatch.cli.look.event_items import COLUMNS, EventItem, concerns, event_items
+from gpuwatch.cli.look.source import open_source
+from gpuwatch.model.errors import NoGpuStack
+from gpuwatch.model.event import EVENT_KINDS, EVERYTHING, MAX_EVENTS, EventQuery, moment
+from gpuwatch.model.view import Events, View
+from gpuwatch.storage.store import stored_events
 
 HELP = """Show what happened: XIDs, SXids, lost GPUs, findings, actions.
 
@@ -34,11 +38,8 @@ class EventFilter(NamedTuple):
     query: EventQuery = EVERYTHING
     gpus: str | None = None
 
-    def items(self, events: "Events", view: "View | None") -> "list[EventItem]":
+    def items(self, events: Events, view: View | None) -> list[EventItem]:
         """The matching events, oldest first. Without a View a GPU is known by its UUID only."""
-        from gpuwatch.cli.console.options import chosen_gpus
-        from gpuwatch.cli.look.event_items import concerns, event_items
-
         items = event_items(events, view, self.query)
         if self.gpus is None:
             return items
@@ -48,9 +49,6 @@ class EventFilter(NamedTuple):
 
 def _since(_: click.Context, __: click.Parameter, value: str | None) -> float:
     """Unix time of `2h` ago or of a moment."""
-    from gpuwatch.cli.console.words import duration
-    from gpuwatch.model.event import moment
-
     if value is None:
         return EVERYTHING.since
     seconds = duration(value)
@@ -73,11 +71,6 @@ def events(
     session: Session, output: str, watch: bool, since: float, kind: tuple[str, ...], limit: int, gpu: str | None
 ) -> None:
     """Print the list, oldest first."""
-    from gpuwatch.cli.console.document import Envelope
-    from gpuwatch.cli.look.source import open_source
-    from gpuwatch.model.errors import NoGpuStack
-    from gpuwatch.storage.store import stored_events
-
     wanted = EventFilter(EventQuery(since, limit, kind or EVENT_KINDS), gpu)
     if watch:
         follow(session, output, wanted)
@@ -103,8 +96,6 @@ def events(
 
 def follow(session: Session, output: str, wanted: EventFilter = EventFilter()) -> None:  # noqa: B008 - it is immutable
     """Print the events so far, then every new one, until interrupted."""
-    from gpuwatch.cli.look.source import open_source
-
     with open_source(session) as source:
         printed: frozenset[EventItem] = frozenset()
         header = True
@@ -122,10 +113,6 @@ def follow(session: Session, output: str, wanted: EventFilter = EventFilter()) -
 
 def print_events(session: Session, items: Sequence["EventItem"], *, wide: bool, header: bool) -> None:
     """Rows of the event table."""
-    from gpuwatch.cli.console.table import table
-    from gpuwatch.cli.console.words import Words
-    from gpuwatch.cli.look.event_items import COLUMNS
-
     terminal = session.terminal
     lines = table(COLUMNS, items, Words(terminal.glyphs, time.time()), width=terminal.width, wide=wide)
     terminal.show(*lines[0 if header else 1 :])

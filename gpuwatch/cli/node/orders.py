@@ -1,21 +1,27 @@
 """`gpuwatch node quarantine` and `release`: a person's word on a Node."""
 
+import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import click
 
 from gpuwatch.cli.console.options import option
 from gpuwatch.cli.console.session import Session, pass_session
+from gpuwatch.cli.node.access import manual_actions
+from gpuwatch.cli.node.items import changes
 from gpuwatch.cli.node.node import reach_of, reach_options
+from gpuwatch.kube.objects import NodeObject
+from gpuwatch.model.errors import GpuwatchError, UsageError
+from gpuwatch.model.event import Result
+from gpuwatch.model.finding import Response
 from gpuwatch.model.text import shell_word, visible
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gpuwatch.kube.objects import NodeObject
-    from gpuwatch.remediation.model import Plan
-    from gpuwatch.remediation.service.executor import PlanOutcome
+from gpuwatch.remediation.model import Plan
+from gpuwatch.remediation.planning.evidence import in_force
+from gpuwatch.remediation.planning.manual_quarantine import QuarantineRequest
+from gpuwatch.remediation.planning.manual_quarantine import quarantine as planned_quarantine
+from gpuwatch.remediation.planning.manual_quarantine import release as planned_release
+from gpuwatch.remediation.service.executor import PlanOutcome
 
 
 @click.command(short_help="Take the node out of use until it is released.")
@@ -48,10 +54,6 @@ def quarantine(
       gpuwatch node quarantine --node gpu-1 --reason "fan replaced tomorrow"
       gpuwatch node quarantine --node gpu-1 --cordon --drain --yes
     """
-    from gpuwatch.cli.node.access import manual_actions
-    from gpuwatch.remediation.planning.manual_quarantine import QuarantineRequest
-    from gpuwatch.remediation.planning.manual_quarantine import quarantine as planned
-
     with reach_of(session, where) as access, manual_actions(access) as actions:
         view = access.view_of(actions.writer.node())
         also = [words for flag, words in ((cordon, "cordon it"), (drain, "evict its GPU pods")) if flag]
@@ -62,7 +64,7 @@ def quarantine(
             at=access.clock.time(), reason=reason, effect=access.config.remediation.effect, cordon=cordon, drain=drain
         )
         live, made, outcome = actions.execute(
-            lambda live: planned(live, request, None if ignore_budget else actions.slot(live))
+            lambda live: planned_quarantine(live, request, None if ignore_budget else actions.slot(live))
         )
         _report(session, live, made, outcome, actions.also)
         if drain:
@@ -97,19 +99,13 @@ def release(session: Session, /, reason: str, *, acknowledge: bool, yes: bool, *
       gpuwatch node release --node gpu-1
       gpuwatch node release --node gpu-1 --forget --yes
     """
-    from gpuwatch.cli.node.access import manual_actions
-    from gpuwatch.model.finding import Response
-    from gpuwatch.remediation.planning.evidence import in_force
-    from gpuwatch.remediation.planning.manual_quarantine import QuarantineRequest
-    from gpuwatch.remediation.planning.manual_quarantine import release as planned
-
     with reach_of(session, where) as access, manual_actions(access) as actions:
         view = access.view_of(actions.writer.node())
         present = in_force(view, access.policy, Response.TAINT) if view else ()
         _confirm(session, f"give node {access.name} back", yes=yes)
         request = QuarantineRequest(at=access.clock.time(), reason=reason)
         live, made, outcome = actions.execute(
-            lambda live: planned(live, request, actions.leases(live), present, forget=not acknowledge)
+            lambda live: planned_release(live, request, actions.leases(live), present, forget=not acknowledge)
         )
         _report(session, live, made, outcome, actions.also)
     if not outcome.steps:
@@ -121,10 +117,6 @@ def release(session: Session, /, reason: str, *, acknowledge: bool, yes: bool, *
 
 def _confirm(session: Session, what: str, *, yes: bool) -> None:
     """Ask a person; nobody else is believed without --yes."""
-    import sys
-
-    from gpuwatch.model.errors import GpuwatchError, UsageError
-
     if yes:
         return
     if not sys.stdin.isatty():
@@ -133,11 +125,8 @@ def _confirm(session: Session, what: str, *, yes: bool) -> None:
         raise GpuwatchError(f"did not {what}", "the answer was no")
 
 
-def _report(session: Session, live: "NodeObject", made: "Plan", outcome: "PlanOutcome", also: "Sequence[str]") -> None:
+def _report(session: Session, live: NodeObject, made: Plan, outcome: PlanOutcome, also: Sequence[str]) -> None:
     """What was done to stdout, what was left out to stderr."""
-    from gpuwatch.cli.node.items import changes
-    from gpuwatch.model.event import Result
-
     for change, done in zip(changes(live, made.steps, also), outcome.steps, strict=True):
         if done.result is Result.DONE:
             session.terminal.print(f"{change.target}: {change.message}")

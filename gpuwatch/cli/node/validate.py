@@ -4,10 +4,19 @@ It runs where the GPUs are, not in the remediator, which has no access to them; 
 `state_dir` and shows it in its View.
 """
 
+from pathlib import Path
+
 import click
 
-from gpuwatch.cli.console.options import option, state_dir
+from gpuwatch.agent.repairs import keep_validations
+from gpuwatch.cli.console.options import find_gpu, option, state_dir
 from gpuwatch.cli.console.session import Session, pass_session, progress
+from gpuwatch.cli.look.source import open_source
+from gpuwatch.diagnose import validation
+from gpuwatch.host.machine import boot_id_file, first_line
+from gpuwatch.model.clock import SystemClock
+from gpuwatch.model.errors import PermissionMissing, UsageError
+from gpuwatch.storage.store import Store
 
 HELP = """Put idle GPUs to work, as proof that they are well.
 
@@ -33,17 +42,6 @@ Examples:
 @click.pass_context
 def validate(ctx: click.Context, session: Session, ids: tuple[str, ...], cuda_library: str) -> None:
     """Test, print, note."""
-    from pathlib import Path
-
-    from gpuwatch.agent.repairs import keep_validations
-    from gpuwatch.cli.console.options import find_gpu
-    from gpuwatch.cli.look.source import open_source
-    from gpuwatch.diagnose import validation
-    from gpuwatch.host.machine import boot_id_file, first_line
-    from gpuwatch.model.clock import SystemClock
-    from gpuwatch.model.errors import PermissionMissing, UsageError
-    from gpuwatch.storage.store import Store
-
     config = session.config()
     if not config.state_dir:
         raise UsageError("the result cannot be kept", "state_dir is empty", "name it with --state-dir")

@@ -1,20 +1,27 @@
 """Whose advice `gpuwatch recommend` tells: an agent's, which has watched, or its own about what others recorded."""
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from gpuwatch.cli.console.session import Session
+from gpuwatch.agent.client import find_agent
+from gpuwatch.cli.console.session import Session, progress
+from gpuwatch.cli.console.words import Words
+from gpuwatch.cli.look.recording import STARTED, recorded, scenario_views
 from gpuwatch.cli.look.source import named_agent, parse_source
 from gpuwatch.cli.recommend.prometheus import FleetOptions, recommend_for_fleet
 from gpuwatch.model.errors import GpuwatchError, UsageError
+from gpuwatch.model.view import View
+from gpuwatch.rightsizing.findings.judge import recommend
 from gpuwatch.rightsizing.model.recommendation import Recommendations
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gpuwatch.model.view import View
-
+from gpuwatch.rightsizing.model.usage import FleetFacts
+from gpuwatch.rightsizing.service import checkpoint as usage_checkpoint
+from gpuwatch.rightsizing.usage.from_views import usage_of_views
+from gpuwatch.rightsizing.usage.ledger import LedgerState, UsageLedger
+from gpuwatch.sim.node.scenario import DEFAULT, load, seconds
+from gpuwatch.sim.surroundings.consents import scenario_consents
+from gpuwatch.workloads.workload_key import Tenants
 
 HOUR = 3600.0
 
@@ -42,8 +49,6 @@ def find_recommendations(
         return _of_views(session, views)
     if fleet is not None:
         return recommend_for_fleet(session, fleet, namespaces)
-    from gpuwatch.agent.client import find_agent
-
     source = parse_source(session.source) if session.source else None
     if source is not None and source.kind != "agent":
         raise UsageError(
@@ -58,12 +63,6 @@ def find_recommendations(
 
 def _of_checkpoint(session: Session) -> tuple[Recommendations, str]:
     """What an agent has left behind, judged as of then."""
-    from gpuwatch.cli.console.words import Words
-    from gpuwatch.rightsizing.findings.judge import recommend
-    from gpuwatch.rightsizing.model.usage import FleetFacts
-    from gpuwatch.rightsizing.service import checkpoint as usage_checkpoint
-    from gpuwatch.rightsizing.usage.ledger import LedgerState, UsageLedger
-
     config = session.config()
     path = Path(config.state_dir) / usage_checkpoint.NAME if config.state_dir else None
     saved = usage_checkpoint.peek(path, LedgerState) if path else None
@@ -83,14 +82,6 @@ def _of_checkpoint(session: Session) -> tuple[Recommendations, str]:
 
 
 def _of_views(session: Session, views: RecordedViews) -> tuple[Recommendations, str]:
-    from gpuwatch.cli.console.session import progress
-    from gpuwatch.cli.look.recording import STARTED, recorded, scenario_views
-    from gpuwatch.rightsizing.findings.judge import recommend
-    from gpuwatch.rightsizing.usage.from_views import usage_of_views
-    from gpuwatch.sim.node.scenario import DEFAULT, load, seconds
-    from gpuwatch.sim.surroundings.consents import scenario_consents
-    from gpuwatch.workloads.workload_key import Tenants
-
     config = session.config()
     simulated = views.events.startswith("sim:")
     tenants = None
@@ -102,7 +93,7 @@ def _of_views(session: Session, views: RecordedViews) -> tuple[Recommendations, 
         given = recorded(views.events)
     with progress(session, f"playing {views.duration}, in hours" if simulated else "reading views") as advance:
 
-        def counted() -> "Iterator[View]":
+        def counted() -> Iterator[View]:
             span = (seconds(views.duration) if simulated else None) or 0.0
             for number, view in enumerate(given, 1):
                 played = min(span, view.snapshot.at - STARTED)

@@ -1,17 +1,23 @@
 """`gpuwatch tune stop`, `resume` and `restore`: what a person orders, whatever the tuner thinks."""
 
-from typing import TYPE_CHECKING
+import getpass
+import os
+import time
+from pathlib import Path
 
 import click
 
 from gpuwatch.cli.console.options import keeps_state, option
 from gpuwatch.cli.console.session import Session, pass_session
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from gpuwatch.tuning.actuation.heartbeat import Heartbeat
-    from gpuwatch.tuning.model.setting import Setting
+from gpuwatch.cli.tune.driver_access import restorer
+from gpuwatch.cli.tune.inputs import tuner_config, tuner_place
+from gpuwatch.model.errors import GpuwatchError, UsageError
+from gpuwatch.tuning.actuation.guard import SILENCE_SECONDS
+from gpuwatch.tuning.actuation.heartbeat import Heartbeat, HeartbeatFile
+from gpuwatch.tuning.actuation.record import SettingsRecord
+from gpuwatch.tuning.actuation.restore import RestoreOutcome
+from gpuwatch.tuning.model.setting import Setting, Trigger
+from gpuwatch.tuning.service.state_dir import StopRequest, TunerStopFile, state_directory
 
 
 @click.command(short_help="Stop tuning at once and give everything back.")
@@ -38,11 +44,6 @@ def stop(ctx: click.Context, session: Session, *, reason: str, wait: float) -> N
       gpuwatch tune stop --reason "benchmark until noon"
       gpuwatch tune resume
     """
-    import time
-
-    from gpuwatch.cli.tune.inputs import tuner_place
-    from gpuwatch.tuning.service.state_dir import StopRequest, TunerStopFile
-
     place = tuner_place(session)
     before = TunerStopFile(place).read()
     if before is None or reason:
@@ -71,9 +72,6 @@ def resume(session: Session) -> None:
     Examples:
       gpuwatch tune resume
     """
-    from gpuwatch.cli.tune.inputs import tuner_place
-    from gpuwatch.tuning.service.state_dir import TunerStopFile
-
     before = TunerStopFile(tuner_place(session)).clear()
     if before is None:
         session.terminal.hint("It was not stopped.")
@@ -102,14 +100,6 @@ def restore(session: Session, *, everything: bool) -> None:
       gpuwatch tune restore
       gpuwatch tune restore --all
     """
-    from gpuwatch.cli.tune.driver_access import restorer
-    from gpuwatch.cli.tune.inputs import tuner_config
-    from gpuwatch.model.errors import GpuwatchError, UsageError
-    from gpuwatch.tuning.actuation.record import SettingsRecord
-    from gpuwatch.tuning.actuation.restore import RestoreOutcome
-    from gpuwatch.tuning.model.setting import Trigger
-    from gpuwatch.tuning.service.state_dir import state_directory
-
     config = tuner_config(session)
     record = SettingsRecord(state_directory(config))
     if not (settings := record.read().settings):
@@ -131,29 +121,20 @@ def restore(session: Session, *, everything: bool) -> None:
         raise kind(f"{len(kept)} of {len(found)} settings are not given back", kept[0].message, "run it again")
 
 
-def _living(place: "Path") -> "Heartbeat | None":
+def _living(place: Path) -> Heartbeat | None:
     """The newest beat of a tuner that enforces; None: there is none, or it is silent."""
-    import time
-
-    from gpuwatch.tuning.actuation.guard import SILENCE_SECONDS
-    from gpuwatch.tuning.actuation.heartbeat import HeartbeatFile
-
     seen = HeartbeatFile(place).look()
     beat = seen.beat if seen else None
     alive = beat is not None and beat.mode == "enforce" and abs(time.time() - beat.at) < SILENCE_SECONDS
     return beat if alive else None
 
 
-def _settings(place: "Path") -> "tuple[Setting, ...]":
-    from gpuwatch.tuning.actuation.record import SettingsRecord
-
+def _settings(place: Path) -> tuple[Setting, ...]:
     return SettingsRecord(place).read().settings
 
 
-def _given_back(place: "Path", seconds: float) -> "tuple[Setting, ...]":
+def _given_back(place: Path, seconds: float) -> tuple[Setting, ...]:
     """What is still set once the tuner has had so many seconds."""
-    import time
-
     deadline = time.monotonic() + seconds
     while (left := _settings(place)) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -162,9 +143,6 @@ def _given_back(place: "Path", seconds: float) -> "tuple[Setting, ...]":
 
 def _who() -> str:
     """The person's account: behind sudo, too."""
-    import getpass
-    import os
-
     try:
         return os.environ.get("SUDO_USER") or getpass.getuser()
     except (OSError, KeyError):  # no such user here, as in many containers
