@@ -1,6 +1,5 @@
 """`gpuwatch capture`: records a driver's answers, so that another machine can replay this one's GPUs."""
 
-from importlib import import_module
 from pathlib import Path
 from shlex import quote
 
@@ -8,9 +7,6 @@ import click
 
 from gpuwatch.cli.console.options import option
 from gpuwatch.cli.console.session import Session, pass_session
-from gpuwatch.cli.look.source import SourceSpec, node, parse_source
-from gpuwatch.model.errors import UsageError
-from gpuwatch.sim.capture import record
 
 HELP = """Record what the driver answers, for replay elsewhere.
 
@@ -31,6 +27,12 @@ Examples:
 @pass_session
 def capture(session: Session, file: Path, samples: int, interval: float, mask: bool) -> None:
     """Record with the readers that the agent uses."""
+    from importlib import import_module
+
+    from gpuwatch.cli.look.source import SourceSpec, node, parse_source
+    from gpuwatch.model.errors import UsageError
+    from gpuwatch.sim.capture import record
+
     source = parse_source(session.source) if session.source else SourceSpec("nvml")
     if source.kind == "agent":
         raise UsageError(

@@ -131,7 +131,7 @@ def power_cap(of: SlowGpu) -> SlowCause | None:
     return SlowCause("power_cap", Rank.HELD, of.clock_loss, f"{actor} {lowered}", action, evidence)
 
 
-TUNER_ACTION = "`gpuwatch tune status` shows why; `gpuwatch tune restore --gpu {gpu}` reverts it"
+TUNER_ACTION = "`gpuwatch tune status --gpu {gpu}` shows why; `gpuwatch tune stop` gives everything back"
 
 CLOCK_REASONS = ("sw_power_cap", "hw_power_brake_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_slowdown")
 

@@ -9,11 +9,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import msgspec
 
 from gpuwatch.config import MetricsConfig, Profile
+from gpuwatch.http.server import HttpStats
 from gpuwatch.metrics.dcgm_profile import DcgmHistory, dcgm_families
 from gpuwatch.metrics.exposition import Encoder
 from gpuwatch.metrics.metric import Family, NvlinkCounters
@@ -22,10 +23,7 @@ from gpuwatch.metrics.process import SelfMetrics
 from gpuwatch.metrics.selection import Selection, fits
 from gpuwatch.model.clock import Clock, SystemClock
 from gpuwatch.model.view import STALE_INTERVALS, View
-
-if TYPE_CHECKING:
-    from gpuwatch.http.server import HttpStats
-    from gpuwatch.storage.store import StoreStats
+from gpuwatch.storage.store import StoreStats
 
 PROFILES: tuple[str, ...] = get_args(Profile)
 """Names of all profiles, in the order in which they share a page."""
@@ -154,8 +152,8 @@ class PageCache:
         *,
         node: str,
         clock: Clock | None = None,
-        http: "Callable[[], HttpStats] | None" = None,
-        store: "Callable[[], StoreStats] | None" = None,
+        http: Callable[[], HttpStats] | None = None,
+        store: Callable[[], StoreStats] | None = None,
     ) -> None:
         self._config, self._clock = config, clock or SystemClock()
         self._profiles = Profiles(config, node)

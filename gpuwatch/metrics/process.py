@@ -3,21 +3,19 @@
 import platform
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import gpuwatch
+from gpuwatch.http.server import HttpStats
 from gpuwatch.metrics.metric import Family, Metric, Parts, label_text, node
-
-if TYPE_CHECKING:
-    from gpuwatch.http.server import HttpStats
-    from gpuwatch.storage.store import StoreStats
+from gpuwatch.storage.store import StoreStats
 
 
 class SelfState(NamedTuple):
     """What the rows read."""
 
-    http: "HttpStats | None"
-    store: "StoreStats | None"
+    http: HttpStats | None
+    store: StoreStats | None
     dropped: int
 
 
@@ -25,12 +23,12 @@ Row = Metric[SelfState]
 _row = partial(Row, scope="node")
 
 
-def _http(rows: Callable[["HttpStats"], Parts]) -> Callable[[SelfState], list[Any]]:
+def _http(rows: Callable[[HttpStats], Parts]) -> Callable[[SelfState], list[Any]]:
     """Values of the web server, where there is one."""
     return node(lambda state: rows(state.http) if state.http is not None else ())
 
 
-def _store(rows: Callable[["StoreStats"], Parts]) -> Callable[[SelfState], list[Any]]:
+def _store(rows: Callable[[StoreStats], Parts]) -> Callable[[SelfState], list[Any]]:
     """Values of the store, where something is meant to be kept."""
     return node(lambda state: rows(state.store) if state.store is not None and state.store.up is not None else ())
 
@@ -85,7 +83,7 @@ class SelfMetrics:
     """Families about this process, as of the call. `http` gives the web server's counts, `store` the store's."""
 
     def __init__(
-        self, http: "Callable[[], HttpStats] | None" = None, store: "Callable[[], StoreStats] | None" = None
+        self, http: Callable[[], HttpStats] | None = None, store: Callable[[], StoreStats] | None = None
     ) -> None:
         self._http, self._store = http, store
         # loaded when a page is wanted, and before the first scrape: it costs 40 ms and 2 MiB

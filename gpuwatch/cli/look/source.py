@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import click
+from msgspec.structs import replace
 
 from gpuwatch.cli.console.session import Session
 from gpuwatch.model.errors import GpuwatchError, UsageError
@@ -115,8 +116,6 @@ def node(
 
     `sim_dir`: the directory of a simulation that this process starts, for other processes; None: a temporary one.
     """
-    from msgspec.structs import replace
-
     from gpuwatch.config import Backend
 
     if source.kind == "nvml":
@@ -141,8 +140,6 @@ def _simulated(config: "Config", argument: str, sim_dir: str | None) -> Iterator
     """The node that runs already where no scenario or its directory is named; else a new one."""
     from tempfile import TemporaryDirectory
 
-    from msgspec.structs import replace
-
     from gpuwatch.sim.directory import default_directory, runs
     from gpuwatch.sim.world import World
 
@@ -159,8 +156,6 @@ def _simulated(config: "Config", argument: str, sim_dir: str | None) -> Iterator
 
 def _with_state(config: "Config", state_dir: str) -> "Config":
     """Another node than this machine keeps its state elsewhere, unless a state directory was named."""
-    from msgspec.structs import replace
-
     usual = type(config)().state_dir
     return replace(config, state_dir=state_dir) if config.state_dir == usual else config
 
@@ -228,8 +223,6 @@ def config_of_source(session: Session, config: "Config") -> "Config":
     """`config` with the state directory (unless another was named) and the /proc of the simulated node; unchanged for
     other sources. A simulation that does not run has no state directory: this machine's belongs to other GPUs.
     """
-    from msgspec.structs import replace
-
     from gpuwatch.sim.directory import runs
 
     if not is_simulated(session):
