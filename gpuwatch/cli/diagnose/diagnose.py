@@ -4,15 +4,20 @@ import difflib
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from gpuwatch.cli.console.options import KUBECONFIG, NODE_NAME, option, output
 from gpuwatch.cli.console.session import Session, pass_session
-
-if TYPE_CHECKING:
-    from gpuwatch.cli.diagnose.run import DiagnoseOptions
+from gpuwatch.cli.console.words import duration
+from gpuwatch.cli.diagnose.run import DiagnoseOptions, run
+from gpuwatch.diagnose.baseline.comparison import read_document
+from gpuwatch.diagnose.baseline.expectation import Expectation, load
+from gpuwatch.diagnose.baseline.measure import check_baseline
+from gpuwatch.diagnose.bundling.bundle import check_target
+from gpuwatch.diagnose.model import CheckStage
+from gpuwatch.model.errors import UsageError
 
 HELP = """Find out why this node does not work, and what to do now.
 
@@ -65,8 +70,6 @@ LEVELS = ("quick", "full")
 def diagnose(ctx: click.Context, session: Session, /, output: str, **options: Any) -> None:
     """Gather, judge, print."""
     started = time.monotonic()
-    from gpuwatch.cli.diagnose.run import run
-
     ctx.exit(run(session, _parsed(output, started, **options)))
 
 
@@ -82,21 +85,12 @@ def _parsed(
     compare: str | None,
     bundle: str | None,
     **rest: Any,
-) -> "DiagnoseOptions":
+) -> DiagnoseOptions:
     """The options, checked as far as possible before anything is gathered.
 
     Raises:
         UsageError: an option makes no sense.
     """
-    from gpuwatch.cli.console.words import duration
-    from gpuwatch.cli.diagnose.run import DiagnoseOptions
-    from gpuwatch.diagnose.baseline.comparison import read_document
-    from gpuwatch.diagnose.baseline.expectation import Expectation, load
-    from gpuwatch.diagnose.baseline.measure import check_baseline
-    from gpuwatch.diagnose.bundling.bundle import check_target
-    from gpuwatch.diagnose.model import CheckStage
-    from gpuwatch.model.errors import UsageError
-
     if rest["force"] and not rest["active"]:
         raise UsageError("--force goes with --active", "", "nothing else ever touches a GPU")
     if bundle is not None:

@@ -1,21 +1,26 @@
 """`gpuwatch recommend --from-prometheus URL`: the options of it, and the advice for a fleet by its history."""
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
+import msgspec
 
 from gpuwatch.cli.console.options import option
-from gpuwatch.cli.console.session import Session
+from gpuwatch.cli.console.session import Session, progress
+from gpuwatch.cli.console.words import duration
+from gpuwatch.model.decoding import prepared
 from gpuwatch.model.errors import GpuwatchError, UsageError
-
-if TYPE_CHECKING:
-    from gpuwatch.rightsizing.model.recommendation import Recommendations
-    from gpuwatch.rightsizing.prometheus.api import PrometheusApi
-    from gpuwatch.rightsizing.prometheus.history import ReadProgress
-    from gpuwatch.rightsizing.prometheus.read_plan import HistoryOptions
+from gpuwatch.rightsizing.findings.judge import recommend
+from gpuwatch.rightsizing.model.recommendation import Recommendations
+from gpuwatch.rightsizing.prometheus.api import PrometheusApi
+from gpuwatch.rightsizing.prometheus.config import load_http_config
+from gpuwatch.rightsizing.prometheus.history import FleetHistory, ReadProgress
+from gpuwatch.rightsizing.prometheus.http import PrometheusHttp
+from gpuwatch.rightsizing.prometheus.read_plan import HistoryOptions
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -68,24 +73,20 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
 
 def recommend_for_fleet(
     session: Session, question: FleetOptions, namespaces: tuple[str, ...] = ()
-) -> "tuple[Recommendations, str]":
+) -> tuple[Recommendations, str]:
     """What there is to say, and who was asked.
 
     Raises:
         UsageError: an option is wrong.
         GpuwatchError: Prometheus cannot be reached, refuses, or knows no GPU.
     """
-    from gpuwatch.cli.console.session import progress
-    from gpuwatch.rightsizing.findings.judge import recommend
-    from gpuwatch.rightsizing.prometheus.history import FleetHistory
-
     session.start_logging()
     options, api = history_options(question, namespaces), connection(question)
     config = session.config().rightsizing
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "gpuwatch" / "recommend"
     with progress(session, "reading history") as advance:
 
-        def show(made: "ReadProgress") -> None:
+        def show(made: ReadProgress) -> None:
             resumed = ", resumed" if made.resumed else ""
             advance(f"{made.windows} windows, {made.received / 1e6:.1f} MB{resumed}", made.done, made.total)
 
@@ -104,15 +105,8 @@ def recommend_for_fleet(
     return found, f"Prometheus {api.http.name}"
 
 
-def history_options(question: FleetOptions, namespaces: tuple[str, ...]) -> "HistoryOptions":
+def history_options(question: FleetOptions, namespaces: tuple[str, ...]) -> HistoryOptions:
     """What to read. Raises UsageError: a duration or a namespace is none."""
-    import re
-
-    import msgspec
-
-    from gpuwatch.model.decoding import prepared
-    from gpuwatch.rightsizing.prometheus.read_plan import HistoryOptions
-
     for name in namespaces:
         if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
             raise UsageError(f"{name} is no namespace", "it is no DNS label", "see kubectl get namespaces")
@@ -125,12 +119,8 @@ def history_options(question: FleetOptions, namespaces: tuple[str, ...]) -> "His
     return msgspec.convert(asked, prepared(HistoryOptions))
 
 
-def connection(question: FleetOptions) -> "PrometheusApi":
+def connection(question: FleetOptions) -> PrometheusApi:
     """To the server. Raises UsageError: URL, header or file is wrong."""
-    from gpuwatch.rightsizing.prometheus.api import PrometheusApi
-    from gpuwatch.rightsizing.prometheus.config import load_http_config
-    from gpuwatch.rightsizing.prometheus.http import PrometheusHttp
-
     config = load_http_config(Path(question.http_config)) if question.http_config else None
     headers = {}
     for text in question.header:
@@ -145,8 +135,6 @@ def connection(question: FleetOptions) -> "PrometheusApi":
 
 
 def _seconds(name: str, text: str) -> float:
-    from gpuwatch.cli.console.words import duration
-
     found = duration(text)
     if not found or found < 60:
         raise UsageError(f"{name} {text} is no duration", "it needs a unit, and a minute at least", "write 14d or 5m")

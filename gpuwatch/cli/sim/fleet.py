@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -10,25 +10,25 @@ from gpuwatch.cli.console.document import Envelope, plain
 from gpuwatch.cli.console.options import option, output
 from gpuwatch.cli.console.session import Session, pass_session
 from gpuwatch.cli.console.table import Column, table
+from gpuwatch.cli.console.terminal import Terminal
 from gpuwatch.cli.console.text import Text
 from gpuwatch.cli.console.words import Words
-
-if TYPE_CHECKING:
-    from gpuwatch.cli.console.terminal import Terminal
-    from gpuwatch.remediation.service.remediator import Remediator
-    from gpuwatch.sim.fleet.drill import DrillPhase, DrillReport
-    from gpuwatch.sim.fleet.node import NodeContext
-    from gpuwatch.sim.fleet.scopes import ScopeCost, ScopeReport
+from gpuwatch.config import parse
+from gpuwatch.kube.reader import OwnNode
+from gpuwatch.remediation.service.remediator import Remediator
+from gpuwatch.sim.fleet.agent import FAULTS
+from gpuwatch.sim.fleet.drill import DrillPhase, DrillReport, FleetDrill, run
+from gpuwatch.sim.fleet.fleet import Disturbances
+from gpuwatch.sim.fleet.node import NodeContext
+from gpuwatch.sim.fleet.scopes import ScopeCost, ScopeReport, compare, imagined, read_trace
 
 EXIT_VIOLATED = 4
 ROUNDS = 100
-FAULTS = ("driver-rollout", "xid-79", "app-xids", "flapping")
-"""Of `sim.fleet`, which is not loaded for the help."""
 
 
 @click.command(short_help="Let a fault strike many nodes at once, and watch the budget hold.")
 @option("--nodes", type=click.IntRange(1, 10_000), default=1000, metavar="N", help="How many. Default: 1000.")
-@option("--fault", type=click.Choice(FAULTS), metavar="NAME", default=FAULTS[0], help=f"{', '.join(FAULTS)}.")
+@option("--fault", type=click.Choice([*FAULTS]), metavar="NAME", default="driver-rollout", help=f"{', '.join(FAULTS)}.")
 @option("--budget", default="10%", metavar="N|N%", help="Nodes tainted at once, at most. Default: 10%.")
 @option(
     "--api-failures",
@@ -86,11 +86,6 @@ def fleet(
       gpuwatch sim fleet --fault app-xids -o json
       gpuwatch sim fleet --trace faults.csv --api-failures 0.5
     """
-    from gpuwatch.config import parse
-    from gpuwatch.sim.fleet.drill import FleetDrill, run
-    from gpuwatch.sim.fleet.fleet import Disturbances
-    from gpuwatch.sim.fleet.scopes import compare, imagined, read_trace
-
     session.start_logging(default="ERROR")
     share = int(budget) if budget.isascii() and budget.isdigit() else budget
     document = {"remediation": {"budget": {"max_unavailable": share}}}  # raises UsageError
@@ -117,7 +112,7 @@ def fleet(
         rounds=ROUNDS if race else 0,
     )
 
-    def notify(phase: "DrillPhase") -> None:
+    def notify(phase: DrillPhase) -> None:
         session.terminal.hint(f"{phase.name}: {phase.description} ({phase.wall_seconds:.0f} s)")
 
     report = run(drill, remediator, notify)
@@ -129,11 +124,8 @@ def fleet(
         sys.exit(EXIT_VIOLATED)
 
 
-def remediator(context: "NodeContext") -> "Remediator":
+def remediator(context: NodeContext) -> Remediator:
     """The real one, with everything around it simulated."""
-    from gpuwatch.kube.reader import OwnNode
-    from gpuwatch.remediation.service.remediator import Remediator
-
     return Remediator(
         context.config,
         OwnNode(node=context.node, namespace=context.namespace),
@@ -181,7 +173,7 @@ class FleetReport(Envelope, frozen=True, kw_only=True):
     report: dict[str, Any]
 
 
-def _show_costs(session: Session, report: "ScopeReport", output: str) -> None:
+def _show_costs(session: Session, report: ScopeReport, output: str) -> None:
     """The cost of each class of faults, and what speaks against the run; exit 4 where something does."""
     if output == "json":
         whole = {name: value for name, value in plain(report).items() if name != "costs"}
@@ -200,7 +192,7 @@ def _show_costs(session: Session, report: "ScopeReport", output: str) -> None:
         sys.exit(EXIT_VIOLATED)
 
 
-def _document(report: "DrillReport") -> FleetReport:
+def _document(report: DrillReport) -> FleetReport:
     """For scripts."""
     whole = {name: value for name, value in plain(report).items() if name != "phases"}
     violations = [violation._asdict() for violation in report.violations]
@@ -209,7 +201,7 @@ def _document(report: "DrillReport") -> FleetReport:
     )
 
 
-def _screen(report: "DrillReport", terminal: "Terminal") -> list[Text]:
+def _screen(report: DrillReport, terminal: Terminal) -> list[Text]:
     """For people: the phases, the verdict, and what speaks against it."""
     words = Words(terminal.glyphs, 0.0)
     rows = table(COLUMNS, report.phases, words, width=terminal.width)
