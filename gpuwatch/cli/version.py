@@ -6,7 +6,9 @@ from importlib.metadata import version as installed
 import click
 
 from gpuwatch import DISTRIBUTION, __version__
+from gpuwatch.agent.client import find_agent
 from gpuwatch.cli.console.session import Session, pass_session
+from gpuwatch.cli.look.source import named_agent, parse_source
 from gpuwatch.model.errors import GpuwatchError
 
 HELP = """Print the versions of this program and of the agent.
@@ -24,9 +26,6 @@ SECONDS = 2.0
 @pass_session
 def version(session: Session) -> None:
     """A line for each; no agent is not an error."""
-    from gpuwatch.agent.client import find_agent
-    from gpuwatch.cli.look.source import named_agent, parse_source
-
     session.terminal.print(
         f"gpuwatch  {__version__} ({DISTRIBUTION}; Python {platform.python_version()}; "
         f"nvidia-ml-py {installed('nvidia-ml-py')})"

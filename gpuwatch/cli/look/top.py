@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from socket import gethostname
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import click
 
@@ -34,11 +34,9 @@ from gpuwatch.cli.look.top_state import (
     press,
     typed_keys,
 )
+from gpuwatch.host.load import HostUse, ProcessLooks, ProcessUse, host_use
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.view import View
-
-if TYPE_CHECKING:
-    from gpuwatch.host.load import HostUse, ProcessLooks, ProcessUse
 
 HELP = """Watch the GPUs live.
 
@@ -72,8 +70,6 @@ KEYS_HELP = (
 @pass_session
 def top(session: Session, interval: float, sort: str, processes: bool, once: bool) -> None:
     """Draw a View, wait for a key or for the interval, until q."""
-    from gpuwatch.host.load import ProcessLooks
-
     state, history = TopState(sort=sort, screen="processes" if processes else "gpus"), UtilizationHistory()
     with open_source(session) as source:
         if once or not sys.stdout.isatty():
@@ -87,19 +83,17 @@ def top(session: Session, interval: float, sort: str, processes: bool, once: boo
 class HostLook(NamedTuple):
     """What the machine around the GPUs does, and what its processes on them take of it."""
 
-    use: "HostUse"
-    processes: "Mapping[int, ProcessUse]"
+    use: HostUse
+    processes: Mapping[int, ProcessUse]
 
 
-def _host(session: Session, view: View, looks: "ProcessLooks") -> HostLook | None:
+def _host(session: Session, view: View, looks: ProcessLooks) -> HostLook | None:
     """None: the GPUs shown are not this machine's."""
     if session.source not in (None, "nvml", "agent") or view.snapshot.node not in (
         os.environ.get("NODE_NAME"),
         gethostname(),
     ):
         return None
-    from gpuwatch.host.load import host_use
-
     pids = {process.pid for gpu in view.snapshot.gpus for process in gpu.processes or ()}
     return HostLook(host_use(), looks.look(pids))
 
@@ -110,7 +104,7 @@ def _live(
     state: TopState,
     history: UtilizationHistory,
     interval: float,
-    looks: "ProcessLooks",
+    looks: ProcessLooks,
 ) -> None:
     """Until q. An agent that does not answer for a while is waited for."""
     from rich.live import Live

@@ -10,7 +10,7 @@ import tty
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -18,10 +18,8 @@ from gpuwatch.cli.console.terminal import Glyphs
 from gpuwatch.cli.look.columns import power
 from gpuwatch.cli.look.gather import process_workload
 from gpuwatch.cli.look.items import GpuItem, ProcessItem
+from gpuwatch.host.load import ProcessUse
 from gpuwatch.model.view import View
-
-if TYPE_CHECKING:
-    from gpuwatch.host.load import ProcessUse
 
 Row = TypeVar("Row")
 
@@ -42,7 +40,7 @@ class ProcessRow(NamedTuple):
     """A process on a GPU and, on its own machine, what it takes of that."""
 
     item: ProcessItem
-    host: "ProcessUse | None" = None
+    host: ProcessUse | None = None
 
 
 PROCESS_SORTS: dict[str, Callable[[ProcessRow], Any]] = {

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import click
 import msgspec
@@ -13,9 +13,8 @@ from gpuwatch.cli.console.options import option, output
 from gpuwatch.cli.console.session import Session, pass_session
 from gpuwatch.cli.console.table import Column, table
 from gpuwatch.cli.console.words import Words
-
-if TYPE_CHECKING:
-    from gpuwatch.rightsizing.prometheus.api import Series
+from gpuwatch.cli.recommend.prometheus import FleetOptions, connection
+from gpuwatch.rightsizing.prometheus.api import Series
 
 HELP = """Show what a Prometheus scrapes of gpuwatch, with which labels, and what alerts and dashboards would miss.
 
@@ -79,8 +78,6 @@ def check(
     ctx: click.Context, session: Session, url: str, http_config: str | None, header: tuple[str, ...], output: str
 ) -> None:
     """Ask a few instant queries and judge the answers."""
-    from gpuwatch.cli.recommend.prometheus import FleetOptions, connection
-
     api, now = connection(FleetOptions(url, http_config=http_config, header=header)), time.time()
     with closing(api.http):
         found = tuple(scrape_checks(lambda expression: api.query(expression, now)))
