@@ -45,7 +45,7 @@ from gpuwatch.remediation.service.process import LONGEST_LOOK
 from gpuwatch.remediation.service.remediator import Remediator
 from gpuwatch.sim.fleet.agent import FAULTS as FLEET_FAULTS
 from gpuwatch.sim.fleet.agent import SimulatedAgent
-from gpuwatch.sim.fleet.node import ApiRequestCounts, NodeLedger, NodeTransport
+from gpuwatch.sim.fleet.node import NodeLedger, NodeTransport
 from tests.cluster.api import NODES, Api, credentials
 from tests.cluster.binaries import get
 from tests.cluster.controlplane import ControlPlane
@@ -81,7 +81,7 @@ class Member(NamedTuple):
 class Counts(NamedTuple):
     """What the remediators of one process have asked for so far."""
 
-    all: ApiRequestCounts
+    all: Counter[str]
     calls: Counter[str]
 
 
@@ -161,7 +161,7 @@ def worker(descriptor: int) -> None:
             case "counts":
                 asked_for = (node.transport.request_counts for node in nodes)
                 calls = sum((node.calls for node in nodes), Counter[str]())
-                pipe.send(Counts(sum(asked_for, ApiRequestCounts()), calls))
+                pipe.send(Counts(sum(asked_for, Counter()), calls))
             case "fault":
                 for node in nodes:
                     node.fall_sick()
@@ -274,7 +274,7 @@ class Result:
     taints: tuple[float, ...]
     floor: float
     most: int
-    requests: ApiRequestCounts
+    requests: Counter[str]
     calls: Counter[str]
     until_rest: float
     cpu: dict[str, float]
@@ -283,7 +283,7 @@ class Result:
 
     def table(self) -> str:
         """For people and docs/benchmarks.md."""
-        asked = self.requests.reads + self.requests.writes
+        asked = self.requests["reads"] + self.requests["writes"]
         cpu = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in self.cpu.items())
         rows = (
             ("nodes sick in one instant, and of them the budget allows", f"{self.nodes:,}, {self.allowed:,}"),
@@ -299,7 +299,7 @@ class Result:
             ("requests until then", f"{asked:,}, {asked / self.until_rest:,.0f} a second"),
             (
                 "of them answered with 409, with 429 or not at all",
-                f"{self.requests.conflicts:,}, {self.requests.failures:,}",
+                f"{self.requests['conflicts']:,}, {self.requests['failures']:,}",
             ),
             ("CPU until then", cpu),
             ("claims left on nodes without a slot", f"{self.claims_left:,}"),
@@ -336,8 +336,7 @@ def burst(plane: ControlPlane, nodes: int, budget: int | str, processes: int = P
         taints=tuple(sorted(at - since for at in taints.values())),
         floor=floor,
         most=most,
-        requests=sum((each.all for each in counts), ApiRequestCounts())
-        - sum((each.all for each in counted), ApiRequestCounts()),
+        requests=sum((each.all for each in counts), Counter()) - sum((each.all for each in counted), Counter()),
         calls=sum((each.calls for each in counts), Counter[str]())
         - sum((each.calls for each in counted), Counter[str]()),
         until_rest=rested - since,

@@ -58,8 +58,8 @@ def test_at_rest_a_node_writes_no_more_than_once_in_five_minutes():
         before = fleet.request_counts
         fleet.run(3600.0)
         asked = fleet.request_counts - before
-    assert 0 < asked.writes <= 10 * 12
-    assert 0 < asked.reads <= 10 * 120
+    assert 0 < asked["writes"] <= 10 * 12
+    assert 0 < asked["reads"] <= 10 * 120
 
 
 @pytest.mark.parametrize("disturbances", [Disturbances(), BAD], ids=["fair", "bad"])

@@ -157,11 +157,11 @@ class DrillStory:
             sick=len(fleet.sick),
             blocked=len(fleet.blocked),
             quarantines=invariants.quarantines - quarantines,
-            reads_per_node_hour=asked.reads / hours,
-            writes_per_node_hour=asked.writes / hours,
-            conflicts=asked.conflicts,
-            failures=asked.failures,
-            retries=asked.retries,
+            reads_per_node_hour=asked["reads"] / hours,
+            writes_per_node_hour=asked["writes"] / hours,
+            conflicts=asked["conflicts"],
+            failures=asked["failures"],
+            retries=asked["retries"],
             kills=fleet.kills - kills,
         )
 

@@ -7,6 +7,7 @@ races are real. Then it jumps to the next step that is due.
 import heapq
 import itertools
 import random
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -20,7 +21,6 @@ from gpuwatch.model.snapshot import Host
 from gpuwatch.sim.fleet.agent import SimulatedAgent
 from gpuwatch.sim.fleet.invariants import InvariantChecker, Violation, visible_state
 from gpuwatch.sim.fleet.node import (
-    ApiRequestCounts,
     FleetClock,
     FleetNode,
     Killed,
@@ -122,9 +122,9 @@ class SimulatedFleet:
         return {name for name, member in self.nodes.items() if member.is_blocked}
 
     @property
-    def request_counts(self) -> ApiRequestCounts:
+    def request_counts(self) -> Counter[str]:
         """All requests so far."""
-        return sum((member.context.transport.request_counts for member in self.nodes.values()), ApiRequestCounts())
+        return sum((member.context.transport.request_counts for member in self.nodes.values()), Counter())
 
     @property
     def kills(self) -> int:

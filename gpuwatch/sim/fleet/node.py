@@ -1,8 +1,7 @@
 """What the remediator of one simulated node is given: time, its ledger, its way to the API server and its agent."""
 
-import operator
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -89,32 +88,15 @@ class RandomKills:
             raise Killed
 
 
-class ApiRequestCounts(msgspec.Struct):
-    """What one remediator asked of the API server. `failures`: 429, 5xx and answers that never came. `retries`:
-    requests made again after one.
-    """
-
-    reads: int = 0
-    writes: int = 0
-    conflicts: int = 0
-    failures: int = 0
-    retries: int = 0
-
-    def __add__(self, other: "ApiRequestCounts") -> "ApiRequestCounts":
-        """Member by member."""
-        return ApiRequestCounts(*map(operator.add, msgspec.structs.astuple(self), msgspec.structs.astuple(other)))
-
-    def __sub__(self, other: "ApiRequestCounts") -> "ApiRequestCounts":
-        """Member by member."""
-        return ApiRequestCounts(*map(operator.sub, msgspec.structs.astuple(self), msgspec.structs.astuple(other)))
-
-
 class NodeTransport(Transport):
     """The requests of one node. `gate`, where it is set, is passed before each: it may make it wait."""
 
     def __init__(self, shared: Transport, checkpoint: Callable[[], None]) -> None:
         super().__init__()
-        self.request_counts = ApiRequestCounts()
+        self.request_counts: Counter[str] = Counter()
+        """reads, writes, conflicts (answers 409), failures (429, 5xx and answers that never came) and retries (requests
+        made again after one).
+        """
         self.gate: Callable[[ApiCall], None] | None = None
         self._shared, self._checkpoint = shared, checkpoint
         self._failed: set[tuple[str, str]] = set()
@@ -133,21 +115,18 @@ class NodeTransport(Transport):
         if self.gate is not None:
             self.gate(call)
         self._checkpoint()
-        if call.verb in ("get", "list"):
-            self.request_counts.reads += 1
-        else:
-            self.request_counts.writes += 1
+        self.request_counts["reads" if call.verb in ("get", "list") else "writes"] += 1
         if (call.verb, path) in self._failed:
             self._failed.discard((call.verb, path))
-            self.request_counts.retries += 1
+            self.request_counts["retries"] += 1
         try:
             answer = self._shared.request(call, path, query=query, body=body, content_type=content_type, accept=accept)
         except KubeError as error:
             match error:
                 case Conflict() | AlreadyExists():
-                    self.request_counts.conflicts += 1
+                    self.request_counts["conflicts"] += 1
                 case TooMany() | Unavailable():
-                    self.request_counts.failures += 1
+                    self.request_counts["failures"] += 1
                     self._failed.add((call.verb, path))
             self._checkpoint()
             raise
