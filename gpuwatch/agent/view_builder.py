@@ -1,6 +1,8 @@
 """Joins what all sources found into one View: snapshot, who uses what, energy per pod, judgement."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -26,9 +28,6 @@ from gpuwatch.workloads.procfs import PodLogs, Processes
 
 if TYPE_CHECKING:
     from gpuwatch.workloads.podresources import PodResources
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 OFF = "switched off in the configuration"
 

@@ -3,21 +3,17 @@
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from gpuwatch.cli.look.gather import RECOVERY_ADVICE
 from gpuwatch.kube.objects import CONDITION, TAINT
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.xid import XidEvent
 from gpuwatch.model.xid_catalogue import explain, recovery_action
-from gpuwatch.remediation.model import OWNER, BlockReason, NodeStage
+from gpuwatch.remediation.model import OWNER, BlockReason, NodeStage, Plan
 from gpuwatch.remediation.planning.inputs import CONFINED
 from gpuwatch.sim.kubeapi.messages import Object
 from gpuwatch.sim.kubeapi.objects import GPU, gpus_of, is_leaving, is_ready
 from gpuwatch.sim.kubeapi.store import CommittedWrite
-
-if TYPE_CHECKING:
-    from gpuwatch.remediation.model import Plan
 
 ACTORS = {
     "gpuwatch": "gpuwatch",
@@ -76,7 +72,7 @@ class ClusterNarrator:
             for text in texts:
                 yield actor, text
 
-    def plan_sentences(self, plan: "Plan | None") -> Iterator[tuple[str, str]]:
+    def plan_sentences(self, plan: Plan | None) -> Iterator[tuple[str, str]]:
         """What the remediator waits for, where that has changed."""
         if plan is None:
             return
