@@ -120,11 +120,7 @@ def _fault(fault: Fault, words: Words, width: int, named: Callable[[str], str]) 
 
 def _blocked(one: Blocked, width: int, named: Callable[[str], str]) -> list[Text]:
     style = "dim" if one.reason in (BlockReason.MODE, BlockReason.HOLD) else "yellow"
-    return [
-        Text(""),
-        Text.assemble(("blocked: ", style), one.reason.value),
-        *_indented(one.message, width),
-    ]
+    return [Text(""), Text.assemble(("blocked: ", style), one.reason.value), *_indented(one.message, width)]
 
 
 def _in_short(text: str, blocked: Sequence[Blocked], width: int, named: Callable[[str], str]) -> list[Text]:

@@ -7,14 +7,7 @@ import re
 from itertools import islice
 from pathlib import Path
 
-from gpuwatch.diagnose.host.fabric import (
-    Adapter,
-    FabricManager,
-    adapters,
-    fabric_manager,
-    nvswitches,
-    user_mad,
-)
+from gpuwatch.diagnose.host.fabric import Adapter, FabricManager, adapters, fabric_manager, nvswitches, user_mad
 from gpuwatch.diagnose.host.host_root import exists, listing
 from gpuwatch.diagnose.host.host_root import text as host_text
 from gpuwatch.host.plain_file import entries, opened, text
