@@ -169,14 +169,21 @@ class Agent:
             UsageError: an address, the socket path or the web configuration cannot be used.
         """
         try:
+            self._bind()
+        except UsageError:
+            self._recorder.close()  # it may write already
+            raise
+        for thread in (self._supervisor, self._kernel, self._pods, self._bus, self._cases, self._publisher):
+            thread.start()
+        self._rightsizer.start()
+
+    def _bind(self) -> None:
+        try:
             (make_named if self._config.agent.socket else make_private)(self.socket_path.parent)
         except OSError as error:
             why = error.strerror or str(error)
             raise UsageError(f"cannot make {self.socket_path.parent}", why, "choose another --socket PATH") from error
         self._http.start()
-        for thread in (self._supervisor, self._kernel, self._pods, self._bus, self._cases, self._publisher):
-            thread.start()
-        self._rightsizer.start()
 
     def run(self, started: Callable[[], None] = lambda: None) -> None:
         """Start, call `started`, and serve until SIGTERM or SIGINT.
