@@ -46,6 +46,7 @@ def process_items(view: View) -> list[ProcessItem]:
             user=owner.account if owner else None,
             workload=owner.workload if owner else None,
             slurm_job=owner.slurm_job if owner else None,
+            container=owner.container if owner else None,
         )
         for gpu in view.snapshot.gpus
         for process in gpu.processes or ()
@@ -103,7 +104,7 @@ def mig_items(view: View) -> list[MigItem]:
             activity=mig.activity,
             multiprocessors=mig.multiprocessors,
             allocated=use.allocated if use else None,
-            users=users(view, gpu, [use] if use else [], mig.gi),
+            users=users(view, gpu.identity.uuid, [use] if use else [], mig.gi),
         )
         for gpu in view.snapshot.gpus
         for mig in gpu.mig
@@ -210,7 +211,7 @@ def _gpu(view: View, status: GpuStatus, sample: Gpu | None, xids: dict[str, XidI
         mig_instances=len(sample.mig) if sample else 0,
         processes=len(sample.processes) if sample and sample.processes is not None else None,
         allocated=any(known) if known else None,
-        users=users(view, sample, devices),
+        users=users(view, uuid, devices),
         holders=tuple(holder for device in devices for holder in device.holders),
         last_xid=xids.get(uuid),
         **readings,
@@ -226,13 +227,19 @@ def _time(at: float | None) -> datetime | None:
 
 
 def process_workload(item: ProcessItem) -> str | None:
-    """The pod, Slurm job or account of a process, with its name."""
-    return _owner_name(item.workload, item.slurm_job, item.user, item.name)
+    """The pod, Slurm job, container or account of a process, with its name."""
+    if item.workload is not None:
+        return _pod_name(item.workload)
+    if item.slurm_job is not None:
+        return f"slurm {item.slurm_job}"
+    if item.container is not None:
+        return f"container {item.container.name}"
+    return f"{item.user}: {item.name}" if item.user and item.name else item.name or item.user
 
 
 def pod_names(workloads: Iterable[Workload]) -> tuple[str, ...]:
     """Each pod once, however many of its containers there are."""
-    return tuple(dict.fromkeys(name for workload in workloads if (name := _owner_name(workload))))
+    return tuple(dict.fromkeys(map(_pod_name, workloads)))
 
 
 def short_name(user: str) -> str:
@@ -240,28 +247,12 @@ def short_name(user: str) -> str:
     return user.rpartition("/")[2] if " " not in user else user
 
 
-def users(view: View, gpu: Gpu | None, devices: Iterable[DeviceUse], gi: int | None = None) -> tuple[str, ...]:
-    """Names of the users of a device: pods first, then Slurm jobs, accounts and processes outside of pods."""
-    holders = (holder.workload for device in devices for holder in device.holders)
-    names = dict.fromkeys(_owner_name(workload) for workload in holders)
-    owners = {owner.pid: owner for owner in view.owners}
-    for process in (gpu.processes or ()) if gpu else ():
-        if gi is None or process.gi == gi:
-            owner = owners.get(process.pid)
-            if owner is None:
-                names[process.name] = None
-            elif owner.workload is not None or owner.pod_uid is not None:
-                names[_owner_name(owner.workload or Workload(pod_uid=owner.pod_uid))] = None
-            else:
-                names[_owner_name(None, owner.slurm_job, owner.account, owner.name or process.name)] = None
-    return tuple(name for name in names if name)
+def users(view: View, uuid: str, devices: Iterable[DeviceUse], gi: int | None = None) -> tuple[str, ...]:
+    """Names of the users of a device: pods first, then Slurm jobs, containers, accounts and processes."""
+    pods = pod_names(holder.workload for device in devices for holder in device.holders)
+    here = (item for item in process_items(view) if item.uuid == uuid and gi in (None, item.gi))
+    return tuple(name for name in dict.fromkeys((*pods, *map(process_workload, here))) if name)
 
 
-def _owner_name(
-    workload: Workload | None, slurm_job: str | None = None, user: str | None = None, process: str | None = None
-) -> str | None:
-    if workload is not None:
-        return f"{workload.namespace}/{workload.pod}" if workload.pod else f"pod {workload.pod_uid}"
-    if slurm_job is not None:
-        return f"slurm {slurm_job}"
-    return f"{user}: {process}" if user and process else process or user
+def _pod_name(workload: Workload) -> str:
+    return f"{workload.namespace}/{workload.pod}" if workload.pod else f"pod {workload.pod_uid}"
