@@ -45,10 +45,9 @@ def test_the_join_of_metrics_has_name_image_and_compose_service(host):
 
 def test_the_gpus_of_the_node_s_dashboard_name_what_uses_them(host):
     expected = {gpu: known.name if gpu in ALONE else "several" for gpu, known in NAMED}
-    expressions = {filled(each.expr, EVERYTHING) for each in all_targets() if "gpuwatch_workload_info" in each.expr}
-    assert expressions
-    for expression in expressions:
-        assert {int(row["metric"]["gpu"]): row["metric"]["pod"] for row in host[1].query(expression)} == expected
+    (target,) = (each for each in all_targets() if each.panel.title == "GPUs" and "gpuwatch_workload_info" in each.expr)
+    rows = host[1].query(filled(target.expr, EVERYTHING))
+    assert {int(row["metric"]["gpu"]): row["metric"]["pod"] for row in rows} == expected
 
 
 def test_the_processes_of_the_node_s_dashboard_have_their_container(host):
