@@ -7,7 +7,7 @@ environment: both may hold secrets.
 import os
 import pwd
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -140,7 +140,7 @@ class Processes:
         logs: PodLogs | None = None,
         users: Callable[[int], str | None] = user_name,
         jobs: Path | str = "",
-        runtimes: Sequence[str] = (),
+        runtimes: tuple[str, ...] = (),
     ) -> None:
         self.vanished = 0
         self.unreadable = 0

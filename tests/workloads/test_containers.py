@@ -59,29 +59,29 @@ def test_each_runtime_names_its_containers(
 def test_nothing_but_a_whole_id_becomes_a_path(tmp_path: Path) -> None:
     for ident in ("..", "*", DOCKER[:12], DOCKER.upper(), f"{DOCKER}/../{DOCKER}", f"{DOCKER}\n"):
         place(tmp_path, "docker.json", FILES[0].format("x"))
-        assert container([str(tmp_path)], ident) is None
+        assert container((str(tmp_path),), ident) is None
 
 
 def test_no_link_leads_out_of_the_folder(tmp_path: Path) -> None:
     outside, state = Path(place(tmp_path / "outside", "docker.json", "config.v2.json")), tmp_path / "state"
     of_docker(state).parent.mkdir(parents=True)
     of_docker(state).symlink_to(outside / "config.v2.json")
-    assert container([str(state)], DOCKER) is None
+    assert container((str(state),), DOCKER) is None
     shutil.rmtree(of_docker(state).parent)
     of_docker(state).parent.symlink_to(outside)
-    assert container([str(state)], DOCKER) is None
+    assert container((str(state),), DOCKER) is None
 
 
 def test_a_pipe_and_a_file_that_is_too_long_are_refused(tmp_path: Path) -> None:
     file = of_docker(Path(place(tmp_path, "docker.json", FILES[0].format(DOCKER))))
     text = file.read_bytes()
     file.write_bytes(text + b" " * (MOST_BYTES - len(text)))
-    assert container([str(tmp_path)], DOCKER) == OF_DOCKER
+    assert container((str(tmp_path),), DOCKER) == OF_DOCKER
     file.write_bytes(text + b" " * (MOST_BYTES - len(text) + 1))
-    assert container([str(tmp_path)], DOCKER) is None
+    assert container((str(tmp_path),), DOCKER) is None
     file.unlink()
     os.mkfifo(file)
-    assert container([str(tmp_path)], DOCKER) is None
+    assert container((str(tmp_path),), DOCKER) is None
 
 
 @pytest.mark.parametrize(
@@ -105,22 +105,22 @@ def test_a_pipe_and_a_file_that_is_too_long_are_refused(tmp_path: Path) -> None:
 def test_it_is_read_as_far_as_it_goes(tmp_path: Path, text: str, expected: Container | None) -> None:
     of_docker(tmp_path).parent.mkdir(parents=True)
     of_docker(tmp_path).write_text(text)
-    assert container([str(tmp_path)], DOCKER) == expected
+    assert container((str(tmp_path),), DOCKER) == expected
 
 
 def test_the_next_folder_is_asked_where_one_has_garbage(tmp_path: Path) -> None:
     (garbage := of_docker(tmp_path / "garbage")).parent.mkdir(parents=True)
     garbage.write_text("{")
     good = place(tmp_path / "good", "docker.json", FILES[0].format(DOCKER))
-    assert container([str(tmp_path / "garbage"), good], DOCKER) == OF_DOCKER
+    assert container((str(tmp_path / "garbage"), good), DOCKER) == OF_DOCKER
 
 
 def test_that_nothing_names_a_container_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         for digit in "abc":
-            assert container([str(tmp_path)], digit * 64) is None
+            assert container((str(tmp_path),), digit * 64) is None
     (line,) = [record.getMessage() for record in caplog.records if str(tmp_path) in record.getMessage()]
-    assert line.startswith("a container outside Kubernetes goes by its id")
+    assert line.startswith("a container outside pods goes by its id")
 
 
 def reader(root: Path) -> tuple[ProcTree, Processes]:

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from typing import Any
 
 from gpuwatch.cli.console.words import utc
-from gpuwatch.cli.look.items import FindingItem, GpuItem, MigItem, NvLinkItem, PodItem, ProcessItem, XidItem
+from gpuwatch.cli.look.items import FindingItem, GpuItem, Item, MigItem, NvLinkItem, PodItem, ProcessItem, XidItem
 from gpuwatch.model.finding import Health, Severity
 from gpuwatch.model.pci import pci_key
-from gpuwatch.model.snapshot import Gpu, GpuStatus, NvLink
+from gpuwatch.model.snapshot import Gpu, GpuStatus, Record
 from gpuwatch.model.view import View
 from gpuwatch.model.workload import DeviceUse, Workload
 from gpuwatch.model.xid_catalogue import explain
@@ -15,9 +16,6 @@ from gpuwatch.model.xid_catalogue import explain
 _ORDER = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.INFO: 2}
 
 RECOVERY_ADVICE = 154  # the XID
-
-READINGS = tuple(set(GpuItem.__struct_fields__) & set(Gpu.__struct_fields__) - {"at", "processes"})
-"""What an item takes over from the sample as it is."""
 
 
 def gpu_items(view: View) -> list[GpuItem]:
@@ -36,10 +34,6 @@ def process_items(view: View) -> list[ProcessItem]:
         ProcessItem(
             gpu=gpu.identity.index,
             uuid=gpu.identity.uuid,
-            gi=process.gi,
-            ci=process.ci,
-            pid=process.pid,
-            type=process.type,
             name=(owner.name if owner else None) or process.name,
             memory=process.used_memory,
             utilization=process.sm_utilization,
@@ -47,6 +41,7 @@ def process_items(view: View) -> list[ProcessItem]:
             workload=owner.workload if owner else None,
             slurm_job=owner.slurm_job if owner else None,
             container=owner.container if owner else None,
+            **_same(ProcessItem, process, "name"),
         )
         for gpu in view.snapshot.gpus
         for process in gpu.processes or ()
@@ -70,10 +65,7 @@ def pod_items(view: View) -> list[PodItem]:
         used = usage.get(key)
         items.append(
             PodItem(
-                namespace=workload.namespace,
-                pod=workload.pod,
-                container=workload.container,
-                pod_uid=workload.pod_uid,
+                **_same(PodItem, workload),
                 gpu=indices.get(uuid),
                 uuid=uuid,
                 gi=gi,
@@ -95,14 +87,7 @@ def mig_items(view: View) -> list[MigItem]:
     return [
         MigItem(
             gpu=gpu.identity.index,
-            index=mig.index,
-            uuid=mig.uuid,
-            gi=mig.gi,
-            ci=mig.ci,
-            profile=mig.profile,
-            memory=mig.memory,
-            activity=mig.activity,
-            multiprocessors=mig.multiprocessors,
+            **_same(MigItem, mig),
             allocated=use.allocated if use else None,
             users=users(view, gpu.identity.uuid, [use] if use else [], mig.gi),
         )
@@ -118,7 +103,7 @@ def nvlink_items(view: View) -> list[NvLinkItem]:
         NvLinkItem(
             gpu=gpu.identity.index,
             uuid=gpu.identity.uuid,
-            **{name: getattr(link, name) for name in NvLink.__struct_fields__},
+            **_same(NvLinkItem, link),
         )
         for gpu in view.snapshot.gpus
         for link in gpu.nvlinks
@@ -131,21 +116,11 @@ def finding_items(view: View) -> list[FindingItem]:
     items = [
         FindingItem(
             key=finding.key,
-            caused_by=finding.caused_by,
             gpu=indices.get(finding.gpu or ""),
             uuid=finding.gpu,
-            check=finding.check,
-            severity=finding.severity,
             since=_time(finding.since),
-            message=finding.message,
-            action=finding.action,
-            gi=finding.gi,
-            xid=finding.xid,
             last=_time(finding.last),
-            count=finding.count,
-            remedy=finding.remedy,
-            evidence=finding.evidence,
-            pods=finding.pods,
+            **_same(FindingItem, finding, "gpu", "since", "last"),
         )
         for finding in view.judgement.findings
     ]
@@ -170,10 +145,7 @@ def xid_items(view: View) -> list[XidItem]:
                 count=xid.count,
                 last=_time(xid.last),
                 mnemonic=info.name if info else None,
-                description=info.description if info else None,
-                severity=info.severity if info else None,
-                category=info.category if info else None,
-                action=info.action if info else None,
+                **{name: getattr(info, name, None) for name in ("description", "severity", "category", "action")},
             )
         )
     return sorted(items, key=lambda item: (item.gpu is None, item.gpu or 0, item.xid))
@@ -195,14 +167,8 @@ def _gpu(view: View, status: GpuStatus, sample: Gpu | None, xids: dict[str, XidI
     identity, uuid = status.identity, status.identity.uuid
     devices = [device for device in view.attribution.devices if device.gpu == uuid]
     known = [device.allocated for device in devices if device.allocated is not None]
-    readings = {name: getattr(sample, name) for name in READINGS} if sample else {}
     return GpuItem(
-        index=identity.index,
-        uuid=uuid,
-        pci_bus_id=identity.pci_bus_id,
-        name=identity.name,
-        serial=identity.serial,
-        architecture=identity.architecture,
+        **_same(GpuItem, identity),
         health=view.judgement.gpus.get(uuid, Health.UNKNOWN),
         state=status.state,
         detail=status.detail or None,
@@ -214,8 +180,14 @@ def _gpu(view: View, status: GpuStatus, sample: Gpu | None, xids: dict[str, XidI
         users=users(view, uuid, devices),
         holders=tuple(holder for device in devices for holder in device.holders),
         last_xid=xids.get(uuid),
-        **readings,
+        **(_same(GpuItem, sample, "at", "processes") if sample else {}),
     )
+
+
+def _same(item: type[Item], record: Record, *but: str) -> dict[str, Any]:
+    """The members of a record that an item takes over as they are."""
+    names = set(item.__struct_fields__).intersection(record.__struct_fields__).difference(but)
+    return {name: getattr(record, name) for name in names}
 
 
 def _indices(view: View) -> dict[str, int]:

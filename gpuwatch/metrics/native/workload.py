@@ -108,15 +108,11 @@ def _workloads(context: MetricContext) -> list[Sample]:
 
 def _outside_pods(owner: ProcessOwner) -> tuple[str | None, ...] | None:
     container = owner.container or Container()
-    ident = container.name or (owner.container_id or "")[:CONTAINER_ID]
+    ident = container.name or (owner.container_id or "")[:12]  # of it as many as `docker ps` shows
     names = {"slurm": owner.slurm_job, "container": ident, "unit": owner.unit, "user": owner.account}
     job = owner.slurm_step, owner.slurm_account, owner.slurm_partition
     image = container.image, container.project, container.service
     return next(((kind, None, name, None, owner.account, *job, *image) for kind, name in names.items() if name), None)
-
-
-CONTAINER_ID = 12
-"""As many characters of it as `docker ps` and `podman ps` show."""
 
 
 def _vgpus(get: Callable[[Vgpu], float | None]) -> Samples[MetricContext]:

@@ -153,8 +153,8 @@ def _work(node: SimNode) -> Files:
         if each.slurm and each.slurm.isdigit():
             files[f"{JOBS}/{each.slurm}"] = f"account={each.account or ''}\npartition={each.partition or ''}\n"
         if (known := each.docker) is not None:
-            compose = {"com.docker.compose.project": known.project, "com.docker.compose.service": known.service}
-            config = {"Env": ["HF_TOKEN=secret"], "Image": known.image, "Labels": compose if known.project else {}}
+            compose = {f"com.docker.compose.{name}": getattr(known, name) or "" for name in ("project", "service")}
+            config = {"Env": ["HF_TOKEN=secret"], "Image": known.image or "", "Labels": compose}
             state = msgspec.json.encode({"Config": config, "Name": f"/{known.name}"}).decode()
             files[f"{DOCKER}/containers/{SimProcess(pid=0, container=known).container_id}/config.v2.json"] = state
     return files
