@@ -162,9 +162,8 @@ class ViewBuilder:
         self._bus = _Bus()
         self._driver_gpus = DriverGpus(Path(sources.proc) / "driver/nvidia/gpus")
         self._logs = PodLogs(Path(sources.pod_logs).parent)
-        self._processes = Processes(
-            Path(sources.proc), self._logs, jobs=Path(sources.slurm_jobs) if sources.slurm_jobs else None
-        )
+        paths = Path(sources.proc), self._logs
+        self._processes = Processes(*paths, jobs=sources.slurm_jobs, runtimes=sources.containers)
         self._strangers: frozenset[int | str] = frozenset()
         self._unseen: dict[int, float] = {}  # pid -> first sample in which /proc did not have it
         self._repaired: Mapping[str, float] = {}

@@ -83,6 +83,9 @@ class SourcesConfig(Section, frozen=True, kw_only=True):
     machine_id: str = "/etc/machine-id"  # the host's; a Node of the same name may be another machine
     pod_logs: str = "/var/log/pods"  # names of its folders give the uids of pods
     slurm_jobs: str = "/run/gpuwatch-jobs"  # where the Slurm prolog notes account and partition of each job
+    containers: tuple[str, ...] = (  # state folders of runtimes: names of containers outside Kubernetes; []: unnamed
+        *("/var/lib/docker", "/var/lib/containers/storage", "/run/containerd"),
+    )
     sample_buffers: bool = True  # read the driver's own sample buffers, so that peaks between looks are not lost
 
 

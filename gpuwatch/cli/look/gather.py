@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from typing import Any
 
 from gpuwatch.cli.console.words import utc
-from gpuwatch.cli.look.items import FindingItem, GpuItem, MigItem, NvLinkItem, PodItem, ProcessItem, XidItem
+from gpuwatch.cli.look.items import FindingItem, GpuItem, Item, MigItem, NvLinkItem, PodItem, ProcessItem, XidItem
 from gpuwatch.model.finding import Health, Severity
 from gpuwatch.model.pci import pci_key
-from gpuwatch.model.snapshot import Gpu, GpuStatus, NvLink
+from gpuwatch.model.snapshot import Gpu, GpuStatus, Record
 from gpuwatch.model.view import View
 from gpuwatch.model.workload import DeviceUse, Workload
 from gpuwatch.model.xid_catalogue import explain
@@ -15,9 +16,6 @@ from gpuwatch.model.xid_catalogue import explain
 _ORDER = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.INFO: 2}
 
 RECOVERY_ADVICE = 154  # the XID
-
-READINGS = tuple(set(GpuItem.__struct_fields__) & set(Gpu.__struct_fields__) - {"at", "processes"})
-"""What an item takes over from the sample as it is."""
 
 
 def gpu_items(view: View) -> list[GpuItem]:
@@ -36,16 +34,14 @@ def process_items(view: View) -> list[ProcessItem]:
         ProcessItem(
             gpu=gpu.identity.index,
             uuid=gpu.identity.uuid,
-            gi=process.gi,
-            ci=process.ci,
-            pid=process.pid,
-            type=process.type,
             name=(owner.name if owner else None) or process.name,
             memory=process.used_memory,
             utilization=process.sm_utilization,
             user=owner.account if owner else None,
             workload=owner.workload if owner else None,
             slurm_job=owner.slurm_job if owner else None,
+            container=owner.container if owner else None,
+            **_same(ProcessItem, process, "name"),
         )
         for gpu in view.snapshot.gpus
         for process in gpu.processes or ()
@@ -69,10 +65,7 @@ def pod_items(view: View) -> list[PodItem]:
         used = usage.get(key)
         items.append(
             PodItem(
-                namespace=workload.namespace,
-                pod=workload.pod,
-                container=workload.container,
-                pod_uid=workload.pod_uid,
+                **_same(PodItem, workload),
                 gpu=indices.get(uuid),
                 uuid=uuid,
                 gi=gi,
@@ -94,16 +87,9 @@ def mig_items(view: View) -> list[MigItem]:
     return [
         MigItem(
             gpu=gpu.identity.index,
-            index=mig.index,
-            uuid=mig.uuid,
-            gi=mig.gi,
-            ci=mig.ci,
-            profile=mig.profile,
-            memory=mig.memory,
-            activity=mig.activity,
-            multiprocessors=mig.multiprocessors,
+            **_same(MigItem, mig),
             allocated=use.allocated if use else None,
-            users=users(view, gpu, [use] if use else [], mig.gi),
+            users=users(view, gpu.identity.uuid, [use] if use else [], mig.gi),
         )
         for gpu in view.snapshot.gpus
         for mig in gpu.mig
@@ -117,7 +103,7 @@ def nvlink_items(view: View) -> list[NvLinkItem]:
         NvLinkItem(
             gpu=gpu.identity.index,
             uuid=gpu.identity.uuid,
-            **{name: getattr(link, name) for name in NvLink.__struct_fields__},
+            **_same(NvLinkItem, link),
         )
         for gpu in view.snapshot.gpus
         for link in gpu.nvlinks
@@ -130,21 +116,11 @@ def finding_items(view: View) -> list[FindingItem]:
     items = [
         FindingItem(
             key=finding.key,
-            caused_by=finding.caused_by,
             gpu=indices.get(finding.gpu or ""),
             uuid=finding.gpu,
-            check=finding.check,
-            severity=finding.severity,
             since=_time(finding.since),
-            message=finding.message,
-            action=finding.action,
-            gi=finding.gi,
-            xid=finding.xid,
             last=_time(finding.last),
-            count=finding.count,
-            remedy=finding.remedy,
-            evidence=finding.evidence,
-            pods=finding.pods,
+            **_same(FindingItem, finding, "gpu", "since", "last"),
         )
         for finding in view.judgement.findings
     ]
@@ -169,10 +145,7 @@ def xid_items(view: View) -> list[XidItem]:
                 count=xid.count,
                 last=_time(xid.last),
                 mnemonic=info.name if info else None,
-                description=info.description if info else None,
-                severity=info.severity if info else None,
-                category=info.category if info else None,
-                action=info.action if info else None,
+                **{name: getattr(info, name, None) for name in ("description", "severity", "category", "action")},
             )
         )
     return sorted(items, key=lambda item: (item.gpu is None, item.gpu or 0, item.xid))
@@ -194,14 +167,8 @@ def _gpu(view: View, status: GpuStatus, sample: Gpu | None, xids: dict[str, XidI
     identity, uuid = status.identity, status.identity.uuid
     devices = [device for device in view.attribution.devices if device.gpu == uuid]
     known = [device.allocated for device in devices if device.allocated is not None]
-    readings = {name: getattr(sample, name) for name in READINGS} if sample else {}
     return GpuItem(
-        index=identity.index,
-        uuid=uuid,
-        pci_bus_id=identity.pci_bus_id,
-        name=identity.name,
-        serial=identity.serial,
-        architecture=identity.architecture,
+        **_same(GpuItem, identity),
         health=view.judgement.gpus.get(uuid, Health.UNKNOWN),
         state=status.state,
         detail=status.detail or None,
@@ -210,11 +177,17 @@ def _gpu(view: View, status: GpuStatus, sample: Gpu | None, xids: dict[str, XidI
         mig_instances=len(sample.mig) if sample else 0,
         processes=len(sample.processes) if sample and sample.processes is not None else None,
         allocated=any(known) if known else None,
-        users=users(view, sample, devices),
+        users=users(view, uuid, devices),
         holders=tuple(holder for device in devices for holder in device.holders),
         last_xid=xids.get(uuid),
-        **readings,
+        **(_same(GpuItem, sample, "at", "processes") if sample else {}),
     )
+
+
+def _same(item: type[Item], record: Record, *but: str) -> dict[str, Any]:
+    """The members of a record that an item takes over as they are."""
+    names = set(item.__struct_fields__).intersection(record.__struct_fields__).difference(but)
+    return {name: getattr(record, name) for name in names}
 
 
 def _indices(view: View) -> dict[str, int]:
@@ -226,13 +199,19 @@ def _time(at: float | None) -> datetime | None:
 
 
 def process_workload(item: ProcessItem) -> str | None:
-    """The pod, Slurm job or account of a process, with its name."""
-    return _owner_name(item.workload, item.slurm_job, item.user, item.name)
+    """The pod, Slurm job, container or account of a process, with its name."""
+    if item.workload is not None:
+        return _pod_name(item.workload)
+    if item.slurm_job is not None:
+        return f"slurm {item.slurm_job}"
+    if item.container is not None:
+        return f"container {item.container.name}"
+    return f"{item.user}: {item.name}" if item.user and item.name else item.name or item.user
 
 
 def pod_names(workloads: Iterable[Workload]) -> tuple[str, ...]:
     """Each pod once, however many of its containers there are."""
-    return tuple(dict.fromkeys(name for workload in workloads if (name := _owner_name(workload))))
+    return tuple(dict.fromkeys(map(_pod_name, workloads)))
 
 
 def short_name(user: str) -> str:
@@ -240,28 +219,12 @@ def short_name(user: str) -> str:
     return user.rpartition("/")[2] if " " not in user else user
 
 
-def users(view: View, gpu: Gpu | None, devices: Iterable[DeviceUse], gi: int | None = None) -> tuple[str, ...]:
-    """Names of the users of a device: pods first, then Slurm jobs, accounts and processes outside of pods."""
-    holders = (holder.workload for device in devices for holder in device.holders)
-    names = dict.fromkeys(_owner_name(workload) for workload in holders)
-    owners = {owner.pid: owner for owner in view.owners}
-    for process in (gpu.processes or ()) if gpu else ():
-        if gi is None or process.gi == gi:
-            owner = owners.get(process.pid)
-            if owner is None:
-                names[process.name] = None
-            elif owner.workload is not None or owner.pod_uid is not None:
-                names[_owner_name(owner.workload or Workload(pod_uid=owner.pod_uid))] = None
-            else:
-                names[_owner_name(None, owner.slurm_job, owner.account, owner.name or process.name)] = None
-    return tuple(name for name in names if name)
+def users(view: View, uuid: str, devices: Iterable[DeviceUse], gi: int | None = None) -> tuple[str, ...]:
+    """Names of the users of a device: pods first, then Slurm jobs, containers, accounts and processes."""
+    pods = pod_names(holder.workload for device in devices for holder in device.holders)
+    here = (item for item in process_items(view) if item.uuid == uuid and gi in (None, item.gi))
+    return tuple(name for name in dict.fromkeys((*pods, *map(process_workload, here))) if name)
 
 
-def _owner_name(
-    workload: Workload | None, slurm_job: str | None = None, user: str | None = None, process: str | None = None
-) -> str | None:
-    if workload is not None:
-        return f"{workload.namespace}/{workload.pod}" if workload.pod else f"pod {workload.pod_uid}"
-    if slurm_job is not None:
-        return f"slurm {slurm_job}"
-    return f"{user}: {process}" if user and process else process or user
+def _pod_name(workload: Workload) -> str:
+    return f"{workload.namespace}/{workload.pod}" if workload.pod else f"pod {workload.pod_uid}"

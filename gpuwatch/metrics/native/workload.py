@@ -5,11 +5,12 @@ from functools import partial
 
 from gpuwatch.metrics.metric import Metric, MetricContext, Sample, Samples, distinct, summed
 from gpuwatch.model.snapshot import GpuProcess, Vgpu
-from gpuwatch.model.workload import ProcessOwner, Workload
+from gpuwatch.model.workload import Container, ProcessOwner, Workload
 
 Row = Metric[MetricContext]
 _instance = partial(Row, scope="instance")
 POD = ("namespace", "pod", "container")
+IMAGE = ("image", "compose_project", "compose_service")
 PROCESS = ("pid", "name", "type")
 VGPU = ("vgpu", "type", "vm")
 
@@ -80,7 +81,9 @@ def _process_info(context: MetricContext) -> list[Sample]:
                 process.type,
                 owner.account,
                 owner.slurm_job,
-                *(_pod(owner.workload) if owner.workload else (None, owner.pod_uid, None)),
+                *_pod(
+                    owner.workload or Workload(pod_uid=owner.pod_uid, container=(owner.container or Container()).name)
+                ),
             ),
         )
         for subject, process, owner in _owned_processes(context)
@@ -91,7 +94,7 @@ def _process_info(context: MetricContext) -> list[Sample]:
 def _workloads(context: MetricContext) -> list[Sample]:
     """Pods as the join of kubelet and processes has them; of other processes the nearest thing that has a name."""
     pods = (
-        (context.subject(device.gpu, device.gi), ("pod", *_pod(holder.workload), None, None, None, None))
+        (context.subject(device.gpu, device.gi), ("pod", *_pod(holder.workload), *(None,) * 7))
         for device in context.view.attribution.devices
         for holder in device.holders
     )
@@ -104,18 +107,12 @@ def _workloads(context: MetricContext) -> list[Sample]:
 
 
 def _outside_pods(owner: ProcessOwner) -> tuple[str | None, ...] | None:
-    if owner.slurm_job is not None:
-        job = owner.slurm_step, owner.slurm_account, owner.slurm_partition
-        return "slurm", None, owner.slurm_job, None, owner.account, *job
-    if owner.container_id is not None:
-        return "container", None, owner.container_id[:CONTAINER_ID], None, owner.account, None, None, None
-    if owner.unit is not None:
-        return "unit", None, owner.unit, None, owner.account, None, None, None
-    return None if owner.account is None else ("user", None, owner.account, None, owner.account, None, None, None)
-
-
-CONTAINER_ID = 12
-"""As many characters of it as `docker ps` and `podman ps` show."""
+    container = owner.container or Container()
+    ident = container.name or (owner.container_id or "")[:12]  # of it as many as `docker ps` shows
+    names = {"slurm": owner.slurm_job, "container": ident, "unit": owner.unit, "user": owner.account}
+    job = owner.slurm_step, owner.slurm_account, owner.slurm_partition
+    image = container.image, container.project, container.service
+    return next(((kind, None, name, None, owner.account, *job, *image) for kind, name in names.items() if name), None)
 
 
 def _vgpus(get: Callable[[Vgpu], float | None]) -> Samples[MetricContext]:
@@ -145,7 +142,7 @@ WORKLOADS: tuple[Row, ...] = (
         "workload_info",
         "What uses the GPU or GPU instance: a pod, a Slurm job, a container, a systemd unit, else a user.",
         _workloads,
-        ("kind", "namespace", "name", "container", "user", "step", "account", "partition"),
+        ("kind", "namespace", "name", "container", "user", "step", "account", "partition", *IMAGE),
     ),
     _instance("gpu_allocated", "Whether the GPU or GPU instance is given to a container.", _allocated),
     Row(
