@@ -26,7 +26,8 @@ library, root, CAP_SYS_ADMIN, a guard that runs, and an agent that looks each se
 
 With --guard it is the process beside a tuner, which gives back what is recorded once that one has been silent for 30 s.
 It needs the driver's library, root and CAP_SYS_ADMIN. With --consents it asks the Kubernetes API server what pods and
-namespaces say about tuning, and the pages on which pods count their work. It needs a token, and no GPU.
+namespaces say about tuning, and the pages on which pods count their work. It also brings the agent the labels that
+`metrics.pod_labels` and its like export, with or without a tuner. It needs a token, and no GPU.
 
 \b
 Examples:
@@ -74,7 +75,7 @@ def tuner(session: Session, /, *, guard: bool, consents: bool, **options: Any) -
     if is_simulated(session):
         running_simulation(session)  # else there is nothing to tune
     if consents:
-        keep_consents(session, reread())
+        keep_consents(session, reread)
     elif guard:
         _guard(session, reread())
     else:

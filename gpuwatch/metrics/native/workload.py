@@ -3,12 +3,13 @@
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from gpuwatch.metrics.metric import Metric, MetricContext, Sample, Samples, distinct, summed
+from gpuwatch.metrics.metric import Metric, MetricContext, Sample, Samples, distinct, label_text, node, summed
+from gpuwatch.model.consent import Consents
 from gpuwatch.model.snapshot import GpuProcess, Vgpu
 from gpuwatch.model.workload import ProcessOwner, Workload
 
 Row = Metric[MetricContext]
-_instance = partial(Row, scope="instance")
+_node, _instance = partial(Row, scope="node"), partial(Row, scope="instance")
 POD = ("namespace", "pod", "container")
 PROCESS = ("pid", "name", "type")
 VGPU = ("vgpu", "type", "vm")
@@ -17,6 +18,10 @@ VGPU = ("vgpu", "type", "vm")
 def _pod(workload: Workload) -> tuple[str | None, ...]:
     """Labels of a container; a pod whose name is not known goes by its uid."""
     return workload.namespace, workload.pod or workload.pod_uid, workload.container
+
+
+def _exported(context: MetricContext) -> Consents:
+    return context.view.consents or Consents(at=0.0)
 
 
 def _allocated(context: MetricContext) -> list[Sample]:
@@ -174,6 +179,26 @@ WORKLOADS: tuple[Row, ...] = (
         ),
         (*POD, "method"),
         owned=True,
+    ),
+    _node(
+        "pod_labels",
+        "A pod that may have GPUs, with what `metrics.pod_labels` and `metrics.pod_annotations` name.",
+        lambda context: distinct(
+            (label_text(**pod.labels), (pod.namespace, pod.name))
+            for pod in _exported(context).pods
+            if pod.labels is not None
+        ),
+        ("namespace", "pod"),
+    ),
+    _node(
+        "pod_labels_omitted",
+        "Pods without a series in `gpuwatch_pod_labels`, as there are too many.",
+        node(lambda c: [((), sum(pod.labels is None for pod in pods))] if (pods := _exported(c).pods) else []),
+    ),
+    _node(
+        "node_labels",
+        "The Node, with the labels that `metrics.node_labels` names.",
+        lambda context: distinct([(label_text(**labels), ())] if (labels := _exported(context).node_labels) else []),
     ),
 )
 """Pods, and in `workload_info` what runs outside of them."""
