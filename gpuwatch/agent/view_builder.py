@@ -137,10 +137,10 @@ class _Bus(NamedTuple):
 class ViewBuilder:
     """The last state of the slower sources, and the join.
 
-    Threads: `view` and `configure`, and with them the judge, belong to the publisher; `refresh_allocations` and
-    `refresh_bus` to one thread each; `set_repaired` and `set_roles` to any. There is no lock: what crosses threads
-    (`_allocations`, `_bus`, `_repaired`, `_validations`, `_repairer`, `_roles`) is an immutable value that is replaced
-    in one assignment.
+    Threads: `view` and `configure`, and with them the judge, belong to the publisher; each `refresh_*` to one
+    thread; `set_repaired` and `set_roles` to any. There is no lock: what crosses threads (`_allocations`, `_bus`,
+    `_consents`, `_repaired`, `_validations`, `_repairer`, `_roles`) is an immutable value that is replaced in one
+    assignment.
     """
 
     def __init__(

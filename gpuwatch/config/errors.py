@@ -187,9 +187,7 @@ def _command(value: list[str]) -> str | None:
 
 
 FORMS: dict[tuple[str, str], Callable[[Any], str | None]] = {
-    ("MetricsConfig", "pod_labels"): _exported,
-    ("MetricsConfig", "pod_annotations"): _exported,
-    ("MetricsConfig", "node_labels"): _exported,
+    **{("MetricsConfig", key): _exported for key in ("pod_labels", "pod_annotations", "node_labels")},
     ("MaintenanceWindow", "start"): _clock,
     ("MaintenanceWindow", "end"): _clock,
     ("MaintenanceWindow", "timezone"): _zone,

@@ -1,6 +1,4 @@
-"""The pods of our Node and their namespaces at the API server: what they say about tuning, and the labels that the
-metrics export; nothing else is kept.
-"""
+"""The pods of our Node and their namespaces at the API server: consents and exported labels; nothing else is kept."""
 
 from collections.abc import Collection, Iterable, Mapping
 from urllib.parse import quote
@@ -120,9 +118,7 @@ MOST_LABELLED = 500
 
 
 class ConsentsReader(NodeReader):
-    """Raises the errors of `kube_errors`. `resources`: names of GPU resources besides nvidia.com/*. `metrics` names the
-    labels to export.
-    """
+    """Raises the errors of `kube_errors`. `resources`, `metrics`: as of `parse_pods`."""
 
     def __init__(self, transport: Transport, name: str, resources: Collection[str] = ()) -> None:
         super().__init__(transport, name)

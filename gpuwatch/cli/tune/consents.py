@@ -1,6 +1,4 @@
-"""`gpuwatch tuner --consents`: brings what pods say about tuning, and labels for metrics, from the API server to the
-tuner and the agent, which have no token.
-"""
+"""`gpuwatch tuner --consents`: brings consents and labels from the API server to tuner and agent, without a token."""
 
 from typing import TYPE_CHECKING
 

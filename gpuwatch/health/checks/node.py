@@ -87,8 +87,7 @@ def driver_wedged(history: HealthHistory) -> Detection | None:
 
 def monitoring_degraded(history: HealthHistory) -> Detection | None:
     """A source of gpuwatch is down. Without labels for metrics no fault goes unseen."""
-    sources = (source for source in history.snapshot.sources if source.name != "consents")
-    down = {source.name: source.reason for source in sources if source.up is False}
+    down = {each.name: each.reason for each in history.snapshot.sources if each.up is False and each.name != "consents"}
     return Detection("; ".join(f"{name}: {reason}" for name, reason in down.items()), down) if down else None
 
 

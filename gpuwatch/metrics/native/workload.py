@@ -10,6 +10,7 @@ from gpuwatch.model.workload import ProcessOwner, Workload
 
 Row = Metric[MetricContext]
 _node, _instance = partial(Row, scope="node"), partial(Row, scope="instance")
+NOTHING = Consents(at=0.0)
 POD = ("namespace", "pod", "container")
 PROCESS = ("pid", "name", "type")
 VGPU = ("vgpu", "type", "vm")
@@ -18,10 +19,6 @@ VGPU = ("vgpu", "type", "vm")
 def _pod(workload: Workload) -> tuple[str | None, ...]:
     """Labels of a container; a pod whose name is not known goes by its uid."""
     return workload.namespace, workload.pod or workload.pod_uid, workload.container
-
-
-def _exported(context: MetricContext) -> Consents:
-    return context.view.consents or Consents(at=0.0)
 
 
 def _allocated(context: MetricContext) -> list[Sample]:
@@ -185,7 +182,7 @@ WORKLOADS: tuple[Row, ...] = (
         "A pod that may have GPUs, with what `metrics.pod_labels` and `metrics.pod_annotations` name.",
         lambda context: distinct(
             (label_text(**pod.labels), (pod.namespace, pod.name))
-            for pod in _exported(context).pods
+            for pod in (context.view.consents or NOTHING).pods
             if pod.labels is not None
         ),
         ("namespace", "pod"),
@@ -193,12 +190,16 @@ WORKLOADS: tuple[Row, ...] = (
     _node(
         "pod_labels_omitted",
         "Pods without a series in `gpuwatch_pod_labels`, as there are too many.",
-        node(lambda c: [((), sum(pod.labels is None for pod in pods))] if (pods := _exported(c).pods) else []),
+        node(
+            lambda c: [((), sum(each.labels is None for each in s.pods))] if (s := c.view.consents) and s.pods else []
+        ),
     ),
     _node(
         "node_labels",
         "The Node, with the labels that `metrics.node_labels` names.",
-        lambda context: distinct([(label_text(**labels), ())] if (labels := _exported(context).node_labels) else []),
+        lambda context: distinct(
+            (label_text(**labels), ()) for labels in [(context.view.consents or NOTHING).node_labels] if labels
+        ),
     ),
 )
 """Pods, and in `workload_info` what runs outside of them."""
