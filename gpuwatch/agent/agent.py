@@ -328,6 +328,7 @@ class Agent:
 
     def _look_at_bus(self) -> None:
         """GPUs that appeared on the bus, or came back, need a reader that opens the driver anew."""
+        self._builder.refresh_labels(self._config.metrics)
         findings = self._view.judgement.findings if self._view else ()
         self._builder.set_repaired(repaired_at(self._store), validations(self._store, findings))
         repairer = repairer_status(self._store)

@@ -65,6 +65,9 @@ class MetricsConfig(Section, frozen=True, kw_only=True):
     workload_labels: Literal["info", "inline"] = "info"  # inline: namespace, pod, container on every GPU series
     families: FamiliesConfig = FamiliesConfig()
     processes: bool = False  # per-process series: the group `processes`
+    pod_labels: tuple[str, ...] = ()  # labels of pods on gpuwatch_pod_labels, 8 at most; `tuner --consents` reads them
+    pod_annotations: tuple[str, ...] = ()  # annotations of pods on gpuwatch_pod_labels, 8 at most
+    node_labels: tuple[str, ...] = ()  # labels of the own Node on gpuwatch_node_labels, 8 at most
     max_series: int = 50_000  # more are dropped, whole families at a time, and counted
 
 

@@ -1183,7 +1183,7 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{CONSENT}test_what_is_not_known_of_a_pod_is_no_consent",
                 "tuning/gates/consent.py",
-                "return None if consents is None or _is_old(consents, now) else",
+                "return None if consents is None or consents.is_old(now) else",
                 "return None if consents is None else",
             ),
         ),

@@ -3,12 +3,14 @@
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from gpuwatch.metrics.metric import Metric, MetricContext, Sample, Samples, distinct, summed
+from gpuwatch.metrics.metric import Metric, MetricContext, Sample, Samples, distinct, label_text, node, summed
+from gpuwatch.model.consent import Consents
 from gpuwatch.model.snapshot import GpuProcess, Vgpu
 from gpuwatch.model.workload import Container, ProcessOwner, Workload
 
 Row = Metric[MetricContext]
-_instance = partial(Row, scope="instance")
+_node, _instance = partial(Row, scope="node"), partial(Row, scope="instance")
+NOTHING = Consents(at=0.0)
 POD = ("namespace", "pod", "container")
 IMAGE = ("image", "compose_project", "compose_service")
 PROCESS = ("pid", "name", "type")
@@ -171,6 +173,30 @@ WORKLOADS: tuple[Row, ...] = (
         ),
         (*POD, "method"),
         owned=True,
+    ),
+    _node(
+        "pod_labels",
+        "A pod that may have GPUs, with what `metrics.pod_labels` and `metrics.pod_annotations` name.",
+        lambda context: distinct(
+            (label_text(**pod.labels), (pod.namespace, pod.name))
+            for pod in (context.view.consents or NOTHING).pods
+            if pod.labels is not None
+        ),
+        ("namespace", "pod"),
+    ),
+    _node(
+        "pod_labels_omitted",
+        "Pods without a series in `gpuwatch_pod_labels`, as there are too many.",
+        node(
+            lambda c: [((), sum(each.labels is None for each in s.pods))] if (s := c.view.consents) and s.pods else []
+        ),
+    ),
+    _node(
+        "node_labels",
+        "The Node, with the labels that `metrics.node_labels` names.",
+        lambda context: distinct(
+            (label_text(**labels), ()) for labels in [(context.view.consents or NOTHING).node_labels] if labels
+        ),
     ),
 )
 """Pods, and in `workload_info` what runs outside of them."""
