@@ -102,6 +102,10 @@ def collector(
         "exporters.otlphttp.compression": "none",
         "service.telemetry.metrics.level": "none",  # else it takes a port
     }
-    command: Sequence[str] = [str(program), f"--config={file}", *(f"--set={key}={value}" for key, value in options.items())]
+    command: Sequence[str] = [
+        str(program),
+        f"--config={file}",
+        *(f"--set={key}={value}" for key, value in options.items()),
+    ]
     with running(command, place / "otelcol.log", env):
         yield

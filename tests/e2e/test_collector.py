@@ -1,5 +1,6 @@
-"""A real OpenTelemetry collector runs what is offered for it: every series arrives as Prometheus would have scraped it."""
+"""A real OpenTelemetry collector runs what is offered for it: every series arrives as in a scrape by Prometheus."""
 
+import contextlib
 import subprocess
 
 import pytest
@@ -9,7 +10,9 @@ from tests.e2e.otelcol import CONFIGURATIONS, collector, otelcol, otlp_server
 from tests.e2e.processes import agent, prometheus, series
 from tests.waiting import until
 
-pytestmark = pytest.mark.slow  # it has to be built; quick: test_remote_write.py sends, tests/deploy/test_scrape.py scrapes
+pytestmark = (
+    pytest.mark.slow
+)  # it has to be built; quick: test_remote_write.py sends, tests/deploy/test_scrape.py scrapes
 
 FILES = sorted(CONFIGURATIONS.glob("*.yaml"))
 MACHINE = "gpu-1"
@@ -33,25 +36,32 @@ def pointed(file, target):
         job["static_configs"] = [{"targets": [target], "labels": META}]
     else:
         job["static_configs"] = [{"targets": [MACHINE]}]
-        job["relabel_configs"][-1]["replacement"] = target
+        (address,) = (rule for rule in job["relabel_configs"] if rule["target_label"] == "__address__")
+        address["replacement"] = target
     scrapes[:] = [job]
     return config
 
 
-@pytest.fixture(scope="module", params=FILES, ids=lambda file: file.stem)
-def sent(request, tmp_path_factory):
+@contextlib.contextmanager
+def collecting(place, file):
     """(agent, Prometheus that gets remote writes, OTLP server)"""
-    place, program = tmp_path_factory.mktemp("collector"), otelcol()
+    program = otelcol()
     with (
         agent(place / "agent", source=("--source", "sim:idle-allocated")) as node,
         prometheus(place / "receiver", [], ["--web.enable-remote-write-receiver"]) as receiver,
         otlp_server() as (otlp, points),
     ):
         node.settle()
-        config = pointed(request.param, node.url.removeprefix("http://"))
+        config = pointed(file, node.url.removeprefix("http://"))
         with collector(program, place, config, receiver.url, otlp, {"CLUSTER_NAME": "gpu-east"}):
             until(lambda: receiver.query('gpuwatch_gpu_workload_info{pod!=""}'), "a pod's series has arrived")
             yield node, receiver, points
+
+
+@pytest.fixture(scope="module", params=FILES, ids=lambda file: file.stem)
+def sent(request, tmp_path_factory):
+    with collecting(tmp_path_factory.mktemp("collector"), request.param) as found:
+        yield found
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
@@ -68,16 +78,23 @@ def test_remote_write_brings_what_a_scrape_would_have(sent):
         served = {(name, labels.union(target)) for name, labels in series(node.page())}
         found = [dict(row["metric"]) for row in receiver.query('{job="gpuwatch"}')]
         there = {(row.pop("__name__"), frozenset(row.items())) for row in found}
-        print(sorted((n,sorted(l)) for n,l in served - there)[:5], sorted((n,sorted(l)) for n,l in there-served)[:8])
         return served == {each for each in there if each[0] not in MADE}
 
-    until(is_same, "the same series", seconds=20)
+    until(is_same, "the same series")
     assert receiver.query("target_info") == []
 
 
 def test_otlp_brings_the_same_names_and_labels(sent):
     node, _, points = sent
     served = {(name, labels.union(TARGET.items())) for name, labels in series(node.page())}
-    until(lambda: served - points.points == set(), "every series by OTLP", seconds=20)
+    until(lambda: served - points.points == set(), "every series by OTLP")
     assert {("service.name", "gpuwatch"), ("service.instance.id", MACHINE)} <= set.union(*map(set, points.resources))
     assert "gpuwatch_gpu_energy_joules_total" in points.monotonic
+
+
+def test_the_series_of_an_agent_that_is_gone_end_at_once(tmp_path):
+    """By the mark of staleness; without it Prometheus would answer with the last values for five minutes."""
+    with collecting(tmp_path, FILES[0]) as (node, receiver, _):
+        node.process.terminate()
+        until(lambda: receiver.value('up{job="gpuwatch"}') == 0, "the target is down")
+        until(lambda: receiver.query("gpuwatch_gpu_info") == [], "its series have ended")
