@@ -21,13 +21,14 @@ UID = re.compile(r"[a-zA-Z0-9_-]{1,40}")
 """What Grafana takes for one."""
 
 
-@pytest.fixture
-def released(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The unpacked archive."""
+    place = tmp_path_factory.mktemp("released")
     name = f"gpuwatch-monitoring-{__version__}"
     with tarfile.open(fileobj=io.BytesIO(dict(release.archives(0))[f"{name}.tar.gz"])) as tar:
-        tar.extractall(tmp_path, filter="data")
-    return tmp_path / name
+        tar.extractall(place, filter="data")
+    return place / name
 
 
 def test_grafana_finds_the_dashboards_and_nothing_else(released: Path):

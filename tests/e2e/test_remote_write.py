@@ -25,6 +25,7 @@ DOCUMENT = ROOT / "docs/collectors.md"
 DROPPED = [rule["regex"] for rule in REMOTE["write_relabel_configs"]]
 MACHINE = "gpu-1.example.com"
 SCRAPED = {"up", *(name for name in PROMETHEUS if name.startswith("scrape_"))}
+slow = pytest.mark.slow  # three processes; quick: test_what_is_read_is_sent_and_the_rest_is_not, promtool
 MADE = {*families(), *PROCESS, *SCRAPED, "python_info"}
 """Names of all series that a scrape of a process of gpuwatch gives."""
 
@@ -101,6 +102,7 @@ def in_agent_mode(place: Path, config: dict[str, Any]) -> contextlib.AbstractCon
     return running(command, place / "prometheus.log")
 
 
+@slow
 def test_every_series_that_is_sent_arrives_with_its_labels(arrived):
     node, receiver = arrived
     target = frozenset({"cluster": "gpu-east", "job": "gpuwatch", "node": MACHINE, "instance": MACHINE}.items())
@@ -115,6 +117,7 @@ def test_every_series_that_is_sent_arrives_with_its_labels(arrived):
     assert receiver.value('up{job="gpuwatch"}') == 1
 
 
+@slow
 def test_the_documents_say_what_it_saves(arrived):
     """Of the agent's page with its default families, and with each NVLink's."""
     node, _ = arrived
