@@ -118,7 +118,7 @@ def cost(names: tuple[str, ...], interval: float) -> tuple[float, float, dict[st
 
 def main() -> None:
     """Print both sets."""
-    os.environ["NODE_NAME"] = NODE  # for every process, as the manifests give it
+    os.environ |= {"NODE_NAME": NODE, "MALLOC_ARENA_MAX": "1"}  # for every process, as manifests and image have it
     for title, names, interval, most_mib, most_cpu in (
         ("agent, reader and remediator, a sample every 15 s", ("remediator",), SCRAPED_EVERY, 84, 0.25),
         ("everything on, a sample every second, as the tuner needs it", tuple(ROLES), 1.0, 170, 2.0),
