@@ -38,7 +38,9 @@ LABEL org.opencontainers.image.title="gpuwatch" \
 RUN find / -xdev -type f -perm /6000 -exec chmod ug-s {} +
 COPY --from=build /opt/gpuwatch /opt/gpuwatch
 COPY --from=build /rootfs /
+# One arena of malloc: Python runs one thread at a time, and each further arena keeps memory for itself.
 ENV PATH=/opt/gpuwatch/bin:$PATH \
+    MALLOC_ARENA_MAX=1 \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1
 # Enough for the simulator. On GPUs the deployment says uid 0, without any capability: the kubelet's socket is root's.

@@ -25,7 +25,10 @@ from gpuwatch import __version__
 TREE = Path(__file__).resolve().parents[1]
 ARCHIVES = {
     "gpuwatch-manifests": ("deploy/base", "deploy/components", "deploy/overlays", "deploy/examples"),
-    "gpuwatch-monitoring": ("alerts/*.yaml", "dashboards/*.json", "dashboards/kustomization.yaml", "docs/runbooks"),
+    "gpuwatch-monitoring": (
+        *("alerts/*.yaml", "dashboards/*.json", "dashboards/kustomization.yaml", "dashboards/provisioning"),
+        *("deploy/opentelemetry", "deploy/prometheus", "docs/runbooks"),
+    ),
     "gpuwatch-machines": ("deploy/systemd", "deploy/slurm", "deploy/prometheus"),
 }
 """Name to what it holds, at the same paths below a folder of its name. The chart is one more, as Helm packages it."""
@@ -87,8 +90,9 @@ def archive(files: Mapping[str, Path], at: int) -> bytes:
 
 
 def below(*patterns: str) -> Iterator[Path]:
-    """Files of the tree that git knows, or would know, at these paths and below."""
-    listed = ["git", "-C", str(TREE), "ls-files", "-z", "--cached", "--others", "--exclude-standard", *patterns]
+    """Files of the tree that git knows, or would know, at these paths and below; `*` stops at a folder."""
+    git = ["git", "-C", str(TREE), "--glob-pathspecs"]
+    listed = [*git, "ls-files", "-z", "--cached", "--others", "--exclude-standard", *patterns]
     names = subprocess.run(listed, capture_output=True, text=True, check=True).stdout
     return (TREE / name for name in dict.fromkeys(names.split("\0")) if name and (TREE / name).is_file())
 

@@ -26,7 +26,7 @@ class NoBinaries(Exception):
 
 class GoModule(NamedTuple):
     """`source`: the folder of go.mod; `packages`: what is built, by program; `variables`: set by the linker; `hint`:
-    what a person may do instead, where the build fails.
+    what a person may do instead, where the build fails; `tags`: of the build.
     """
 
     name: str
@@ -35,6 +35,7 @@ class GoModule(NamedTuple):
     variables: dict[str, str] = {}
     cgo: bool = False
     hint: str = ""
+    tags: tuple[str, ...] = ()
 
     def pinned(self, what: str) -> str:
         """The version that go.mod requires of a module, or of `go` itself."""
@@ -101,7 +102,9 @@ class GoModule(NamedTuple):
     def _command(self, out: Path) -> list[str]:
         """What follows `go`: the programs without debug information."""
         flags = " ".join(["-s -w", *(f"-X {name}={value}" for name, value in self.variables.items())])
-        return ["build", "-trimpath", "-buildvcs=false", f"-ldflags={flags}", f"-o={out}/", *self.packages.values()]
+        tags = [f"-tags={','.join(self.tags)}"] if self.tags else []
+        options = ["-trimpath", "-buildvcs=false", f"-ldflags={flags}", *tags, f"-o={out}/"]
+        return ["build", *options, *self.packages.values()]
 
 
 def cache() -> Path:

@@ -1,13 +1,15 @@
-"""No test leaves a process, also when the run is killed.
+"""No test leaves a process, also when the run is killed, nor a thread of gpuwatch.
 
 Every process of a run inherits a mark in its environment. What is still there when a worker has torn down its last
 fixture fails that worker's last test; what has the mark when all workers are gone fails the run. `tests/watcher.py`
-does the same for a run that was killed.
+does the same for a run that was killed. A thread that outlives its test writes into folders that are gone, and its log
+lines are found by the test that runs next.
 """
 
 import os
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -64,6 +66,25 @@ def no_process_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
 
     if left := _after(descendants):
         pytest.fail("processes that a test of this worker left:\n" + "\n".join(map(_command, left)), pytrace=False)
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    """Torn down after all that the test itself has asked for; threads of a wider fixture were there before."""
+    before = set(threading.enumerate())
+    yield
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while left := [each for each in threading.enumerate() if each not in before and _of_gpuwatch(each)]:
+        if time.monotonic() > deadline:
+            pytest.fail(f"threads that this test left: {', '.join(each.name for each in left)}", pytrace=False)
+        left[0].join(0.05)
+
+
+def _of_gpuwatch(thread: threading.Thread) -> bool:
+    """Whether its class or what it runs is gpuwatch's; servers and pools of libraries end when they like."""
+    target = getattr(thread, "_target", None)  # gone when the thread has ended
+    modules = (type(thread).__module__, getattr(target, "__module__", None) or "")
+    return any(module.partition(".")[0] == "gpuwatch" for module in modules)
 
 
 def _after(find) -> list[psutil.Process]:

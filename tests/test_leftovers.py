@@ -1,4 +1,4 @@
-"""A test run leaves no process: a test that does fails, and a run that is killed is cleaned up after."""
+"""A test run leaves no process and no thread: a test that does fails, and a killed run is cleaned up after."""
 
 import os
 import signal
@@ -69,3 +69,13 @@ def test_what_a_killed_run_started_is_killed(tmp_path):
         assert not ended(pid)
         run.send_signal(signal.SIGKILL)
         until(lambda: ended(pid), "the sleeper is gone")
+
+
+def test_a_test_that_leaves_a_thread_of_gpuwatch_fails(tmp_path):
+    body = """from gpuwatch.config import RightsizingConfig
+    from gpuwatch.rightsizing.service.thread import Rightsizer
+    Rightsizer(RightsizingConfig(), None).start()"""
+    with start(tmp_path, body) as run:
+        printed, _ = run.communicate(timeout=90)
+    assert run.returncode == 1
+    assert "threads that this test left: rightsizing" in printed

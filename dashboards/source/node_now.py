@@ -15,10 +15,14 @@ from dashboards.source.states import (
     severity_code,
 )
 
-PODS = "max by (node, gpu, namespace, pod) (gpuwatch_gpu_workload_info{@gpu})"
+PODS = """max by (node, gpu, namespace, pod) (gpuwatch_gpu_workload_info{@gpu}
+    or on (cluster, node, gpu, uuid)
+    label_replace(gpuwatch_workload_info{@gpu, kind!="pod"}, "pod", "$1", "name", "(.+)"))"""
+"""Where no pod has the GPU, what uses it: a Slurm job, a container, a unit, a user."""
+
 HOLDERS = f"count by (node, gpu) ({PODS})"
 HOLDER = f'({PODS} unless on (node, gpu) {HOLDERS} > 1 or label_replace({HOLDERS} > 1, "pod", "several", "", ""))'
-"""One series for each GPU that is given out: the pod that has it, or `several`."""
+"""One series for each GPU that is given out or in use: the pod or other workload that has it, or `several`."""
 
 HEADROOM = """max by (node, gpu) (gpuwatch_gpu_temperature_margin_celsius{@gpu}
     or on (cluster, node, gpu, uuid) (gpuwatch_gpu_temperature_threshold_celsius{@gpu, threshold="slowdown"}
@@ -125,7 +129,8 @@ NOW = Section(
             description="One row for each GPU. Read it from the left: health, why, and who has it; then how busy it "
             "is and what holds it back. SM activity far below utilization: work that does not fill the GPU. Headroom "
             "below 5 °C or clocks held by heat: look at the cooling. SM activity needs Hopper or newer. `several`: "
-            "the GPU is shared; its pods are on the workload's dashboard.",
+            "the GPU is shared; its pods are on the workload's dashboard. Where no pod has it: a Slurm job, container, "
+            "systemd unit or user.",
             queries=(
                 Query(health_code("gpuwatch_gpu_health", "@gpu", "node, gpu")),
                 Query(WORST_FINDING),
@@ -144,7 +149,7 @@ NOW = Section(
                 Column(field="Value #A", title="Health", states=HEALTH, color="cell", width=100),
                 Column(field="check", title="Finding", states=RUNBOOKS, color="text", links=(RUNBOOK,), width=190),
                 Column(field="namespace", title="Namespace", width=130),
-                Column(field="pod", title="Pod", links=(THIS_POD,)),
+                Column(field="pod", title="Pod or workload", links=(THIS_POD,)),
                 share("Value #D", "Utilization"),
                 share("Value #E", "SM activity"),
                 share("Value #F", "Memory"),

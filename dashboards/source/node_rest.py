@@ -16,13 +16,14 @@ PROCESSES = Section(
             title="Processes",
             kind="table",
             description="Who is on the GPUs: device memory and share of the GPU of each process, its user and its "
-            "pod or Slurm job. Needs `metrics.processes: true`, and the host's process ids. A process without a pod "
-            "on a node of Kubernetes goes round the scheduler.",
+            "pod, Slurm job or container. Needs `metrics.processes: true`, and the host's process ids. A process "
+            "without a pod on a node of Kubernetes goes round the scheduler.",
             queries=(
                 Query("max by (node, gpu, pid, name, type) (gpuwatch_process_gpu_memory_bytes{@gpu})"),
                 Query("max by (node, gpu, pid, name, type) (gpuwatch_process_gpu_utilization_ratio{@gpu})"),
                 Query(
-                    "max by (node, gpu, pid, name, type, user, slurm_job, namespace, pod) (gpuwatch_process_info{@gpu})"
+                    "max by (node, gpu, pid, name, type, user, slurm_job, namespace, pod, container) "
+                    "(gpuwatch_process_info{@gpu})"
                 ),
             ),
             columns=(
@@ -36,6 +37,7 @@ PROCESSES = Section(
                 Column(field="slurm_job", title="Slurm job", width=100),
                 Column(field="namespace", title="Namespace", width=130),
                 Column(field="pod", title="Pod", links=(THIS_POD,)),
+                Column(field="container", title="Container", width=160),
             ),
             sort="GPU",
             no_value="No processes, or `metrics.processes` is not on",

@@ -25,7 +25,7 @@ COPIES = {
     "deploy/components/remediation-drain/own-pods-policy.yaml": "files/rights/own-pods-policy.yaml",
     "deploy/components/remediation-devices/rbac.yaml": "files/rights/devices.yaml",
     "deploy/components/remediation-devices/own-devices-policy.yaml": "files/rights/own-devices-policy.yaml",
-    "deploy/components/tuner-enforce/rbac.yaml": "files/rights/consents.yaml",
+    "deploy/components/consents/rbac.yaml": "files/rights/consents.yaml",
 }
 
 

@@ -169,14 +169,21 @@ class Agent:
             UsageError: an address, the socket path or the web configuration cannot be used.
         """
         try:
+            self._bind()
+        except UsageError:
+            self._recorder.close()  # it may write already
+            raise
+        for thread in (self._supervisor, self._kernel, self._pods, self._bus, self._cases, self._publisher):
+            thread.start()
+        self._rightsizer.start()
+
+    def _bind(self) -> None:
+        try:
             (make_named if self._config.agent.socket else make_private)(self.socket_path.parent)
         except OSError as error:
             why = error.strerror or str(error)
             raise UsageError(f"cannot make {self.socket_path.parent}", why, "choose another --socket PATH") from error
         self._http.start()
-        for thread in (self._supervisor, self._kernel, self._pods, self._bus, self._cases, self._publisher):
-            thread.start()
-        self._rightsizer.start()
 
     def run(self, started: Callable[[], None] = lambda: None) -> None:
         """Start, call `started`, and serve until SIGTERM or SIGINT.
@@ -321,6 +328,7 @@ class Agent:
 
     def _look_at_bus(self) -> None:
         """GPUs that appeared on the bus, or came back, need a reader that opens the driver anew."""
+        self._builder.refresh_labels(self._config.metrics)
         findings = self._view.judgement.findings if self._view else ()
         self._builder.set_repaired(repaired_at(self._store), validations(self._store, findings))
         repairer = repairer_status(self._store)

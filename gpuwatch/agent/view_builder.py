@@ -11,13 +11,16 @@ from msgspec.structs import replace
 from gpuwatch.agent.driver_gpus import DriverGpus
 from gpuwatch.agent.node_state import DriverReading
 from gpuwatch.collect.reader.messages import Settings
-from gpuwatch.config import Backend, Config
+from gpuwatch.config import Backend, Config, MetricsConfig
+from gpuwatch.consents.file import ConsentsFile
 from gpuwatch.health.judge import Judge
 from gpuwatch.health.xid.ledger import Event
 from gpuwatch.host.load import uptime
 from gpuwatch.host.machine import in_pod, machine
 from gpuwatch.host.pci import BusGpu, bus_gpus
 from gpuwatch.model.clock import Clock
+from gpuwatch.model.consent import Consents
+from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.finding import Finding
 from gpuwatch.model.snapshot import Gpu, Host, Snapshot, SourceStatus
 from gpuwatch.model.view import STALE_INTERVALS, AgentStatus, PodEnergy, RepairerStatus, RoleReport, Validation, View
@@ -71,6 +74,7 @@ class SlowSources(NamedTuple):
     validations: tuple[Validation, ...] = ()
     repairer: RepairerStatus | None = None
     roles: tuple[RoleReport, ...] = ()
+    consents: Consents | None = None
 
 
 class ViewJoin:
@@ -118,6 +122,7 @@ class ViewJoin:
             validations=slow.validations,
             repairer=slow.repairer,
             roles=slow.roles,
+            consents=slow.consents,
         )
 
 
@@ -131,10 +136,10 @@ class _Bus(NamedTuple):
 class ViewBuilder:
     """The last state of the slower sources, and the join.
 
-    Threads: `view` and `configure`, and with them the judge, belong to the publisher; `refresh_allocations` and
-    `refresh_bus` to one thread each; `set_repaired` and `set_roles` to any. There is no lock: what crosses threads
-    (`_allocations`, `_bus`, `_repaired`, `_validations`, `_repairer`, `_roles`) is an immutable value that is replaced
-    in one assignment.
+    Threads: `view` and `configure`, and with them the judge, belong to the publisher; each `refresh_*` to one
+    thread; `set_repaired` and `set_roles` to any. There is no lock: what crosses threads (`_allocations`, `_bus`,
+    `_consents`, `_repaired`, `_validations`, `_repairer`, `_roles`) is an immutable value that is replaced in one
+    assignment.
     """
 
     def __init__(
@@ -154,6 +159,7 @@ class ViewBuilder:
         self._config, self._clock = config, clock
         off = {name: OFF if name in sources.disabled else None for name in ("podresources", "procfs", "pci")}
         self._health = {name: SourceHealth(name, clock, reason) for name, reason in off.items()}
+        self._labels = SourceHealth("consents", clock)
         self._enabled = {name for name, reason in off.items() if reason is None}
         self._kubelet: PodResources | None = None
         # what is given, what may be given, and their monotonic time
@@ -161,15 +167,15 @@ class ViewBuilder:
         self._bus = _Bus()
         self._driver_gpus = DriverGpus(Path(sources.proc) / "driver/nvidia/gpus")
         self._logs = PodLogs(Path(sources.pod_logs).parent)
-        self._processes = Processes(
-            Path(sources.proc), self._logs, jobs=Path(sources.slurm_jobs) if sources.slurm_jobs else None
-        )
+        paths = Path(sources.proc), self._logs
+        self._processes = Processes(*paths, jobs=sources.slurm_jobs, runtimes=sources.containers)
         self._strangers: frozenset[int | str] = frozenset()
         self._unseen: dict[int, float] = {}  # pid -> first sample in which /proc did not have it
         self._repaired: Mapping[str, float] = {}
         self._validations: tuple[Validation, ...] = ()
         self._repairer: RepairerStatus | None = None
         self._roles: tuple[RoleReport, ...] = ()
+        self._consents: Consents | None = None
         up = uptime(Path(sources.proc)) or 0.0
         judge = Judge(config.checks, memory, failures=failures, uptime=up, patient=patient)
         host = machine(Path(sources.proc), Path(sources.sys), Path(sources.machine_id))
@@ -215,15 +221,31 @@ class ViewBuilder:
             return False
         return before is not None and {(g.address, g.driver) for g in before} != {(g.address, g.driver) for g in now}
 
+    def refresh_labels(self, metrics: MetricsConfig) -> None:
+        """Read the labels of Node and pods, where the metrics export some; the agent has no token to ask for them."""
+        of_pods, found = bool(metrics.pod_labels or metrics.pod_annotations), None
+        if not (of_pods or metrics.node_labels) or not self._config.state_dir:
+            self._labels.switch_off(OFF)
+        else:
+            with self._labels.asking(GpuwatchError):
+                found = ConsentsFile(Path(self._config.state_dir)).read()
+                if found is None or found.is_old(self._clock.time()):
+                    why = "no file" if found is None else "the file is more than two minutes old"
+                    raise GpuwatchError("no labels for the metrics", why, "start `gpuwatch tuner --consents`")
+        self._consents = found and found.only_labels(pods=of_pods)
+
     def view(self, inputs: ViewInputs) -> View:
         """One View of `inputs` and of what the slower sources found last; reads /proc for the owners of processes."""
         owners = self._owners(inputs.reading.gpus)
         allocations, allocatable, allocated = self._allocations
         stale = self._clock.monotonic() - allocated > STALE_INTERVALS * self._config.sources.pod_resources_interval
-        statuses = tuple(self._status(name, stale=stale) for name in self._health)
+        statuses = [self._status(name, stale=stale) for name in self._health]
+        statuses += [self._labels.status] if self._labels.status.up is not None else []
+        consents = self._consents if self._consents and not self._consents.is_old(inputs.at) else None
         self._join.judge.repaired_at = self._repaired
         given = (None, None) if stale else (allocations, allocatable)
-        slow = SlowSources(statuses, self.bus, *given, owners, self._validations, self._repairer, self._roles)
+        roles = self._repairer, self._roles
+        slow = SlowSources(tuple(statuses), self.bus, *given, owners, self._validations, *roles, consents)
         view = self._join.view(inputs, slow)
         self._notice_news(view.attribution, owners)
         return view

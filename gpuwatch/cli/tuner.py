@@ -25,8 +25,8 @@ promised, keeps the node's power budget, and gives everything back when it ends 
 library, root, CAP_SYS_ADMIN, a guard that runs, and an agent that looks each second.
 
 With --guard it is the process beside a tuner, which gives back what is recorded once that one has been silent for 30 s.
-It needs the driver's library, root and CAP_SYS_ADMIN. With --consents it asks the Kubernetes API server what pods and
-namespaces say about tuning, and the pages on which pods count their work. It needs a token, and no GPU.
+It needs the driver's library, root and CAP_SYS_ADMIN. With --consents it reads what pods say about tuning, labels for
+the metrics (Kubernetes API) and pages on which pods count their work. It needs a token, and neither GPU nor tuner.
 
 \b
 Examples:
@@ -59,7 +59,7 @@ OVERRIDES = (
 @click.command(help=HELP, short_help="Tune GPUs, or say which could be; guard what was set.")
 @row_options(OVERRIDES)
 @option("--guard", is_flag=True, help="Give back what a tuner has set, once it is dead.")
-@option("--consents", is_flag=True, help="Bring the tuner what pods say about tuning.")
+@option("--consents", is_flag=True, help="Bring tuner and agent what pods say.")
 @pass_session
 def tuner(session: Session, /, *, guard: bool, consents: bool, **options: Any) -> None:
     """Wire the agent's View, the record and the heartbeat to the tuner, or the driver to the guard."""
@@ -74,7 +74,7 @@ def tuner(session: Session, /, *, guard: bool, consents: bool, **options: Any) -
     if is_simulated(session):
         running_simulation(session)  # else there is nothing to tune
     if consents:
-        keep_consents(session, reread())
+        keep_consents(session, reread)
     elif guard:
         _guard(session, reread())
     else:

@@ -65,6 +65,9 @@ class MetricsConfig(Section, frozen=True, kw_only=True):
     workload_labels: Literal["info", "inline"] = "info"  # inline: namespace, pod, container on every GPU series
     families: FamiliesConfig = FamiliesConfig()
     processes: bool = False  # per-process series: the group `processes`
+    pod_labels: tuple[str, ...] = ()  # labels of pods on gpuwatch_pod_labels, 8 at most; `tuner --consents` reads them
+    pod_annotations: tuple[str, ...] = ()  # annotations of pods on gpuwatch_pod_labels, 8 at most
+    node_labels: tuple[str, ...] = ()  # labels of the own Node on gpuwatch_node_labels, 8 at most
     max_series: int = 50_000  # more are dropped, whole families at a time, and counted
 
 
@@ -83,6 +86,9 @@ class SourcesConfig(Section, frozen=True, kw_only=True):
     machine_id: str = "/etc/machine-id"  # the host's; a Node of the same name may be another machine
     pod_logs: str = "/var/log/pods"  # names of its folders give the uids of pods
     slurm_jobs: str = "/run/gpuwatch-jobs"  # where the Slurm prolog notes account and partition of each job
+    containers: tuple[str, ...] = (  # state folders of runtimes: names of containers outside Kubernetes; []: unnamed
+        *("/var/lib/docker", "/var/lib/containers/storage", "/run/containerd"),
+    )
     sample_buffers: bool = True  # read the driver's own sample buffers, so that peaks between looks are not lost
 
 

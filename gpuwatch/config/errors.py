@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from gpuwatch.model.consent import prometheus_label
 from gpuwatch.model.decoding import prepared
 
 MANY_CHOICES = 10
@@ -163,6 +164,18 @@ def _selector(value: str) -> str | None:
     return None if bad is None else f"{_shown(bad)} is no label selector; write KEY=VALUE, KEY, !KEY or KEY in (A, B)"
 
 
+def _exported(values: list[str]) -> str | None:
+    if len(values) > 8:
+        return f"{len(values)} names are more than 8; each is a label of every series"
+    known: dict[str, str] = {}
+    for value in values:
+        if not re.fullmatch(_LABEL, value, re.ASCII):
+            return f"{_shown(value)} is no key of a label or annotation"
+        if (other := known.setdefault(prometheus_label("", value), value)) is not value:
+            return f"{_shown(other)} and {_shown(value)} have the same name in Prometheus"
+    return None
+
+
 def _xids(values: dict[int, Any]) -> str | None:
     return next((f"{code} is no XID: they are 1 to 65535" for code in values if not 0 < code < 1 << 16), None)
 
@@ -174,6 +187,7 @@ def _command(value: list[str]) -> str | None:
 
 
 FORMS: dict[tuple[str, str], Callable[[Any], str | None]] = {
+    **{("MetricsConfig", key): _exported for key in ("pod_labels", "pod_annotations", "node_labels")},
     ("MaintenanceWindow", "start"): _clock,
     ("MaintenanceWindow", "end"): _clock,
     ("MaintenanceWindow", "timezone"): _zone,

@@ -1,7 +1,7 @@
 """What pods consent to, on its way to the tuner: `consents/consents.json` in the state directory.
 
 `gpuwatch tuner --consents` writes it, with an API token and nothing else; the tuner reads it, with CAP_SYS_ADMIN and no
-token. The folder is its own, so that in a pod it alone can be shared between the two.
+token, and so does the agent. The folder is its own, so that in a pod it alone can be shared.
 """
 
 from pathlib import Path

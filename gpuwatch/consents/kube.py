@@ -1,16 +1,19 @@
-"""The pods of our Node and their namespaces at the API server: what they say about tuning; nothing else is kept."""
+"""The pods of our Node and their namespaces at the API server: consents and exported labels; nothing else is kept."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from urllib.parse import quote
 
+from msgspec.structs import replace
+
+from gpuwatch.config import MetricsConfig
 from gpuwatch.kube.errors import ApiCall, Garbled
 from gpuwatch.kube.reader import PAGE, NodeReader
 from gpuwatch.kube.transport import Transport
 from gpuwatch.kube.wire import GPU_RESOURCES, WireList, WireObject, WirePod, decode, garbled
-from gpuwatch.model.consent import AUTOTUNE, CLASS, GANG, MAX_SLOWDOWN, POWER_AGENTS, PROGRESS, PodConsent, plain_image
+from gpuwatch.model.consent import KEPT, PodConsent, plain_image, prometheus_label
+from gpuwatch.model.text import visible
 
-KEPT = (AUTOTUNE, MAX_SLOWDOWN, CLASS, PROGRESS, GANG, *POWER_AGENTS)
-"""Annotations."""
+NO_LABELS = MetricsConfig()
 
 LONGEST_VALUE = 128
 """Nothing that means something is longer; who writes a book there must not fill the tuner's file."""
@@ -31,15 +34,15 @@ ENDED = ("Succeeded", "Failed")
 
 
 def parse_pods(
-    call: ApiCall, body: bytes, resources: Collection[str] = ()
+    call: ApiCall, body: bytes, resources: Collection[str] = (), metrics: MetricsConfig = NO_LABELS
 ) -> tuple[tuple[PodConsent, ...], str | None]:
     """Of one page of a PodList those that may have GPUs, and the token of the next page. Raises Garbled.
 
-    `resources`: names of GPU resources besides nvidia.com/*.
+    `resources`: names of GPU resources besides nvidia.com/*. `metrics` names the labels to export.
     """
     page = decode(call, body, WireList[WirePod])
     found = (each for each in page.items or () if each.status.phase not in ENDED and _has_gpus(each, resources))
-    return tuple(_consent(call, each) for each in found), page.metadata.continue_ or None
+    return tuple(_consent(call, each, metrics) for each in found), page.metadata.continue_ or None
 
 
 def parse_namespace(call: ApiCall, body: bytes) -> dict[str, str]:
@@ -52,12 +55,16 @@ def parse_namespace(call: ApiCall, body: bytes) -> dict[str, str]:
 
 def kept(annotations: Mapping[str, str] | None) -> dict[str, str]:
     """Those that matter to a tuner. A value that is too long for any is cut, and made nonsense by that."""
-    found = ((key, (annotations or {}).get(key)) for key in KEPT)
-    return {
-        key: value if len(value) <= LONGEST_VALUE else f"{value[: LONGEST_VALUE - 1]}…"
-        for key, value in found
-        if value is not None
-    }
+    return {key: _cut(annotations[key]) for key in KEPT if annotations and key in annotations}
+
+
+def exported(prefix: str, texts: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
+    """Prometheus label -> value, of the labels or annotations `texts` that `names` has. A value that is long is cut."""
+    return {prometheus_label(prefix, name): _cut(visible(texts[name])) for name in names if name in texts}
+
+
+def _cut(value: str) -> str:
+    return value if len(value) <= LONGEST_VALUE else f"{value[: LONGEST_VALUE - 1]}…"
 
 
 def job(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str | None:
@@ -70,17 +77,20 @@ def job(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str | None
     return None
 
 
-def _consent(call: ApiCall, pod: WirePod) -> PodConsent:
+def _consent(call: ApiCall, pod: WirePod, metrics: MetricsConfig) -> PodConsent:
     metadata = pod.metadata
     if not (metadata.name and metadata.namespace and metadata.uid):
         raise garbled(call, "a pod has no name, namespace or uid")
+    labels, annotations = metadata.labels or {}, metadata.annotations or {}
+    exports = exported("label", labels, metrics.pod_labels)
     controllers = (each for each in metadata.owner_references or () if each.controller and each.kind and each.name)
     return PodConsent(
         namespace=metadata.namespace,
         name=metadata.name,
         uid=metadata.uid,
-        annotations=kept(metadata.annotations),
-        job=job(metadata.labels or {}, metadata.annotations or {}),
+        annotations=kept(annotations),
+        labels=exports | exported("annotation", annotations, metrics.pod_annotations),
+        job=job(labels, annotations),
         priority=pod.spec.priority or 0,
         owner=next(((each.kind, each.name) for each in controllers), None),
         images={each.name: plain_image(each.image) for each in pod.spec.containers or () if each.name and each.image},
@@ -103,13 +113,16 @@ def _has_gpus(pod: WirePod, resources: Collection[str]) -> bool:
 MOST_PAGES = 10
 """5,000 pods, which no kubelet runs."""
 
+MOST_LABELLED = 500
+"""Pods whose labels are exported: each is a series, and the file may have 4 MiB."""
+
 
 class ConsentsReader(NodeReader):
-    """Raises the errors of `kube_errors`. `resources`: names of GPU resources besides nvidia.com/*."""
+    """Raises the errors of `kube_errors`. `resources`, `metrics`: as of `parse_pods`."""
 
     def __init__(self, transport: Transport, name: str, resources: Collection[str] = ()) -> None:
         super().__init__(transport, name)
-        self._resources = frozenset(resources)
+        self._resources, self.metrics = frozenset(resources), NO_LABELS
 
     def gpu_pods(self) -> tuple[PodConsent, ...]:
         """The pods of our Node that have GPUs or may have some.
@@ -126,10 +139,10 @@ class ConsentsReader(NodeReader):
         found: list[PodConsent] = []
         for _ in range(MOST_PAGES):
             body = self._transport.request(call, "/api/v1/pods", query=query)
-            page, more = parse_pods(call, body, self._resources)
+            page, more = parse_pods(call, body, self._resources, self.metrics)
             found += page
             if more is None:
-                return tuple(found)
+                return (*found[:MOST_LABELLED], *(replace(each, labels=None) for each in found[MOST_LABELLED:]))
             query = {"fieldSelector": query["fieldSelector"], "limit": PAGE, "continue": more}
         raise Garbled(
             call, f"it has more than {MOST_PAGES} pages", "does something between us and the API server answer?"

@@ -44,9 +44,6 @@ KEPT_SAMPLES = 20
 MOST_PODS = 32
 """A node has 16 GPUs at most; what is shared by more pods than this is not followed."""
 
-OLD_SECONDS = 120.0
-"""Consents that are older say nothing about whose address it is now."""
-
 URL = re.compile(r"http://:([0-9]{1,5})(/[A-Za-z0-9._~/-]*)#([A-Za-z_:][A-Za-z0-9_:]*)")
 PRESET = re.compile(r"([a-z][a-z0-9-]*)(?::([0-9]{1,5}))?")
 
@@ -163,7 +160,7 @@ class ProgressFollower:
         """Look once, at all of them together."""
         try:
             consents = self._consents.read()
-            named = {} if consents is None or self._clock.time() - consents.at > OLD_SECONDS else pages(consents)
+            named = {} if consents is None or consents.is_old(self._clock.time()) else pages(consents)
             if named or self._known:
                 with ThreadPoolExecutor(max_workers=len(named) or 1) as pool:
                     looks = pool.map(lambda uid: self._look(uid, *named[uid]), named)

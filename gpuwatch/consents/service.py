@@ -1,7 +1,7 @@
 """Keeps the file of consents fresh: `gpuwatch tuner --consents`, a process with an API token and nothing else.
 
 It listens to no network and touches no GPU. What it cannot find out it leaves as it was written last: whoever reads the
-file sees how old it is, and a tuner believes it for two minutes.
+file sees how old it is, and believes it for two minutes.
 """
 
 import logging
@@ -9,8 +9,9 @@ import random
 from collections.abc import Callable
 from typing import Protocol
 
+from gpuwatch.config import MetricsConfig
 from gpuwatch.consents.file import ConsentsFile
-from gpuwatch.consents.kube import kept
+from gpuwatch.consents.kube import exported, kept
 from gpuwatch.kube.errors import Backoff, KubeError
 from gpuwatch.kube.objects import TAINT, NodeObject
 from gpuwatch.model.clock import Clock
@@ -31,6 +32,7 @@ class Source(Protocol):
     """`consents.kube.ConsentsReader`."""
 
     name: str
+    metrics: MetricsConfig
 
     def node(self) -> NodeObject:
         """Our own Node."""
@@ -100,6 +102,7 @@ class Consenting:
         return Consents(
             at=at,
             node=kept(node.annotations),
+            node_labels=exported("label", node.labels, self._source.metrics.node_labels),
             quarantined=any(taint.key == TAINT for taint in node.taints),
             namespaces={name: annotations for name, (_, annotations) in self._namespaces.items()},
             pods=pods,

@@ -1,6 +1,7 @@
 """Consent to tuning: annotations of pods, their namespaces and the Node, as a process with an API token has read them.
+With them come the labels that the metrics export.
 
-The tuner has no token. `gpuwatch tuner --consents` writes this to a file, the tuner reads it.
+Tuner and agent have no token. `gpuwatch tuner --consents` writes this to a file, they read it.
 """
 
 import re
@@ -16,11 +17,18 @@ AUTOTUNE, MAX_SLOWDOWN, CLASS, PROGRESS, GANG = (
 POWER_AGENTS = ("dynamo.nvidia.com/gpu-power-limit",)
 """Annotations by which another agent sets the power limit of a pod's GPUs."""
 
+KEPT = (AUTOTUNE, MAX_SLOWDOWN, CLASS, PROGRESS, GANG, *POWER_AGENTS)
+"""Annotations that matter to a tuner."""
+
+OLD_SECONDS = 120.0
+"""The API server is asked every 15 s; what is older than this may have been taken back since."""
+
 
 class PodConsent(Record, frozen=True, kw_only=True):
     """One pod of this node. `annotations`: those above; `job`: what it is a rank of, if its labels say so; `priority`:
     that of its PriorityClass; `owner`: kind and name of its controller; `images`: by container, without digests.
-    `ip`: its own address, None: it has none yet, or that of the node.
+    `ip`: its own address, None: it has none yet, or that of the node. `labels`: those that the metrics export, by
+    Prometheus label; None: so many pods have some that those of this one are left out.
     """
 
     namespace: str
@@ -32,18 +40,29 @@ class PodConsent(Record, frozen=True, kw_only=True):
     owner: tuple[str, str] | None = None
     images: dict[str, str] = {}
     ip: str | None = None
+    labels: dict[str, str] | None = {}
 
 
 class Consents(Record, frozen=True, kw_only=True):
     """As of `at`, unix seconds. `namespaces`: name -> annotations, of those that have pods here. `node`: the Node's
-    annotations; `quarantined`: it has gpuwatch's own taint.
+    annotations; `node_labels`: as a pod's; `quarantined`: it has gpuwatch's own taint.
     """
 
     at: float
     node: dict[str, str] = {}
+    node_labels: dict[str, str] = {}
     quarantined: bool = False
     namespaces: dict[str, dict[str, str]] = {}
     pods: tuple[PodConsent, ...] = ()
+
+    def only_labels(self, *, pods: bool) -> "Consents":
+        """What the metrics export; without `pods` of the Node alone."""
+        found = (PodConsent(namespace=each.namespace, name=each.name, uid="", labels=each.labels) for each in self.pods)
+        return Consents(at=self.at, node_labels=self.node_labels, pods=tuple(found) if pods else ())
+
+    def is_old(self, now: float) -> bool:
+        """Also what is from the future: a clock was set, so that nobody can say how old it is."""
+        return not -OLD_SECONDS <= now - self.at <= OLD_SECONDS
 
 
 class ProgressCounter(Record, frozen=True, kw_only=True):
@@ -65,6 +84,12 @@ class Progress(Record, frozen=True, kw_only=True):
 _DIGEST = re.compile(r"@[a-z0-9+._-]+:[0-9a-fA-F]{32,}$")
 _SCHEME = re.compile(r"^[a-z-]+://")
 _USER = re.compile(r"^[^/]*@")
+
+
+def prometheus_label(prefix: str, name: str) -> str:
+    """As kube-state-metrics writes it, such as `label_app_kubernetes_io_name`."""
+    plain = re.sub(r"[^a-zA-Z0-9_]", "_", name)
+    return f"{prefix}_" + re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", plain).lower()
 
 
 def plain_image(image: str) -> str:

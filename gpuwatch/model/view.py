@@ -6,6 +6,7 @@ a member changes meaning, and a reader refuses one it does not know; hence it is
 
 from typing import Literal
 
+from gpuwatch.model.consent import Consents
 from gpuwatch.model.event import ActionEvent, FindingEvent
 from gpuwatch.model.finding import Judgement
 from gpuwatch.model.snapshot import Record, Snapshot
@@ -109,6 +110,8 @@ class View(Record, frozen=True, kw_only=True, omit_defaults=False):
     roles: tuple[RoleReport, ...] = ()
     """Remediator and tuner, as far as they run here and share the agent's state folder."""
     support_cases: tuple[SupportCase, ...] = ()
+    consents: Consents | None = None
+    """Labels of Node and pods alone, where the metrics export some and they are not too old."""
 
 
 class Events(Record, frozen=True, kw_only=True, omit_defaults=False):

@@ -12,7 +12,8 @@ class WorkloadKey(Record, frozen=True, kw_only=True):
     """What stays the same while pods come and go: the pods' owner, the container's name and its image.
 
     `kind` is the owner's (Deployment, StatefulSet, Job, CronJob, Pod, ...); None: only the name could be told, from the
-    pod's. Outside Kubernetes `namespace` is empty, `kind` `User` or `SlurmJob`, `name` the account or the job.
+    pod's. Outside Kubernetes `namespace` is empty, `kind` `User`, `SlurmJob`, `Container` or `ComposeService`,
+    `name` the account, the job, the container or `project/service`.
     """
 
     namespace: str

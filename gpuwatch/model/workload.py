@@ -39,6 +39,15 @@ class Allocatable(Record, frozen=True, kw_only=True):
     device_ids: tuple[str, ...]
 
 
+class Container(Record, frozen=True):
+    """A container outside Kubernetes, as its runtime has it; `project` and `service` of compose."""
+
+    name: str = ""
+    image: str | None = None  # without digest
+    project: str | None = None
+    service: str | None = None
+
+
 class ProcessOwner(Record, frozen=True, kw_only=True):
     """The owner of a host process. `start_time` (clock ticks since boot, proc(5)) tells pids apart."""
 
@@ -49,6 +58,7 @@ class ProcessOwner(Record, frozen=True, kw_only=True):
     user: str | None = None
     pod_uid: str | None = None
     container_id: str | None = None
+    container: Container | None = None  # None: it is in a pod, or nothing names it
     workload: Workload | None = None  # set when the process lives in a pod
     slurm_job: str | None = None
     slurm_step: str | None = None

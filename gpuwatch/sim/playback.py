@@ -203,6 +203,7 @@ def _owners(node: SimNode) -> dict[int, ProcessOwner]:
             pod_uid=process.workload.pod_uid if process.workload else None,
             workload=process.workload,
             slurm_job=process.slurm_job,
+            container=process.container,
         )
         for process in processes(node)
     }

@@ -9,7 +9,7 @@ import os
 import re
 import threading
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,10 +20,10 @@ from gpuwatch.sim.directory import NodeReplica, create, end, inject
 from gpuwatch.sim.host import Files, Symlink
 from gpuwatch.sim.host.cluster import cluster
 from gpuwatch.sim.host.machine import boot_log, machine
-from gpuwatch.sim.host.runtime import runtime
+from gpuwatch.sim.host.runtime import DOCKER, JOBS, runtime
 from gpuwatch.sim.host.services import services
 from gpuwatch.sim.node import pods
-from gpuwatch.sim.node.actions import AnyAction, KubeletState, SimWorkload
+from gpuwatch.sim.node.actions import AnyAction, KubeletState
 from gpuwatch.sim.node.machine import LogLine
 from gpuwatch.sim.node.node import SimNode
 from gpuwatch.sim.node.scenario import Scenario, load
@@ -34,7 +34,6 @@ from gpuwatch.sim.surroundings.proctree import ProcTree
 
 log = logging.getLogger(__name__)
 
-JOBS = "jobs"
 KUBELET = "kubelet/api.sock"
 """In a folder of its own: a machine without kubelet has not even that."""
 
@@ -85,6 +84,7 @@ class World:
             machine_id=str(self.directory / "etc/machine-id"),
             pod_logs=str(self.directory / "log/pods"),
             slurm_jobs=str(self.directory / JOBS),
+            containers=(str(self.directory / DOCKER),),
         )
 
     @property
@@ -167,7 +167,6 @@ class World:
                 log.error("cannot show the simulated node; %s", error)
 
     def _show(self, node: SimNode) -> None:
-        self._show_jobs(process.workload for gpu in node.gpus for _, process in gpu.processes)
         self._processes.show(pods.processes(node), pods.pods(node))
         self._bus.show(node)
         self._host.show(node)
@@ -175,17 +174,6 @@ class World:
         if node.kubelet != self._kubelet_state:
             self._kubelet_state = node.kubelet
             self._kubelet.fail(None if node.kubelet == "ok" else node.kubelet)
-
-    def _show_jobs(self, workloads: Iterable[SimWorkload]) -> None:
-        """As the prolog and the epilog of Slurm do."""
-        folder = self.directory / JOBS
-        folder.mkdir(mode=0o755, exist_ok=True)
-        jobs = {each.slurm: each for each in workloads if each.slurm and each.slurm.isdigit()}
-        for name in set(os.listdir(folder)) - jobs.keys():
-            (folder / name).unlink()
-        for name, job in jobs.items():
-            (folder / name).touch(mode=0o644)
-            (folder / name).write_text(f"account={job.account or ''}\npartition={job.partition or ''}\n")
 
 
 class KernelRing:
@@ -241,9 +229,10 @@ class SimHostTree:
 
 
 def _write(path: Path, content: str | Symlink) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     if isinstance(content, Symlink):
         path.symlink_to(content.target)
     else:
         path.write_text(content)
+        path.chmod(0o644)

@@ -82,18 +82,13 @@ class PodResources:
             return None
         return tuple(Allocatable(resource=name, device_ids=ids) for name, ids in self._devices(reply.devices))
 
-    def pod(self, namespace: str, name: str) -> tuple[Allocation, ...] | None:
-        """The devices of one pod (`Get`); empty: no such pod; None: no such call. Raises as above."""
-        reply = self._call("Get", pod_namespace=namespace, pod_name=name)
-        return None if reply is None else tuple(self._of_pod(reply.pod_resources))
-
     def close(self) -> None:
         """Give the connection back; the next call opens a new one."""
         if self._channel is not None:
             self._channel.close()
             self._channel = None
 
-    def _call(self, method: str, **fields: str) -> Any | None:
+    def _call(self, method: str) -> Any | None:
         """The decoded reply, or None when this kubelet does not offer the method."""
         channel = self._connected()
         if method in self._missing:
@@ -103,15 +98,13 @@ class PodResources:
             f"/{SERVICE}/{method}", request_serializer=request.SerializeToString, response_deserializer=bytes
         )
         try:
-            return response.FromString(call(request(**fields), timeout=self._deadline))
+            return response.FromString(call(request(), timeout=self._deadline))
         except grpc.RpcError as error:
             # a kubelet that has switched the method off says so in words only
             disabled = error.code() is grpc.StatusCode.UNKNOWN and "disabled" in (error.details() or "")
             if method != "List" and (disabled or error.code() is grpc.StatusCode.UNIMPLEMENTED):
                 self._missing.add(method)
                 return None
-            if method == "Get" and "not found" in (error.details() or ""):
-                return response()
             self.close()
             raise PodResourcesError(
                 _reason(error), self._socket, f"{error.code().name}: {(error.details() or 'no details')[:200]}"

@@ -16,8 +16,6 @@ SERVICE = "v1.PodResourcesLister"
 _SCHEMA: dict[str, tuple[tuple[int, str, str], ...]] = {
     "ListPodResourcesRequest": (),
     "ListPodResourcesResponse": ((1, "pod_resources", "PodResources*"),),
-    "GetPodResourcesRequest": ((1, "pod_name", "string"), (2, "pod_namespace", "string")),
-    "GetPodResourcesResponse": ((1, "pod_resources", "PodResources"),),
     "AllocatableResourcesRequest": (),
     "AllocatableResourcesResponse": ((1, "devices", "ContainerDevices*"),),
     "PodResources": ((1, "name", "string"), (2, "namespace", "string"), (3, "containers", "ContainerResources*")),
@@ -45,7 +43,6 @@ _SCHEMA: dict[str, tuple[tuple[int, str, str], ...]] = {
 METHODS = {
     "List": ("ListPodResourcesRequest", "ListPodResourcesResponse"),
     "GetAllocatableResources": ("AllocatableResourcesRequest", "AllocatableResourcesResponse"),
-    "Get": ("GetPodResourcesRequest", "GetPodResourcesResponse"),
 }
 
 

@@ -7,14 +7,15 @@ environment: both may hold secrets.
 import os
 import pwd
 import re
-import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from gpuwatch.model.workload import Allocation, ProcessOwner, Workload
+from gpuwatch.model.workload import Allocation, Container, ProcessOwner, Workload
+from gpuwatch.storage.versioned_file import OTHERS_WRITE, read_file
+from gpuwatch.workloads.containers import container
 
 _DASHED = r"[0-9a-f]{8}(?P<dash>[-_])[0-9a-f]{4}(?P=dash)[0-9a-f]{4}(?P=dash)[0-9a-f]{4}(?P=dash)[0-9a-f]{12}"
 _POD = re.compile(rf"(?:^|[/-])pod(?P<uid>{_DASHED}|[0-9a-f]{{32}})(?![0-9a-f_-])")  # 32 hex: static pods
@@ -23,7 +24,6 @@ _SLURM_JOB = re.compile(r"slurm[^/]*/(?:[^/]+/)?job_(?P<slurm>\d{1,10})(?:/|$)|/
 _SLURM_STEP = re.compile(r"/job_\d{1,10}/step_(?P<step>\w{1,16})(?:/|$)", re.ASCII)
 _UNIT = re.compile(r"/(?P<unit>(?!user@|slurm)[\w:.\\@-]{1,128}\.service)(?=/|$)", re.ASCII)
 
-_JOB_MOST_BYTES = 4096
 _JOB_MOST_CHARACTERS = 128
 
 
@@ -131,7 +131,7 @@ class Processes:
     """Owners of processes, remembered for as long as the same process lives.
 
     `vanished` and `unreadable` count the pids that could not be looked at since the start: gone or in a pid namespace
-    we do not see, and refused. `jobs`: the folder of `slurm_job`.
+    we do not see, and refused. `jobs`: the folder of `slurm_job`; `runtimes`: those of `container`.
     """
 
     def __init__(
@@ -139,14 +139,16 @@ class Processes:
         proc: Path = Path("/proc"),
         logs: PodLogs | None = None,
         users: Callable[[int], str | None] = user_name,
-        jobs: Path | None = None,
+        jobs: Path | str = "",
+        runtimes: tuple[str, ...] = (),
     ) -> None:
         self.vanished = 0
         self.unreadable = 0
         self._proc = proc
         self._logs = logs or PodLogs()
-        self._users, self._jobs = users, jobs
+        self._users, self._jobs, self._runtimes = users, jobs, runtimes
         self._known: dict[int, ProcessOwner] = {}
+        self._containers: dict[str, Container | None] = {}  # read once each, kept while they have processes here
         self._logs_are_old = True
 
     def owners(self, pids: Iterable[int]) -> dict[int, ProcessOwner]:
@@ -165,6 +167,8 @@ class Processes:
             except (OSError, ValueError):
                 self.unreadable += 1
         self._known = found
+        running = {owner.container_id for owner in found.values()}
+        self._containers = {ident: each for ident, each in self._containers.items() if ident in running}
         return dict(found)
 
     def _look(self, pid: int, started: int) -> ProcessOwner:
@@ -175,7 +179,10 @@ class Processes:
         name = self._read(pid, "comm").rstrip("\n")
         if self._start_time(pid) != started:
             raise ProcessLookupError(f"pid {pid} was reused while it was read")
-        job = slurm_job(self._jobs, group.slurm_job) if self._jobs and group.slurm_job else SlurmJob()
+        job = slurm_job(Path(self._jobs), group.slurm_job) if self._jobs and group.slurm_job else SlurmJob()
+        ident = None if group.pod_uid else group.container_id
+        if ident is not None and ident not in self._containers:
+            self._containers[ident] = container(self._runtimes, ident)
         return ProcessOwner(
             pid=pid,
             start_time=started,
@@ -184,6 +191,7 @@ class Processes:
             user=None if uid is None else self._users(uid),
             pod_uid=group.pod_uid,
             container_id=group.container_id,
+            container=self._containers.get(ident or ""),
             slurm_job=group.slurm_job,
             slurm_step=group.slurm_step,
             slurm_account=job.account,
@@ -233,24 +241,12 @@ def slurm_job(folder: Path, number: str) -> SlurmJob:
     process's user and nobody else may write to them.
     """
     try:
-        with open(folder / number, "rb", opener=_open_private) as file:
-            text = file.read(_JOB_MOST_BYTES).decode("utf-8", "replace")
-        is_ours = _is_private(os.stat(folder))
+        status, body = read_file(folder / number, _READ_LIMIT)
+        found = status, os.stat(folder)
+        is_ours = all(each.st_uid in (0, os.geteuid()) and not each.st_mode & OTHERS_WRITE for each in found)
     except OSError:
         return SlurmJob()
-    found = dict(line.split("=", 1) for line in text.splitlines() if "=" in line) if is_ours else {}
-    account, partition = (found.get(name, "")[:_JOB_MOST_CHARACTERS] or None for name in SlurmJob._fields)
+    lines = body.decode("utf-8", "replace").splitlines() if is_ours else ()
+    noted = dict(line.split("=", 1) for line in lines if "=" in line)
+    account, partition = (noted.get(name, "")[:_JOB_MOST_CHARACTERS] or None for name in SlurmJob._fields)
     return SlurmJob(account, partition)
-
-
-def _open_private(path: str, flags: int) -> int:
-    fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
-    found = os.fstat(fd)
-    if not stat.S_ISREG(found.st_mode) or not _is_private(found):
-        os.close(fd)
-        raise PermissionError(f"{path} is not a file that only root writes")
-    return fd
-
-
-def _is_private(found: os.stat_result) -> bool:
-    return found.st_uid in (0, os.geteuid()) and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)

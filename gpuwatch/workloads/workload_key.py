@@ -33,7 +33,7 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 
 
 class Tenant(NamedTuple):
-    """The user of a device: one container of a pod; outside Kubernetes `kind` is SlurmJob or User, `pod` its name."""
+    """The user of a device: one container of a pod; outside Kubernetes `kind` and `pod` are those of a WorkloadKey."""
 
     namespace: str
     pod: str

@@ -5,7 +5,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from gpuwatch.agent.agent import Agent
-from gpuwatch.config import AgentConfig, Backend, Config, MetricsConfig, SourcesConfig
+from gpuwatch.config import AgentConfig, Backend, Config, MetricsConfig, RightsizingConfig, SourcesConfig
 from gpuwatch.process.service import ConfigWatch
 
 
@@ -14,6 +14,7 @@ def test_it_holds_from_the_next_view_on(tmp_path: Path) -> None:
     config = Config(
         agent=AgentConfig(listen="", socket=str(tmp_path / "agent.sock")),
         sources=SourcesConfig(kmsg=missing, pod_resources=f"{missing}/kubelet.sock", sys=missing),
+        rightsizing=RightsizingConfig(enabled=False),
         state_dir="",
     )
     new = replace(config, metrics=MetricsConfig(profiles=("native", "dcgm-4.8")))

@@ -99,6 +99,11 @@ MIG_CAPACITY = CAPACITY.replace("nvidia_com_gpu", "nvidia_com_mig_1g_10gb")
 UP = f"up{{{OF_NODE}}}"
 AGENT_SEEN = f"gpuwatch_snapshot_timestamp_seconds{{{OF_NODE}}}"
 GPUS_EXPECTED = f'gpuwatch_gpus{{{OF_NODE},state="expected"}}'
+ANOTHER = {
+    f'{name}{{node="n2",{OF_NODE}}}': (1.0, 1.0)
+    for name in ("up", "gpuwatch_snapshot_timestamp_seconds", "gpuwatch_build_info")
+}
+"""An agent of the same job."""
 MODE = f'gpuwatch_remediator_mode{{{REMEDIATOR},mode="observe"}}'
 STARTED = f"process_start_time_seconds{{{OF_NODE}}}"
 RESTARTS = f"gpuwatch_reader_restarts_total{{{OF_NODE}}}"
@@ -115,8 +120,14 @@ AGENT = [
     Case("GpuwatchDown", {UP: (1, None), AGENT_SEEN: (1, None), MIG_CAPACITY: (7, 7)}, why="its GPUs are cut"),
     Case(
         "GpuwatchDown",
-        {UP: (None, 0), UP.replace("{", '{node="n2",'): (1, 1), AGENT_SEEN.replace("{", '{node="n2",'): (1, 1)},
+        {UP: (None, 0), **ANOTHER},
         why="it has never answered, and others of its job have",
+    ),
+    Case(
+        "GpuwatchDown",
+        {UP: (None, 0), **ANOTHER, f'up{{{OF_NODE},node="",instance="web-1"}}': (1, 1)},
+        fires=False,
+        why="it has never answered, and all kinds of targets have its job",
     ),
     Case("GpuwatchDown", {UP: (1, None), AGENT_SEEN: (1, None)}, fires=False, why="the node may have gone as well"),
     Case(

@@ -204,6 +204,17 @@ def table(title: str, head: Sequence[str], rows: Sequence[Sequence[Any]]) -> Non
         print("  " + "  ".join((first, *others)).rstrip(), flush=True)
 
 
+def show(title: str, rows: list[Compared], peer: str) -> list[dict[str, Any]]:
+    """Print one comparison."""
+    verdict = {True: "met", False: "MISSED", None: ""}
+    table(
+        title,
+        ("", "gpuwatch", peer, "unit", "peer/gpuwatch", "aim", ""),
+        [(r.what, r.gpuwatch, r.peer, r.unit, r.ratio, r.aim, verdict[r.met]) for r in rows],
+    )
+    return [r._asdict() | {"ratio": r.ratio} for r in rows]
+
+
 def _cell(value: Any) -> str:
     if value is None:
         return "-"

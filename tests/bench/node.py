@@ -1,6 +1,7 @@
 """The node that is measured: fake driver, kubelet, /proc and pods, with both exporters on it."""
 
 import contextlib
+import os
 import subprocess
 import sys
 import time
@@ -8,17 +9,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.workload import Allocation, Workload
 from gpuwatch.sim.surroundings.kubelet import SimKubelet
 from gpuwatch.sim.surroundings.proctree import ProcTree, SimProcess
-from gpuwatch.sim.world import KernelRing
 from tests.e2e.processes import Agent, agent, fetch, running
 from tests.fakes.libnvml import FakeDriver, FakeMig, FakeProcess
 from tests.ports import free_port
 from tests.waiting import until
 
 GIB = 1 << 30
+KMSG = "/dev/kmsg"
 SLICES = 7
 
 
@@ -32,10 +32,12 @@ class Shape(NamedTuple):
 
 
 class Node:
-    """A node of some shape, as gpuwatch and its peers find it. Every pod has one process, and that one is real."""
+    """A node of some shape, as gpuwatch and its peers find it. Every pod has one process, and that one is real.
+    `interval`: the agent's, in seconds.
+    """
 
-    def __init__(self, place: Path, shape: Shape, stack: contextlib.ExitStack) -> None:
-        self.place, self.shape = place, shape
+    def __init__(self, place: Path, shape: Shape, stack: contextlib.ExitStack, interval: float = 1.0) -> None:
+        self.place, self.shape, self.interval = place, shape, interval
         self.driver = stack.enter_context(FakeDriver(place / "driver", gpus=shape.gpus))
         devices = self._devices()
         count = shape.pods or len(devices)
@@ -49,15 +51,15 @@ class Node:
         tree = ProcTree(place)
         tree.show([SimProcess(pid=p, workload=w) for p, w in zip(self._sleepers, pods, strict=True)], pods=pods)
         self._occupy(devices)
-        stack.callback(KernelRing(place / "kmsg", SystemClock()).close)
 
     @property
     def config(self) -> dict[str, object]:
         """Where gpuwatch finds this node's parts."""
         return {
-            "agent": {"interval": 1.0},
+            "agent": {"interval": self.interval},
             "sources": {
-                "kmsg": str(self.place / "kmsg"),
+                # the real one, as a file in its place would be polled; without the right to read it: none
+                **({"kmsg": KMSG} if os.access(KMSG, os.R_OK) else {"disabled": ["kmsg"]}),
                 "pod_resources": str(self.place / "kubelet/kubelet.sock"),
                 "proc": str(self.place / "proc"),
                 "sys": str(self.place / "no-sys"),
@@ -117,6 +119,19 @@ class Exporter(NamedTuple):
     started: float
 
 
+CALL_SECONDS = 1 / 2743
+"""A call of the driver: 2,743 readings of power were counted in a second (wookayin/gpustat#76)."""
+
+PCIE_SECONDS = 0.02
+"""nvmlDeviceGetPcieThroughput counts for 20 ms before it answers (NVML's reference)."""
+
+
+def take_time(driver: FakeDriver) -> None:
+    """Every call takes as long as a real one; in it the caller waits, as it does for an ioctl, and uses no CPU."""
+    driver.delay(CALL_SECONDS)
+    driver.delay(PCIE_SECONDS, "nvmlDeviceGetPcieThroughput")
+
+
 @contextlib.contextmanager
 def gpuwatch(node: Node, name: str = "gpuwatch") -> Iterator[Exporter]:
     """The agent as people start it."""
@@ -130,7 +145,8 @@ def gpuwatch(node: Node, name: str = "gpuwatch") -> Iterator[Exporter]:
 def nvitop_exporter(node: Node) -> Iterator[Exporter]:
     """The peer on the same library."""
     port, start = free_port(), time.monotonic()
-    command = [str(Path(sys.executable).with_name("nvitop-exporter")), "--port", str(port), "--interval", "1"]
+    command = [str(Path(sys.executable).with_name("nvitop-exporter")), "--port", str(port)]
+    command += ["--interval", f"{node.interval:g}"]
     with running(command, node.place / "nvitop-exporter.log", node.driver.env) as process:
         found = Agent(process, f"http://127.0.0.1:{port}", node.place, node.place / "nvitop-exporter.log")
         yield _first(found, b"gpu_temperature_C{", start, node.shape.gpus)

@@ -12,7 +12,7 @@ from tests.remediation.model.remediating import NAMESPACE
 
 FOLDER = Path(gpuwatch.__file__).parents[1] / "deploy/components"
 OBSERVE, ENFORCE, DRAIN = "remediation", "remediation-enforce", "remediation-drain"
-DEVICES, CONSENTS = "remediation-devices", "tuner-enforce"
+DEVICES, CONSENTS = "remediation-devices", "consents"
 ACCOUNT = "gpuwatch-remediator"
 POLICY = "ValidatingAdmissionPolicy"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"

@@ -2,6 +2,7 @@
 
 import pytest
 
+from gpuwatch.config import MetricsConfig
 from gpuwatch.consents.file import ConsentsFile
 from gpuwatch.consents.kube import ConsentsReader
 from gpuwatch.consents.service import NAMESPACE_LOOKS, Consenting
@@ -20,8 +21,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow]  # quick: tests/consents on
 
 NAMESPACES = "/api/v1/namespaces"
 COMPONENTS = {
-    "gpuwatch": ("tuner", "tuner-enforce"),
-    ACCOUNT: ("remediation", "tuner", "tuner-enforce"),
+    "gpuwatch": ("consents",),
+    ACCOUNT: ("remediation", "tuner", "consents", "tuner-enforce"),
 }
 """The account of the pod -> components that make it so."""
 BINDING = "gpuwatch-tuner-consents"
@@ -116,6 +117,15 @@ def test_a_changed_mind_is_seen_at_the_next_look(team):
     for _ in range(NAMESPACE_LOOKS):
         found = team.look()
     assert found.namespaces == {team.name: {AUTOTUNE: "off"}}
+
+
+def test_labels_that_the_metrics_export_come_with_the_same_rights(team):
+    team.reader.metrics = MetricsConfig(pod_labels=("team",), pod_annotations=("x/y",), node_labels=("zone",))
+    team.add_pod("train", labels={"team": "vision", "app": "planted"}, annotations={"x/y": 'a\n"b"'})
+    assert team.api.request("PATCH", team.node, {"metadata": {"labels": {"zone": "a"}}}, MERGE).status == 200
+    exported = {"label_team": "vision", "annotation_x_y": 'a\\n"b"'}
+    team.sees(lambda found: [pod.labels for pod in found.pods] == [exported], "the pod's labels")
+    assert team.look().node_labels == {"label_zone": "a"}
 
 
 def test_our_taint_is_seen(team):

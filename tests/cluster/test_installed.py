@@ -40,9 +40,10 @@ EVERYTHING = DRAIN | CONSENTS | DEVICES
 RIGHTS = {
     (): {},
     ("tuner",): {},
-    ("tuner", "tuner-enforce"): {"gpuwatch": CONSENTS},
+    ("consents",): {"gpuwatch": CONSENTS},
+    ("tuner", "consents", "tuner-enforce"): {"gpuwatch": CONSENTS},
     ("remediation",): {ACCOUNT: OBSERVE},
-    ("remediation", "tuner", "tuner-enforce"): {ACCOUNT: OBSERVE | CONSENTS},
+    ("remediation", "consents"): {ACCOUNT: OBSERVE | CONSENTS},
     ("remediation", "remediation-enforce"): {ACCOUNT: ENFORCE},
     ("remediation", "remediation-enforce", "remediation-drain"): {ACCOUNT: DRAIN},
     ("remediation", "remediation-enforce", "remediation-devices"): {ACCOUNT: ENFORCE | DEVICES},

@@ -44,7 +44,7 @@ READS = (
 LAST = Row("be used after its pod is gone", ends_with_its_pod, UNAUTHENTICATED)
 TABLE: dict[str, tuple[tuple[str, ...], str, tuple[Row, ...]]] = {
     "`consents`": (
-        ("tuner", "tuner-enforce"),
+        ("consents",),
         "gpuwatch",
         (
             *READS,

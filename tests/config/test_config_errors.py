@@ -36,6 +36,13 @@ WRONG = {
     "tuning: {mode: enforced}": ("tuning.mode", "off, observe, enforce"),
     "tuning: {delta: 0.05}": ("unknown key tuning.delta", "tuning"),
     "tunning: {mode: off}": ("unknown key tunning", "did you mean tuning?"),
+    "metrics: {pod_labels: team}": ("metrics.pod_labels", "array"),
+    "metrics: {pod_labels: ['team=a']}": ("metrics.pod_labels", "no key of a label or annotation"),
+    "metrics: {pod_labels: ['*']}": ("metrics.pod_labels", "no key of a label or annotation"),
+    "metrics: {pod_labels: [team, team]}": ("metrics.pod_labels", "the same name in Prometheus"),
+    "metrics: {pod_annotations: [example.com/a-b, example.com/a_b]}": (
+        "metrics.pod_annotations", "example.com/a-b", "example.com/a_b"),
+    "metrics: {node_labels: [a, b, c, d, e, f, g, h, i]}": ("metrics.node_labels", "9 names are more than 8"),
     "remediation: 5": ("remediation", "no mapping"),
 }  # fmt: skip
 

@@ -10,7 +10,8 @@ from gpuwatch.config.named_file import MOST_BYTES, read_named_file
 from gpuwatch.diagnose.baseline.comparison import MOST_BYTES as MOST_OF_A_DIAGNOSIS
 from gpuwatch.diagnose.baseline.comparison import read_document
 from gpuwatch.http.web_guard import WebGuard
-from gpuwatch.kube.transport import KUBECONFIG_BYTES, Transport
+from gpuwatch.kube.credentials import KUBECONFIG_BYTES
+from gpuwatch.kube.transport import Transport
 from gpuwatch.model.errors import GpuwatchError, UsageError
 from gpuwatch.remediation.service.reboot_sentinel import set_sentinel
 from gpuwatch.rightsizing.prometheus.config import load_http_config

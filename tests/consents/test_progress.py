@@ -14,7 +14,7 @@ import pytest
 from gpuwatch.consents import progress
 from gpuwatch.consents.file import ConsentsFile, progress_file
 from gpuwatch.consents.progress import KEPT_SAMPLES, ProgressFollower, counted, fetch, presets, progress_page
-from gpuwatch.model.consent import PROGRESS, Consents, PodConsent
+from gpuwatch.model.consent import OLD_SECONDS, PROGRESS, Consents, PodConsent
 from gpuwatch.model.errors import GpuwatchError
 from tests.remediation.model.remediating import HandClock
 
@@ -266,7 +266,7 @@ def test_a_pod_that_says_no_more_and_consents_that_are_old_are_forgotten(server,
     node.say()
     assert node.step().pods
     asked = server.asked
-    node.clock.go(progress.OLD_SECONDS)
+    node.clock.go(OLD_SECONDS + 1)
     assert not node.step().pods
     assert server.asked == asked
 

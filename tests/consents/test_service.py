@@ -205,6 +205,16 @@ def process(bench, tmp_path):
         running.kill()
 
 
+@pytest.mark.slow  # a look; test_labels.py holds what is exported
+def test_the_command_takes_over_which_labels_are_exported(bench, process, tmp_path):
+    found = bench.cluster.get("pods", "ml", "train-0")
+    bench.cluster.put("pods", {**found, "metadata": {**found["metadata"], "labels": {"team": "vision"}}})
+    until(lambda: bench.file.path.exists(), "the file is there")
+    settings = tmp_path / "gpuwatch.yaml"
+    settings.write_text(f"{settings.read_text()}metrics: {{pod_labels: [team]}}\n")
+    until(lambda: bench.file.read().pods[0].labels == {"label_team": "vision"}, "the label is in the file")
+
+
 def test_the_command_writes_the_file_and_ends_when_told(bench, process):
     until(lambda: bench.file.path.exists(), "the file is there")
     assert [each.name for each in bench.file.read().pods] == ["train-0"]

@@ -59,6 +59,7 @@ def test_any_job_will_do_and_a_process_that_does_not_run_is_no_lack() -> None:
         ('{node=""}', 1, "label node"),
         ('{cluster=""}', 1, "label cluster"),
         ("up == 0", 2, "targets down"),
+        ("exported_pod", 4, "honor_labels"),
         ("by (cluster, uuid)", 8, "scraped twice"),
         *((name, 0, name) for name in NEEDED),
     ],

@@ -24,7 +24,8 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "klog": (),
     "processes": (),
     "tuner": (),
-    "tuner-enforce": ("tuner",),
+    "consents": (),
+    "tuner-enforce": ("tuner", "consents"),
     "monitoring": (),
 }
 """Every component -> those it builds on, in the order in which they are applied."""

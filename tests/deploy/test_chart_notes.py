@@ -15,6 +15,7 @@ WARNED = [
     ({"hostPaths": {"kubelet": ""}}, "hostPaths.kubelet is empty"),
     ({"config": {"agent": {"wait_for_driver": False}}}, "config.agent.wait_for_driver is off"),
     ({"config": {"agent": None}}, "config.agent.wait_for_driver is off"),
+    ({"config": {"metrics": {"node_labels": ["zone"]}}}, "set consents.enabled=true"),
     ({"config": {"metrics": {"processes": True}}}, "config.metrics.processes is set without processes.enabled"),
     ({"remediation": {"mode": "observe"}, "tolerations": [KEY]}, "tolerations do not tolerate gpuwatch.io/gpu-fault"),
     ({"remediation": {"mode": "observe"}, "tolerations": []}, "tolerations do not tolerate gpuwatch.io/gpu-fault"),
@@ -45,6 +46,8 @@ CONTENT = [
     {"tolerations": [KEY]},
     {"source": "sim", "runtimeClassName": "", "hostPaths": {"kubelet": ""}},
     {"config": {"metrics": {"processes": True}}, "processes": {"enabled": True}},
+    {"config": {"metrics": {"pod_labels": ["team"]}}, "consents": {"enabled": True}},
+    {"config": {"metrics": {"pod_labels": ["team"]}}, "tuner": {"mode": "enforce"}},
     {"remediation": {**ENFORCE, "drain": True}, "config": {"remediation": {"xids": {"79": "drain"}}}},
 ]
 

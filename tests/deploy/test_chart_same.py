@@ -25,8 +25,10 @@ SAME = {
     ("klog",): {"klog": {"enabled": True}},
     ("processes",): {"processes": {"enabled": True}},
     ("tuner",): {"tuner": {"mode": "observe"}},
-    ("tuner", "tuner-enforce"): {"tuner": {"mode": "enforce"}},
-    ("remediation", "tuner", "tuner-enforce"): {**case("observe"), "tuner": {"mode": "enforce"}},
+    ("consents",): {"consents": {"enabled": True}},
+    ("remediation", "consents"): {**case("observe"), "consents": {"enabled": True}},
+    ("tuner", "consents", "tuner-enforce"): {"tuner": {"mode": "enforce"}},
+    ("remediation", "tuner", "consents", "tuner-enforce"): {**case("observe"), "tuner": {"mode": "enforce"}},
     ("monitoring",): MONITORING,
     COMPONENTS: {key: value for key, value in case("everything").items() if key != "networkPolicy"},
 }

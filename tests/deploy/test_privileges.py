@@ -23,7 +23,8 @@ ADDED: dict[str, dict[str, set[str]]] = {
     "klog": {"agent": {"capability SYSLOG"}},
     "processes": {POD: {"hostPID"}, "agent": {LOGS, "reads /var/log/containers"}},
     "tuner": {"tuner": {"root", STATE}, "guard": {"root", "GPUs", STATE, "capability SYS_ADMIN"}},
-    "tuner-enforce": {"tuner": {"GPUs", "capability SYS_ADMIN"}, "consents": {"root", "API token"}},
+    "consents": {"consents": {"root", "API token"}},
+    "tuner-enforce": {"tuner": {"GPUs", "capability SYS_ADMIN"}},
     "monitoring": {},
 }
 DRIVER = "reads /home/kubernetes/bin/nvidia"

@@ -1,8 +1,9 @@
-"""The PodMonitor in a real Prometheus: whose labels a series ends up with."""
+"""The PodMonitor in a real Prometheus: whose labels a series ends up with. Collectors are offered the same scrapes."""
 
 import pytest
 
-from tests.deploy.rendering import built, kustomization, one
+from tests import fast_yaml
+from tests.deploy.rendering import DEPLOY, built, kustomization, one
 from tests.e2e.processes import agent, job, prometheus
 from tests.waiting import until
 
@@ -29,9 +30,13 @@ def configured(endpoint, target):
 
 
 @pytest.fixture(scope="module")
-def scraped(tmp_path_factory):
+def monitor(tmp_path_factory):
+    return one(built(kustomization(tmp_path_factory.mktemp("kustomization"), "monitoring")), "PodMonitor")
+
+
+@pytest.fixture(scope="module")
+def scraped(monitor, tmp_path_factory):
     place = tmp_path_factory.mktemp("scrape")
-    monitor = one(built(kustomization(place / "kustomization", "monitoring")), "PodMonitor")
     (endpoint,) = (each for each in monitor["spec"]["podMetricsEndpoints"] if each["port"] == "metrics")
     with agent(place / "agent", source=("--source", "sim:idle-allocated")) as target:
         target.settle()
@@ -57,3 +62,29 @@ def test_no_gpu_looks_as_if_gpuwatch_held_it(scraped):
     assert scraped.query('{job="gpuwatch", pod=~"gpuwatch.*"}') == []
     assert scraped.query('{job="gpuwatch", namespace="gpuwatch"}') == []
     assert scraped.query('gpuwatch_gpu_utilization_ratio{container!=""}') == []
+
+
+def collected(name):
+    """The scrape jobs of an OpenTelemetry collector as a Prometheus would write them."""
+    text = (DEPLOY / "opentelemetry" / name).read_text().replace("$$", "$")
+    jobs = fast_yaml.load(text)["receivers"]["prometheus"]["config"]["scrape_configs"]
+    for each in jobs:
+        assert each.pop("scrape_protocols") == ["PrometheusText0.0.4"], "OpenMetrics loses the ending _info"
+        cluster = {"target_label": "cluster", "replacement": "${env:CLUSTER_NAME:-}"}
+        assert each["relabel_configs"].pop() == cluster, "both exporters need it"
+    return jobs
+
+
+def test_a_collector_scrapes_the_pods_and_ports_of_the_podmonitor(monitor):
+    (pods,) = collected("kubernetes.yaml")
+    ((selector,),) = (each["selectors"] for each in pods["kubernetes_sd_configs"])
+    assert dict([selector["label"].split("=")]) == monitor["spec"]["selector"]["matchLabels"]
+    kept, endpoints = pods["relabel_configs"][0], monitor["spec"]["podMetricsEndpoints"]
+    assert kept["regex"].split("|") == [each["port"] for each in endpoints]
+    assert {each["interval"] for each in endpoints} == {pods["scrape_interval"]}
+    assert {each["honorLabels"] for each in endpoints} == {pods["honor_labels"]}
+
+
+def test_a_collector_scrapes_machines_as_prometheus_does():
+    example = fast_yaml.load((DEPLOY / "prometheus/scrape.example.yaml").read_text())
+    assert collected("machines.yaml") == example["scrape_configs"]

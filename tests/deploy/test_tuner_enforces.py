@@ -18,7 +18,7 @@ STATE = Path("/var/lib/gpuwatch")
 COMMAND_SECONDS = 5
 """For a Python program to start and to end, on a busy node."""
 
-ALONE = ("tuner", "tuner-enforce")
+ALONE = ("tuner", "consents", "tuner-enforce")
 WITH_REMEDIATION = ("remediation", *ALONE)
 WAYS = [("kustomize", ALONE), ("kustomize", WITH_REMEDIATION), ("helm", ALONE), ("helm", WITH_REMEDIATION)]
 VALUES = {ALONE: {"tuner": {"mode": "enforce"}}, WITH_REMEDIATION: {**case("observe"), "tuner": {"mode": "enforce"}}}

@@ -163,7 +163,9 @@ def job(name: str, agent: Agent, **settings: Any) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def prometheus(directory: Path, jobs: Sequence[Mapping[str, Any]], **more: Any) -> Iterator[Prometheus]:
+def prometheus(
+    directory: Path, jobs: Sequence[Mapping[str, Any]], options: Sequence[str] = (), **more: Any
+) -> Iterator[Prometheus]:
     """A Prometheus with a database of its own that scrapes every second, itself too. `more`: of its configuration."""
     directory.mkdir(parents=True, exist_ok=True)
     port = free_port()
@@ -172,7 +174,7 @@ def prometheus(directory: Path, jobs: Sequence[Mapping[str, Any]], **more: Any) 
     every = {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"}
     file.write_text(json.dumps({"global": every, "scrape_configs": [*jobs, itself], **more}))
     command = ["prometheus", f"--config.file={file}", f"--storage.tsdb.path={directory / 'data'}"]
-    command += [f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn"]
+    command += [f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn", *options]
     with running(command, directory / "prometheus.log") as process:
         found = Prometheus(process, f"http://127.0.0.1:{port}")
         until(lambda: fetch(f"{found.url}/-/ready"), "Prometheus is ready")

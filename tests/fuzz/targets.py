@@ -29,11 +29,13 @@ from gpuwatch.http.message import text
 from gpuwatch.http.service import RequestCounts, ServerLimits, Service
 from gpuwatch.http.web_config import load_web_config
 from gpuwatch.model.errors import GpuwatchError, UsageError
+from gpuwatch.model.snapshot import UNREADABLE
 from gpuwatch.model.view import View
 from gpuwatch.rightsizing.prometheus.api import PrometheusApi
 from gpuwatch.rightsizing.prometheus.http import Answer
 from gpuwatch.sim.capture import open_capture
 from gpuwatch.tuning.actuation.record import SettingsRecord
+from gpuwatch.workloads.containers import named
 from gpuwatch.workloads.podresources import MESSAGES, PodResources
 from tests.fuzz.mutation import Reshape, reshaped
 
@@ -182,5 +184,6 @@ TARGETS = (
     Target("views", lambda data: AgentClient("/nowhere")._decode(data, View), (GpuwatchError,)),
     Target("actuation", actuation, (GpuwatchError,)),
     Target("prometheus", prometheus, (GpuwatchError,)),
+    Target("containers", lambda data: named(data, "c3" * 32), UNREADABLE),
     Target("progress", lambda data: counted(data, ("x_total", "vllm:generation_tokens_total"))),
 )

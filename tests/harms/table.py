@@ -274,9 +274,9 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{PODS}test_a_disruption_budget_is_respected_for_as_long_as_it_lasts",
                 "kube/transport.py",
-                '                _METHODS[call.verb],\n                f"{connection.configuration.host}{path}{',
+                '                _METHODS[call.verb],\n                f"{connection.host}{path}{',
                 '                "DELETE" if call.resource == "pods/eviction" else _METHODS[call.verb],\n'
-                "                f\"{connection.configuration.host}{path.removesuffix('/eviction')}{",
+                "                f\"{connection.host}{path.removesuffix('/eviction')}{",
             ),
             proof(
                 f"{PODS}test_a_disruption_budget_is_respected_for_as_long_as_it_lasts",
@@ -1183,7 +1183,7 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{CONSENT}test_what_is_not_known_of_a_pod_is_no_consent",
                 "tuning/gates/consent.py",
-                "return None if consents is None or _is_old(consents, now) else",
+                "return None if consents is None or consents.is_old(now) else",
                 "return None if consents is None else",
             ),
         ),

@@ -10,6 +10,7 @@ import urllib3
 from msgspec.structs import replace
 
 from gpuwatch.http.server import HttpServer, text
+from gpuwatch.kube.credentials import NoCluster
 from gpuwatch.kube.errors import (
     AlreadyExists,
     Conflict,
@@ -22,7 +23,7 @@ from gpuwatch.kube.errors import (
 )
 from gpuwatch.kube.objects import CONDITION, DOMAIN, TAINT, Condition, PodObject, Taint
 from gpuwatch.kube.reader import NodeReader
-from gpuwatch.kube.transport import USER_AGENT, NoCluster, Transport
+from gpuwatch.kube.transport import USER_AGENT, Transport
 from gpuwatch.model.errors import UsageError
 from gpuwatch.remediation.model import OWNER, CreateEvent, PatchNode
 from gpuwatch.remediation.service.node_writer import NodeWriter, NotOurs, node_patch

@@ -49,6 +49,9 @@ Every family begins with `gpuwatch_`. Units are base units at the end of the nam
 
   With `metrics.workload_labels: inline` the readings of a GPU or GPU instance that one container has to itself carry
   `namespace`, `pod` and `container` themselves. Readings of a shared GPU never do: see the `pod_*` families.
+- **Labels of pods and the Node** are on `gpuwatch_pod_labels` and `gpuwatch_node_labels`, as `label_NAME` and
+  `annotation_NAME`, where the configuration names them:
+  [how to join them](kubernetes.md#labels-of-pods-and-nodes-on-metrics).
 - **State sets** have a series for each state: 1 for the one that holds, 0 for the others.
 - `metrics.max_series` bounds a page: whole families are left out, from the end of this table, and
   `gpuwatch_series_dropped` says how many series that were.

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from gpuwatch.model.consent import Consents, PodConsent
 from gpuwatch.model.finding import Finding, Health, Judgement, Severity
 from gpuwatch.model.pci import pci_key
 from gpuwatch.model.snapshot import (
@@ -194,6 +195,12 @@ def gpu(index: int, *, links: int = 18, seed: int = 1) -> Gpu:
     )  # fmt: skip
 
 
+def labelled(pod: Workload, team: str | None = "vision") -> PodConsent:
+    """A pod with the label `team`; None: that of so many pods that its own is left out."""
+    labels = None if team is None else {"label_team": team, "annotation_example_com_cost_center": "4711"}
+    return PodConsent(namespace=pod.namespace or "", name=pod.pod or "", uid="", labels=labels)
+
+
 def full_view(gpus: int = 8, *, links: int = 18, instances: int = 2, seed: int = 1) -> View:
     """Every GPU full of readings; the last one is cut into `instances` MIG instances. A higher `seed` is later."""
     seen = [gpu(index, links=links, seed=seed) for index in range(gpus)]
@@ -251,5 +258,10 @@ def full_view(gpus: int = 8, *, links: int = 18, instances: int = 2, seed: int =
                 Finding(check="ecc", severity=Severity.WARNING, message="m", gpu=uuid(0)),
                 Finding(check="bus", severity=Severity.INFO, message="m"),
             ),
+        ),
+        consents=Consents(
+            at=AT,
+            node_labels={"label_topology_kubernetes_io_zone": "a"},
+            pods=(*(labelled(workload(i.index)) for i in whole), labelled(workload(gpus), None)),
         ),
     )

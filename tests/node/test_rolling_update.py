@@ -19,7 +19,9 @@ SICK = 7
 @pytest.fixture(scope="module")
 def tuned(deployed, tmp_path_factory):
     """The node with a tuner that keeps a budget; the last test of it takes the tuner away."""
-    _roll(deployed, "apply", "-k", overlay(tmp_path_factory.mktemp("tuned"), TUNING, "tuner", "tuner-enforce"))
+    _roll(
+        deployed, "apply", "-k", overlay(tmp_path_factory.mktemp("tuned"), TUNING, "tuner", "consents", "tuner-enforce")
+    )
     until(lambda: sum(_limits(deployed)) <= BUDGET, "the budget is kept", SECONDS, step=0.5)
     yield deployed
     _roll(deployed, "apply", "-k", deployed.deployment)

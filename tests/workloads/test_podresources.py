@@ -93,12 +93,6 @@ def test_rows_of_several_numa_nodes_are_one_answer(kubelet: SimKubelet, client: 
     assert client.allocatable() == (all_devices,)
 
 
-def test_one_pod_can_be_asked_for(kubelet: SimKubelet, client: PodResources) -> None:
-    kubelet.show([allocation(TRAIN, "GPU-a"), allocation(SERVE, "GPU-b")])
-    assert client.pod("web", SERVE.pod or "") == (allocation(SERVE, "GPU-b"),)
-    assert client.pod("web", "gone") == ()
-
-
 @pytest.mark.parametrize("fault", ["old", "gated"])
 def test_a_call_the_kubelet_does_not_offer_is_none_and_asked_once_per_kubelet(
     kubelet: SimKubelet, client: PodResources, fault: Fault
@@ -106,12 +100,11 @@ def test_a_call_the_kubelet_does_not_offer_is_none_and_asked_once_per_kubelet(
     kubelet.fail(fault)
     kubelet.show([allocation(TRAIN, "GPU-a")])
     for _ in range(3):
-        assert client.pod("ml", "train-0") is None
         assert client.allocatable() is None
         assert len(client.allocations()) == 1
-    assert (kubelet.calls.count("Get"), kubelet.calls.count("GetAllocatableResources")) == (1, 1)
+    assert kubelet.calls.count("GetAllocatableResources") == 1
     kubelet.fail(None)
-    assert client.pod("ml", "train-0") == (allocation(TRAIN, "GPU-a"),)
+    assert client.allocatable() == ()
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,7 @@ PROCESSES: tuple[Column[ProcessItem], ...] = (
     Column("GI", lambda p, w: w.text(p.gi), right=True, wide=True),
     Column("CI", lambda p, w: w.text(p.ci), right=True, wide=True),
     Column("CONTAINER", lambda p, w: w.text(p.workload.container if p.workload else None), wide=True),
+    Column("IMAGE", lambda p, w: w.text(p.container.image if p.container else None), wide=True),
 )
 
 PODS: tuple[Column[PodItem], ...] = (

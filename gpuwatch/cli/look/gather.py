@@ -2,21 +2,13 @@
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from typing import Any
 
 from gpuwatch.cli.console.words import utc
-from gpuwatch.cli.look.items import (
-    FindingItem,
-    GpuItem,
-    MigItem,
-    NvLinkItem,
-    PodItem,
-    ProcessItem,
-    XidItem,
-    same_members,
-)
+from gpuwatch.cli.look.items import FindingItem, GpuItem, Item, MigItem, NvLinkItem, PodItem, ProcessItem, XidItem
 from gpuwatch.model.finding import Health, Severity
 from gpuwatch.model.pci import pci_key
-from gpuwatch.model.snapshot import Gpu, GpuStatus
+from gpuwatch.model.snapshot import Gpu, GpuStatus, Record
 from gpuwatch.model.view import View
 from gpuwatch.model.workload import DeviceUse, Workload
 from gpuwatch.model.xid_catalogue import explain
@@ -24,9 +16,6 @@ from gpuwatch.model.xid_catalogue import explain
 _ORDER = {Severity.CRITICAL: 0, Severity.WARNING: 1, Severity.INFO: 2}
 
 RECOVERY_ADVICE = 154  # the XID
-
-READINGS = tuple(set(GpuItem.__struct_fields__) & set(Gpu.__struct_fields__) - {"at", "processes"})
-"""What an item takes over from the sample as it is."""
 
 
 def gpu_items(view: View) -> list[GpuItem]:
@@ -42,9 +31,7 @@ def process_items(view: View) -> list[ProcessItem]:
     """Every process on every fresh GPU."""
     owners = {owner.pid: owner for owner in view.owners}
     return [
-        same_members(
-            ProcessItem,
-            process,
+        ProcessItem(
             gpu=gpu.identity.index,
             uuid=gpu.identity.uuid,
             name=(owner.name if owner else None) or process.name,
@@ -53,6 +40,8 @@ def process_items(view: View) -> list[ProcessItem]:
             user=owner.account if owner else None,
             workload=owner.workload if owner else None,
             slurm_job=owner.slurm_job if owner else None,
+            container=owner.container if owner else None,
+            **_same(ProcessItem, process, "name"),
         )
         for gpu in view.snapshot.gpus
         for process in gpu.processes or ()
@@ -75,9 +64,8 @@ def pod_items(view: View) -> list[PodItem]:
         device, holder = held.get(key) or (None, None)
         used = usage.get(key)
         items.append(
-            same_members(
-                PodItem,
-                workload,
+            PodItem(
+                **_same(PodItem, workload),
                 gpu=indices.get(uuid),
                 uuid=uuid,
                 gi=gi,
@@ -97,12 +85,11 @@ def mig_items(view: View) -> list[MigItem]:
     """Every MIG device of every fresh GPU."""
     uses = {device.mig: device for device in view.attribution.devices if device.mig}
     return [
-        same_members(
-            MigItem,
-            mig,
+        MigItem(
             gpu=gpu.identity.index,
+            **_same(MigItem, mig),
             allocated=use.allocated if use else None,
-            users=users(view, gpu, [use] if use else [], mig.gi),
+            users=users(view, gpu.identity.uuid, [use] if use else [], mig.gi),
         )
         for gpu in view.snapshot.gpus
         for mig in gpu.mig
@@ -113,7 +100,11 @@ def mig_items(view: View) -> list[MigItem]:
 def nvlink_items(view: View) -> list[NvLinkItem]:
     """Every NVLink of every fresh GPU."""
     return [
-        same_members(NvLinkItem, link, gpu=gpu.identity.index, uuid=gpu.identity.uuid)
+        NvLinkItem(
+            gpu=gpu.identity.index,
+            uuid=gpu.identity.uuid,
+            **_same(NvLinkItem, link),
+        )
         for gpu in view.snapshot.gpus
         for link in gpu.nvlinks
     ]
@@ -123,13 +114,13 @@ def finding_items(view: View) -> list[FindingItem]:
     """Findings, the worst first."""
     indices = _indices(view)
     items = [
-        same_members(
-            FindingItem,
-            finding,
+        FindingItem(
+            key=finding.key,
             gpu=indices.get(finding.gpu or ""),
             uuid=finding.gpu,
             since=_time(finding.since),
             last=_time(finding.last),
+            **_same(FindingItem, finding, "gpu", "since", "last"),
         )
         for finding in view.judgement.findings
     ]
@@ -146,9 +137,7 @@ def xid_items(view: View) -> list[XidItem]:
             continue
         uuid, info = xid.uuid or by_pci.get(pci_key(xid.pci)), explain(xid.xid)
         items.append(
-            same_members(
-                XidItem,
-                info,
+            XidItem(
                 gpu=indices.get(uuid or ""),
                 uuid=uuid,
                 pci_bus_id=xid.pci,
@@ -156,6 +145,7 @@ def xid_items(view: View) -> list[XidItem]:
                 count=xid.count,
                 last=_time(xid.last),
                 mnemonic=info.name if info else None,
+                **{name: getattr(info, name, None) for name in ("description", "severity", "category", "action")},
             )
         )
     return sorted(items, key=lambda item: (item.gpu is None, item.gpu or 0, item.xid))
@@ -177,10 +167,8 @@ def _gpu(view: View, status: GpuStatus, sample: Gpu | None, xids: dict[str, XidI
     identity, uuid = status.identity, status.identity.uuid
     devices = [device for device in view.attribution.devices if device.gpu == uuid]
     known = [device.allocated for device in devices if device.allocated is not None]
-    readings = {name: getattr(sample, name) for name in READINGS} if sample else {}
-    return same_members(
-        GpuItem,
-        identity,
+    return GpuItem(
+        **_same(GpuItem, identity),
         health=view.judgement.gpus.get(uuid, Health.UNKNOWN),
         state=status.state,
         detail=status.detail or None,
@@ -189,11 +177,17 @@ def _gpu(view: View, status: GpuStatus, sample: Gpu | None, xids: dict[str, XidI
         mig_instances=len(sample.mig) if sample else 0,
         processes=len(sample.processes) if sample and sample.processes is not None else None,
         allocated=any(known) if known else None,
-        users=users(view, sample, devices),
+        users=users(view, uuid, devices),
         holders=tuple(holder for device in devices for holder in device.holders),
         last_xid=xids.get(uuid),
-        **readings,
+        **(_same(GpuItem, sample, "at", "processes") if sample else {}),
     )
+
+
+def _same(item: type[Item], record: Record, *but: str) -> dict[str, Any]:
+    """The members of a record that an item takes over as they are."""
+    names = set(item.__struct_fields__).intersection(record.__struct_fields__).difference(but)
+    return {name: getattr(record, name) for name in names}
 
 
 def _indices(view: View) -> dict[str, int]:
@@ -205,13 +199,19 @@ def _time(at: float | None) -> datetime | None:
 
 
 def process_workload(item: ProcessItem) -> str | None:
-    """The pod, Slurm job or account of a process, with its name."""
-    return _owner_name(item.workload, item.slurm_job, item.user, item.name)
+    """The pod, Slurm job, container or account of a process, with its name."""
+    if item.workload is not None:
+        return _pod_name(item.workload)
+    if item.slurm_job is not None:
+        return f"slurm {item.slurm_job}"
+    if item.container is not None:
+        return f"container {item.container.name}"
+    return f"{item.user}: {item.name}" if item.user and item.name else item.name or item.user
 
 
 def pod_names(workloads: Iterable[Workload]) -> tuple[str, ...]:
     """Each pod once, however many of its containers there are."""
-    return tuple(dict.fromkeys(name for workload in workloads if (name := _owner_name(workload))))
+    return tuple(dict.fromkeys(map(_pod_name, workloads)))
 
 
 def short_name(user: str) -> str:
@@ -219,28 +219,12 @@ def short_name(user: str) -> str:
     return user.rpartition("/")[2] if " " not in user else user
 
 
-def users(view: View, gpu: Gpu | None, devices: Iterable[DeviceUse], gi: int | None = None) -> tuple[str, ...]:
-    """Names of the users of a device: pods first, then Slurm jobs, accounts and processes outside of pods."""
-    holders = (holder.workload for device in devices for holder in device.holders)
-    names = dict.fromkeys(_owner_name(workload) for workload in holders)
-    owners = {owner.pid: owner for owner in view.owners}
-    for process in (gpu.processes or ()) if gpu else ():
-        if gi is None or process.gi == gi:
-            owner = owners.get(process.pid)
-            if owner is None:
-                names[process.name] = None
-            elif owner.workload is not None or owner.pod_uid is not None:
-                names[_owner_name(owner.workload or Workload(pod_uid=owner.pod_uid))] = None
-            else:
-                names[_owner_name(None, owner.slurm_job, owner.account, owner.name or process.name)] = None
-    return tuple(name for name in names if name)
+def users(view: View, uuid: str, devices: Iterable[DeviceUse], gi: int | None = None) -> tuple[str, ...]:
+    """Names of the users of a device: pods first, then Slurm jobs, containers, accounts and processes."""
+    pods = pod_names(holder.workload for device in devices for holder in device.holders)
+    here = (item for item in process_items(view) if item.uuid == uuid and gi in (None, item.gi))
+    return tuple(name for name in dict.fromkeys((*pods, *map(process_workload, here))) if name)
 
 
-def _owner_name(
-    workload: Workload | None, slurm_job: str | None = None, user: str | None = None, process: str | None = None
-) -> str | None:
-    if workload is not None:
-        return f"{workload.namespace}/{workload.pod}" if workload.pod else f"pod {workload.pod_uid}"
-    if slurm_job is not None:
-        return f"slurm {slurm_job}"
-    return f"{user}: {process}" if user and process else process or user
+def _pod_name(workload: Workload) -> str:
+    return f"{workload.namespace}/{workload.pod}" if workload.pod else f"pod {workload.pod_uid}"

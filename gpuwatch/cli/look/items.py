@@ -25,7 +25,7 @@ from gpuwatch.model.snapshot import (
     Temperature,
     Utilization,
 )
-from gpuwatch.model.workload import Holder, Workload
+from gpuwatch.model.workload import Container, Holder, Workload
 from gpuwatch.tuning.model.setting import Knob, Setting
 
 
@@ -114,6 +114,7 @@ class ProcessItem(Item, frozen=True, kw_only=True):
     user: str | None
     workload: Workload | None
     slurm_job: str | None
+    container: Container | None
 
 
 class PodItem(Item, frozen=True, kw_only=True):

@@ -79,7 +79,7 @@ def why(session: Session, name: str | None, output: str, namespace: str | None, 
 
 
 def asked_for(view: View, name: str | None, namespace: str | None) -> Collection[str]:
-    """UUIDs of a GPU, or of the GPUs of a pod or a Slurm job; without a name those that are in use or have a finding.
+    """UUIDs of a GPU, or of those that a pod, Slurm job or container uses; without a name all in use or with a finding.
 
     Raises:
         UsageError: nothing of that name is on this node.
@@ -88,13 +88,13 @@ def asked_for(view: View, name: str | None, namespace: str | None) -> Collection
     if name is None:
         faulty = {finding.gpu for finding in view.judgement.findings}
         return {gpu.uuid for gpu in gpus if gpu.users or gpu.processes or gpu.allocated or gpu.uuid in faulty}
-    names = {f"{namespace}/{name}"} if namespace else {name, f"slurm {name}"}
+    names = {f"{namespace}/{name}"} if namespace else {name, f"slurm {name}", f"container {name}"}
     found = {gpu.uuid for gpu in gpus for user in gpu.users if names & {user, user if namespace else short_name(user)}}
     try:
         return found or {find_gpu(view, name).uuid}
     except UsageError as error:
         raise UsageError(
-            f"no GPU, pod or Slurm job on this node matches {name!r}", error.why, "see gpuwatch get pods"
+            f"no GPU, pod, Slurm job or container on this node matches {name!r}", error.why, "see gpuwatch get pods"
         ) from None
 
 

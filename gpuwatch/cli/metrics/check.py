@@ -106,7 +106,7 @@ def scrape_checks(ask: Ask) -> Iterator[ScrapeCheck]:
             miss = "" if jobs else f"alerts and panels about the {process}; none is needed where it does not run"
             yield ScrapeCheck(check=process, result="ok" if jobs else "note", found=found, miss=miss)
     for label, miss in (
-        ("node", "the dashboards' choice of a node; what agent, remediator and tuner say of a node is not joined"),
+        ("node", "dashboards, which take all nodes for one; what agent, remediator and tuner say is not joined"),
         ("cluster", "nothing, as long as all targets lack it: with several clusters, nodes of one name are mixed up"),
     ):
         without = _count(ask, f'count({PROCESSES["agent"]}{{{label}=""}})')
@@ -114,10 +114,14 @@ def scrape_checks(ask: Ask) -> Iterator[ScrapeCheck]:
         result: Literal["ok", "note", "missing"] = "missing" if some else "note" if without else "ok"
         found = f"{agents - without} of {agents} agents have it"
         yield ScrapeCheck(check=f"label {label}", result=result, found=found, miss=miss if without else "")
-    down = _count(ask, f"count(up == 0 and on (job) group by (job) ({PROCESSES['agent']}))")
+    others = "unless on (job) (up == 1 unless on (job, instance) gpuwatch_build_info)"
+    down = _count(ask, f"count(up == 0 and on (job) group by (job) ({PROCESSES['agent']}) {others})")
     yield _judged("targets down", not down, f"{down} beside {agents} that answer", "all that is said of those nodes")
     twice = _count(ask, "count(count by (cluster, uuid) (gpuwatch_gpu_info) > 1)")
     yield _judged("scraped twice", not twice, f"{twice} GPUs by two targets", "sums count those GPUs twice")
+    kept = _count(ask, f'count({WORKLOADS}{{exported_pod!=""}})')
+    miss = "names of workloads: alerts and dashboards show gpuwatch's own pod; set honor_labels in the scrape job"
+    yield _judged("honor_labels", not kept, f"{kept} containers in exported_pod" if kept else "", miss)
     there = {series.metric.get("__name__", "") for series in ask(_NAMES)}
     for family, reader in NEEDED.items():
         yield _judged(family, family in there, "" if family in there else "no series", reader)

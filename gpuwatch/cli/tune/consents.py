@@ -1,14 +1,16 @@
-"""`gpuwatch tuner --consents`: brings what pods say about tuning from the API server to the tuner without a token."""
+"""`gpuwatch tuner --consents`: brings consents and labels from the API server to tuner and agent, without a token."""
 
 from typing import TYPE_CHECKING
 
 from gpuwatch.cli.console.session import Session
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gpuwatch.config import Config
 
 
-def keep_consents(session: Session, config: "Config") -> None:
+def keep_consents(session: Session, reread: "Callable[[], Config]") -> None:
     """Wire API server and file, and look until SIGTERM or SIGINT.
 
     Raises:
@@ -25,9 +27,11 @@ def keep_consents(session: Session, config: "Config") -> None:
     from gpuwatch.kube.reader import OwnNode
     from gpuwatch.kube.transport import Transport
     from gpuwatch.model.clock import SystemClock
-    from gpuwatch.process.signals import ENDS, Signals
+    from gpuwatch.process.signals import ENDS, ConfigWatch, Signals
     from gpuwatch.tuning.service.state_dir import state_directory
 
+    config = reread()
+    watch = ConfigWatch(config, session.config_path, reread, live=("metrics",), role="consents")
     node, place = OwnNode.of(config.tuning).node, state_directory(config)
     file, clock, ended = ConsentsFile(place), SystemClock(), threading.Event()
     is_simulated = session.source not in (None, "nvml")  # a machine of its own, with a boot of its own
@@ -38,9 +42,12 @@ def keep_consents(session: Session, config: "Config") -> None:
     try:
         session.terminal.hint(f"node          {node}, {transport.server}")
         reader = ConsentsReader(transport, node, config.sources.resource_names)
+        reader.metrics = config.metrics
         threading.Thread(target=follower.run, args=(ended,), name="progress", daemon=True).start()
         keeping = Consenting(reader, file, clock, boot_id=boot_id)
-        keeping.run(lambda seconds: signals.next(seconds) is not None)
+        while signals.next(keeping.step()) is None:
+            if watch.changed() and (new := watch.reload()) is not None:
+                reader.metrics = new.metrics
     finally:
         ended.set()
         transport.close()

@@ -9,6 +9,7 @@ from gpuwatch.cli.console.text import Text
 from gpuwatch.cli.console.words import Words, wrap
 from gpuwatch.cli.tune.items import BudgetItem, TuneStatus, TuningItem
 from gpuwatch.cli.tune.plan_items import PlanItem, TunePlan
+from gpuwatch.model.consent import OLD_SECONDS
 from gpuwatch.tuning.model.status import ObstacleReason, TuningState
 
 Item = TypeVar("Item", TuningItem, PlanItem)
@@ -29,9 +30,6 @@ MEASURED = ("SLOWDOWN", "BOUND", "SAVED", "SIGNAL", "LIMIT/DEFAULT")
 
 SHORT = 24
 """Letters of a WHY that is said of each GPU again."""
-
-OLD_SECONDS = 120.0
-"""Older consents are not believed."""
 
 
 def status_lines(found: TuneStatus, words: Words, width: int, *, wide: bool) -> list[Text]:

@@ -16,9 +16,10 @@ from typing import Any, NamedTuple, TypeVar
 from gpuwatch.diagnose.gathering.survey import SurveyReader
 from gpuwatch.diagnose.model import ClusterFacts
 from gpuwatch.host.plain_file import content, opened
+from gpuwatch.kube.credentials import SERVICE_ACCOUNT, NoCluster, credentials_source
 from gpuwatch.kube.errors import ApiCall, Forbidden, KubeError, NotFound, Unavailable
 from gpuwatch.kube.objects import NodeObject
-from gpuwatch.kube.transport import SERVICE_ACCOUNT, NoCluster, Transport, credentials_source
+from gpuwatch.kube.transport import Transport
 from gpuwatch.model.errors import GpuwatchError, UsageError
 from gpuwatch.model.snapshot import Host, Snapshot
 from gpuwatch.model.view import AgentStatus, View

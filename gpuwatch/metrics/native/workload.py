@@ -3,13 +3,16 @@
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from gpuwatch.metrics.metric import Metric, MetricContext, Sample, Samples, distinct, summed
+from gpuwatch.metrics.metric import Metric, MetricContext, Sample, Samples, distinct, label_text, node, summed
+from gpuwatch.model.consent import Consents
 from gpuwatch.model.snapshot import GpuProcess, Vgpu
-from gpuwatch.model.workload import ProcessOwner, Workload
+from gpuwatch.model.workload import Container, ProcessOwner, Workload
 
 Row = Metric[MetricContext]
-_instance = partial(Row, scope="instance")
+_node, _instance = partial(Row, scope="node"), partial(Row, scope="instance")
+NOTHING = Consents(at=0.0)
 POD = ("namespace", "pod", "container")
+IMAGE = ("image", "compose_project", "compose_service")
 PROCESS = ("pid", "name", "type")
 VGPU = ("vgpu", "type", "vm")
 
@@ -80,7 +83,9 @@ def _process_info(context: MetricContext) -> list[Sample]:
                 process.type,
                 owner.account,
                 owner.slurm_job,
-                *(_pod(owner.workload) if owner.workload else (None, owner.pod_uid, None)),
+                *_pod(
+                    owner.workload or Workload(pod_uid=owner.pod_uid, container=(owner.container or Container()).name)
+                ),
             ),
         )
         for subject, process, owner in _owned_processes(context)
@@ -91,7 +96,7 @@ def _process_info(context: MetricContext) -> list[Sample]:
 def _workloads(context: MetricContext) -> list[Sample]:
     """Pods as the join of kubelet and processes has them; of other processes the nearest thing that has a name."""
     pods = (
-        (context.subject(device.gpu, device.gi), ("pod", *_pod(holder.workload), None, None, None, None))
+        (context.subject(device.gpu, device.gi), ("pod", *_pod(holder.workload), *(None,) * 7))
         for device in context.view.attribution.devices
         for holder in device.holders
     )
@@ -104,18 +109,12 @@ def _workloads(context: MetricContext) -> list[Sample]:
 
 
 def _outside_pods(owner: ProcessOwner) -> tuple[str | None, ...] | None:
-    if owner.slurm_job is not None:
-        job = owner.slurm_step, owner.slurm_account, owner.slurm_partition
-        return "slurm", None, owner.slurm_job, None, owner.account, *job
-    if owner.container_id is not None:
-        return "container", None, owner.container_id[:CONTAINER_ID], None, owner.account, None, None, None
-    if owner.unit is not None:
-        return "unit", None, owner.unit, None, owner.account, None, None, None
-    return None if owner.account is None else ("user", None, owner.account, None, owner.account, None, None, None)
-
-
-CONTAINER_ID = 12
-"""As many characters of it as `docker ps` and `podman ps` show."""
+    container = owner.container or Container()
+    ident = container.name or (owner.container_id or "")[:12]  # of it as many as `docker ps` shows
+    names = {"slurm": owner.slurm_job, "container": ident, "unit": owner.unit, "user": owner.account}
+    job = owner.slurm_step, owner.slurm_account, owner.slurm_partition
+    image = container.image, container.project, container.service
+    return next(((kind, None, name, None, owner.account, *job, *image) for kind, name in names.items() if name), None)
 
 
 def _vgpus(get: Callable[[Vgpu], float | None]) -> Samples[MetricContext]:
@@ -145,7 +144,7 @@ WORKLOADS: tuple[Row, ...] = (
         "workload_info",
         "What uses the GPU or GPU instance: a pod, a Slurm job, a container, a systemd unit, else a user.",
         _workloads,
-        ("kind", "namespace", "name", "container", "user", "step", "account", "partition"),
+        ("kind", "namespace", "name", "container", "user", "step", "account", "partition", *IMAGE),
     ),
     _instance("gpu_allocated", "Whether the GPU or GPU instance is given to a container.", _allocated),
     Row(
@@ -174,6 +173,30 @@ WORKLOADS: tuple[Row, ...] = (
         ),
         (*POD, "method"),
         owned=True,
+    ),
+    _node(
+        "pod_labels",
+        "A pod that may have GPUs, with what `metrics.pod_labels` and `metrics.pod_annotations` name.",
+        lambda context: distinct(
+            (label_text(**pod.labels), (pod.namespace, pod.name))
+            for pod in (context.view.consents or NOTHING).pods
+            if pod.labels is not None
+        ),
+        ("namespace", "pod"),
+    ),
+    _node(
+        "pod_labels_omitted",
+        "Pods without a series in `gpuwatch_pod_labels`, as there are too many.",
+        node(
+            lambda c: [((), sum(each.labels is None for each in s.pods))] if (s := c.view.consents) and s.pods else []
+        ),
+    ),
+    _node(
+        "node_labels",
+        "The Node, with the labels that `metrics.node_labels` names.",
+        lambda context: distinct(
+            (label_text(**labels), ()) for labels in [(context.view.consents or NOTHING).node_labels] if labels
+        ),
     ),
 )
 """Pods, and in `workload_info` what runs outside of them."""

@@ -14,10 +14,11 @@ from msgspec.structs import replace
 from gpuwatch.agent.client import ViewSource
 from gpuwatch.config import Config, RemediationConfig
 from gpuwatch.health.checks import CHECKS
+from gpuwatch.kube.credentials import NoCluster
 from gpuwatch.kube.errors import AlreadyExists, Backoff, Conflict, Forbidden, Invalid, KubeError, NotFound
 from gpuwatch.kube.objects import NodeObject
 from gpuwatch.kube.reader import NodeReader, OwnNode
-from gpuwatch.kube.transport import NoCluster, Transport
+from gpuwatch.kube.transport import Transport
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.finding import XidClass

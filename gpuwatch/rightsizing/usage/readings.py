@@ -141,11 +141,14 @@ def _tenants(
 
 
 def _outside_kubernetes(owner: ProcessOwner | None) -> Tenant | None:
-    """The account or job of a process outside pods and containers."""
-    if owner is None or owner.workload or owner.pod_uid or owner.container_id:
+    """The job, container or account of a process outside pods; a container without a name is none of them."""
+    if owner is None or owner.workload or owner.pod_uid or (owner.container_id and owner.container is None):
         return None
     if owner.slurm_job:
         return Tenant("", owner.slurm_job, kind="SlurmJob")
+    if (known := owner.container) is not None:
+        service = f"{known.project}/{known.service}" if known.project and known.service else None
+        return Tenant("", service or known.name, kind="ComposeService" if service else "Container")
     return Tenant("", owner.account, kind="User") if owner.account else None
 
 

@@ -13,6 +13,7 @@ from gpuwatch.sim.host.machine import LIBRARIES
 from gpuwatch.sim.host.services import services
 from gpuwatch.sim.node.node import SimNode
 from gpuwatch.sim.node.pods import DOMAIN, allocatable
+from gpuwatch.sim.surroundings.proctree import SimProcess
 
 TOOLKIT = "1.18.1-1"
 CONTAINERD = "2.1.5-1~ubuntu.24.04~noble"
@@ -22,6 +23,7 @@ PROGRAMS = (
     "nvidia-container-toolkit", "nvidia-ctk", "runc",
 )  # fmt: skip
 KUBELET = "var/lib/kubelet"
+DOCKER, JOBS = "var/lib/docker", "run/gpuwatch-jobs"
 _MOUNT_OPTIONS = ["ro", "nosuid", "nodev", "rbind", "rprivate"]
 _LIBRARIES = ("libcuda.so", "libnvidia-ml.so", "libnvidia-ptxjitcompiler.so")
 _HOOK = "/usr/bin/nvidia-cdi-hook"
@@ -110,6 +112,7 @@ def runtime(node: SimNode) -> Files:
         "etc/nvidia-container-runtime/config.toml": _TOOLKIT_CONFIG,
         "var/run": Symlink("../run"),
         "run/cdi/nvidia.yaml": _cdi(node),
+        **_work(node),
     }
     return {**files, **_kubelet(node)} if has_kubelet(node) else files
 
@@ -141,6 +144,20 @@ def _cdi(node: SimNode) -> str:
     ]
     spec = {"cdiVersion": "0.5.0", "containerEdits": common, "devices": devices, "kind": f"{DOMAIN}/gpu"}
     return "---\n" + msgspec.yaml.encode(spec).decode()
+
+
+def _work(node: SimNode) -> Files:
+    """What Slurm's prolog notes of jobs, and of Docker's some forty members of each container those that are read."""
+    files: dict[str, str | Symlink] = {}
+    for each in node.workloads.values():
+        if each.slurm and each.slurm.isdigit():
+            files[f"{JOBS}/{each.slurm}"] = f"account={each.account or ''}\npartition={each.partition or ''}\n"
+        if (known := each.docker) is not None:
+            compose = {f"com.docker.compose.{name}": getattr(known, name) or "" for name in ("project", "service")}
+            config = {"Env": ["HF_TOKEN=secret"], "Image": known.image or "", "Labels": compose}
+            state = msgspec.json.encode({"Config": config, "Name": f"/{known.name}"}).decode()
+            files[f"{DOCKER}/containers/{SimProcess(pid=0, container=known).container_id}/config.v2.json"] = state
+    return files
 
 
 def _kubelet(node: SimNode) -> Files:

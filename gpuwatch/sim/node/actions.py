@@ -8,6 +8,8 @@ from typing import Literal
 
 import msgspec
 
+from gpuwatch.model.workload import Container
+
 KubeletState = Literal["ok", "absent", "refused", "noise", "garbage", "oversized", "slow", "old", "gated", "limited"]
 Gpus = int | tuple[int, ...] | Literal["all"]
 
@@ -31,6 +33,7 @@ class SimWorkload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     account: str | None = None  # of the Slurm job
     partition: str | None = None
     user: int | None = None
+    docker: Container | None = None  # outside Kubernetes
     claim: str | None = None  # got its whole GPUs by this ResourceClaim (dynamic resource allocation)
     cgroup: str | None = None  # a layout of sim.surroundings.proctree
     annotations: dict[str, str] = {}  # of its pod

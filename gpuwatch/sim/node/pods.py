@@ -72,6 +72,7 @@ def processes(node: SimNode) -> list[SimProcess]:
             start_time=1000 + process.pid % 997,
             workload=pod_of(node, process.workload),
             slurm_job=process.workload.slurm,
+            container=process.workload.docker,
             layout=process.workload.cgroup,
         )
         for gpu in node.gpus

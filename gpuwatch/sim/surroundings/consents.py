@@ -51,7 +51,10 @@ def node_consents(node: SimNode, at: float) -> Consents:
         if pod is not None and workload.pod is not None:
             namespace, name = workload.pod
             said = _kept(workload.annotations)
-            found.append(PodConsent(namespace=namespace, name=name, uid=pod.pod_uid or "", annotations=said))
+            labels = {"label_team": namespace, "label_app_kubernetes_io_name": name.partition("-")[0]}
+            found.append(
+                PodConsent(namespace=namespace, name=name, uid=pod.pod_uid or "", annotations=said, labels=labels)
+            )
     return Consents(at=at, pods=tuple(found), namespaces={each.namespace: {} for each in found})
 
 

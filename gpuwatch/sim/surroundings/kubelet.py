@@ -116,7 +116,6 @@ class SimKubelet:
         answer: Callable[[Any, grpc.ServicerContext], Any] = {
             "List": self._list,
             "GetAllocatableResources": self._list_allocatable,
-            "Get": self._get,
         }[method]
 
         def handle(request: Any, context: grpc.ServicerContext) -> bytes:
@@ -150,13 +149,6 @@ class SimKubelet:
             for device in row.device_ids:
                 reply.devices.add(resource_name=row.resource, device_ids=[device])
         return reply
-
-    def _get(self, request: Any, context: grpc.ServicerContext) -> Any:
-        for pod in _pods(self._allocations):
-            if (pod.namespace, pod.name) == (request.pod_namespace, request.pod_name):
-                return MESSAGES["GetPodResourcesResponse"](pod_resources=pod)
-        wanted = f"pod {request.pod_name} in namespace {request.pod_namespace} not found"
-        return context.abort(grpc.StatusCode.UNKNOWN, wanted)
 
 
 def _pods(allocations: Iterable[Allocation]) -> Iterable[Any]:

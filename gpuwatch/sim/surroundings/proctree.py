@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from gpuwatch.model.workload import Workload
+from gpuwatch.model.workload import Container, Workload
 
 _V1 = "12:devices:{path}\n9:memory:{path}\n4:cpu,cpuacct:{path}\n1:name=systemd:{path}\n"
 _SYSTEMD = "/kubepods.slice/kubepods-{qos}.slice/kubepods-{qos}-pod{uid_}.slice/{runtime}-{id}.scope"
@@ -61,15 +61,15 @@ class SimProcess(msgspec.Struct, frozen=True, kw_only=True):
     start_time: int = 100
     workload: Workload | None = None
     slurm_job: str | None = None
+    container: Container | None = None  # outside Kubernetes
     layout: str | None = None  # a key of the tables above; v2-systemd or slurm-v2 when not given
     runtime: str = "cri-containerd"
 
     @property
-    def container_id(self) -> str | None:
+    def container_id(self) -> str:
         """64 hex digits, the same for every process of a container."""
-        if self.workload is None:
-            return None
-        return hashlib.sha256(f"{self.workload.pod_uid}/{self.workload.container}".encode()).hexdigest()
+        name = f"{self.workload.pod_uid}/{self.workload.container}" if self.workload else ""
+        return hashlib.sha256((name or str(self.container or self.pid)).encode()).hexdigest()
 
     @property
     def cgroup(self) -> str:
@@ -81,7 +81,7 @@ class SimProcess(msgspec.Struct, frozen=True, kw_only=True):
         return layout.format(
             uid=uid,
             uid_=uid.replace("-", "_"),
-            id=self.container_id or hashlib.sha256(str(self.pid).encode()).hexdigest(),
+            id=self.container_id,
             qos="burstable",
             runtime=self.runtime,
             job=self.slurm_job,

@@ -21,9 +21,6 @@ MODES: tuple[Mode, ...] = ("off", "observe", "enforce")
 Latency = Literal["batch", "serving"]
 CLASSES: tuple[Latency, ...] = ("batch", "serving")
 
-OLD_SECONDS = 120.0
-"""The API server is asked every 15 s; what is older than this may have been taken back since."""
-
 SHARE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{0,9})?|\.[0-9]{1,9}) ?(%?)")
 
 SHOWN = 40
@@ -165,18 +162,13 @@ def _outside(config: TuningConfig) -> ConsentValue:
 
 
 def _known(consents: Consents | None, owner: Owner, now: float) -> PodConsent | None:
-    return None if consents is None or _is_old(consents, now) else consent_of(owner, consents)
-
-
-def _is_old(consents: Consents, now: float) -> bool:
-    """Also what is from the future: a clock was set, so that nobody can say how old it is."""
-    return not -OLD_SECONDS <= now - consents.at <= OLD_SECONDS
+    return None if consents is None or consents.is_old(now) else consent_of(owner, consents)
 
 
 def _ignorance(consents: Consents | None, now: float) -> str:
     if consents is None:
         return "there is no file of `gpuwatch tuner --consents`"
-    if _is_old(consents, now):
+    if consents.is_old(now):
         return f"`gpuwatch tuner --consents` wrote {now - consents.at:.0f} s ago"
     return "the API server has not told of it yet"
 

@@ -1,13 +1,14 @@
 """`gpuwatch get` takes kubectl's habits: singular and short names, -n and -A, --sort-by."""
 
 import json
+import re
 
 import pytest
 from msgspec.structs import replace
 
 from gpuwatch.cli.look.get import RESOURCES
 from gpuwatch.model.view import PodEnergy
-from gpuwatch.model.workload import Attribution
+from gpuwatch.model.workload import Attribution, Container
 from tests.cli.commands import ask
 from tests.model import views
 
@@ -35,6 +36,26 @@ def test_pods_of_one_namespace_and_of_all():
     shown = ask(views.healthy(), "get", "gpus", "-n", chosen)
     assert shown.exit_code == 2
     assert "GPUs have no namespace" in shown.stderr
+
+
+def test_a_container_outside_pods_goes_by_its_name():
+    view = views.bare()
+    known = Container("lab-train-1", "ghcr.io/example/train:1.2", "lab", "train")
+    owners = tuple(replace(owner, container=known) if owner.user == "ben" else owner for owner in view.owners)
+    view = replace(view, owners=owners)
+    items = json.loads(ask(view, "get", "processes", "-o", "json").stdout)["items"]
+    assert {item["pid"]: item["container"] for item in items} == {
+        10: None,
+        11: {"name": "lab-train-1", "image": "ghcr.io/example/train:1.2", "project": "lab", "service": "train"},
+        12: None,
+    }
+    (row,) = (line for line in ask(view, "get", "processes", "-o", "wide").stdout.splitlines() if "ghcr.io" in line)
+    assert "container lab-train-1" in row
+    assert "container lab-train-1 +1" in ask(view, "status").stdout
+    assert re.search("Used by +container lab-train-1", ask(view, "describe", "gpu", "1").stdout)
+    gpus = {item["uuid"] for item in json.loads(ask(view, "why", "lab-train-1", "-o", "json").stdout)["items"]}
+    assert gpus <= {views.uuid(1)}
+    assert ask(view, "why", "lab-train-2").exit_code == 2
 
 
 def test_the_largest_number_comes_first_and_what_is_unknown_last():

@@ -61,7 +61,7 @@ def test_a_pod_is_named_with_or_without_its_namespace_and_so_is_its_gpu(tmp_path
 def test_a_name_that_is_not_there_is_an_error_with_the_next_step():
     shown = ask(views.healthy(), "why", "no-such-pod")
     assert shown.exit_code == 2
-    assert "no GPU, pod or Slurm job on this node matches 'no-such-pod'; " in shown.stderr
+    assert "no GPU, pod, Slurm job or container on this node matches 'no-such-pod'; " in shown.stderr
     assert "see gpuwatch get pods" in shown.stderr
 
 

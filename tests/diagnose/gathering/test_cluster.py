@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.diagnose.gathering.cluster import read_cluster
+from gpuwatch.kube.credentials import NoCluster
 from gpuwatch.kube.errors import NotFound, Unavailable
-from gpuwatch.kube.transport import NoCluster
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.snapshot import Host
 from gpuwatch.sim.kubeapi.access import AccessRule

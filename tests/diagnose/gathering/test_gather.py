@@ -16,7 +16,7 @@ from gpuwatch.diagnose.gathering.collect import GONE, Collection
 from gpuwatch.diagnose.gathering.gather import NOT_HERE, OTHER_MACHINE, DiagnosisTarget, gather
 from gpuwatch.diagnose.gathering.probe import NEED_ROOT, read_section
 from gpuwatch.diagnose.places import HIDDEN, Places
-from gpuwatch.kube.transport import NoCluster
+from gpuwatch.kube.credentials import NoCluster
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.snapshot import Host as Machine
 from gpuwatch.sim.world import World

@@ -242,7 +242,10 @@ def test_switched_off_it_does_nothing_and_on_again_it_goes_on(hour: tuple[View, 
     until(lambda: isinstance(rightsizer.recommendations(), Recommendations), "advice")
     rightsizer.configure(off)
     assert rightsizer.recommendations() == OFF
-    until(lambda: saved(tmp_path) is not None, "what it knew is saved")
+    rightsizer.wait(time.monotonic() + DEADLINE)
+    state = saved(tmp_path)
+    assert state is not None
+    assert state.at == hour[-1].snapshot.at
 
 
 def test_on_again_it_waits_for_what_the_one_before_still_saves(hour: tuple[View, ...], tmp_path: Path) -> None:

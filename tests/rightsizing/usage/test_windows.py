@@ -25,7 +25,7 @@ from gpuwatch.model.snapshot import (
 )
 from gpuwatch.model.view import AgentStatus, View
 from gpuwatch.model.work import WorkloadKey
-from gpuwatch.model.workload import Allocation, Attribution, ProcessOwner, Workload
+from gpuwatch.model.workload import Allocation, Attribution, Container, ProcessOwner, Workload
 from gpuwatch.rightsizing.model.usage import UsageWindow
 from gpuwatch.rightsizing.usage.windows import LONGEST, WindowCollector
 from gpuwatch.workloads.attribution import attribute
@@ -214,6 +214,17 @@ def test_users_and_slurm_jobs_are_workloads_too() -> None:
     assert {(w.key.kind, w.key.name, w.pod, w.busy) for w in found} == {
         ("User", "anna", "anna", 0.7),
         ("SlurmJob", "4711", "4711", 0.2),
+    }
+
+
+def test_containers_outside_kubernetes_are_workloads_by_their_service_else_their_name() -> None:
+    shared = gpu(0.9, process(1, 0.5), process(2, 0.3), process(3, 0.1))
+    known = Container("lab-train-1", "train:1.2", "lab", "train"), Container("chat"), None
+    owners = [owner(pid, user="root", container_id=f"{pid}" * 64, container=each) for pid, each in enumerate(known, 1)]
+    found = told(*(view(at, shared, held=None, owners=owners) for at in (0.0, 60.0)))
+    assert {(w.key.namespace, w.key.kind, w.key.name, w.busy) for w in found} == {
+        ("", "ComposeService", "lab/train", 0.5),
+        ("", "Container", "chat", 0.3),
     }
 
 

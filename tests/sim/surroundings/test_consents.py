@@ -31,7 +31,8 @@ def test_annotations_of_pods_reach_the_file_and_leave_with_the_pod(tmp_path: Pat
     with World(node, tmp_path) as world:
         uid = noise.uuid(1, "pod", "ml", "train-0")
         found = read(world, 1)
-        assert found.pods == (PodConsent(namespace="ml", name="train-0", uid=uid, annotations=SAID),)
+        labels = {"label_team": "ml", "label_app_kubernetes_io_name": "train"}
+        assert found.pods == (PodConsent(namespace="ml", name="train-0", uid=uid, annotations=SAID, labels=labels),)
         assert began - 0.01 <= found.at <= time.time() + 0.01
         assert found.namespaces == {"ml": {}}
         world.inject(StopWorkload(name="ml/train-0"))

@@ -6,10 +6,18 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gpuwatch.config import TuningConfig
-from gpuwatch.model.consent import AUTOTUNE, CLASS, GANG, MAX_SLOWDOWN, POWER_AGENTS, Consents, PodConsent
+from gpuwatch.model.consent import (
+    AUTOTUNE,
+    CLASS,
+    GANG,
+    MAX_SLOWDOWN,
+    OLD_SECONDS,
+    POWER_AGENTS,
+    Consents,
+    PodConsent,
+)
 from gpuwatch.tuning.gates.consent import (
     MODES,
-    OLD_SECONDS,
     SHOWN,
     Mode,
     TuningRequest,

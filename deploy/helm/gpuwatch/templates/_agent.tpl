@@ -47,8 +47,8 @@ volumeMounts:
     mountPath: {{ .mountPath }}
     readOnly: true
   {{- end }}
-  {{- if eq (include "gpuwatch.tuner.mode" .) "enforce" }}
-  - name: consents  # whose pods they are, for right-sizing
+  {{- if include "gpuwatch.consents.wanted" . }}
+  - name: consents  # labels for the metrics, and whose pods they are, for right-sizing
     mountPath: /var/lib/gpuwatch/consents
     readOnly: true
   {{- end }}

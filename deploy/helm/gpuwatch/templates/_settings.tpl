@@ -16,6 +16,11 @@
 {{ .Values.tuner.mode | toString | replace "false" "off" }}
 {{- end }}
 
+{{/* Whether the container `consents` runs. */}}
+{{- define "gpuwatch.consents.wanted" -}}
+{{- if or .Values.consents.enabled (eq (include "gpuwatch.tuner.mode" .) "enforce") }}true{{ end }}
+{{- end }}
+
 {{- define "gpuwatch.simulated" -}}
 {{- if hasPrefix "sim" .Values.source }}true{{ end }}
 {{- end }}

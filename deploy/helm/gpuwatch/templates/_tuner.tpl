@@ -71,7 +71,7 @@ volumeMounts:
   {{- end }}
 {{- end }}
 
-{{/* The one with the token: it has no GPU, and nothing of the host. Root, as the tuner believes files of root only. */}}
+{{/* The one with the token: it has no GPU, and nothing of the host. Root, as tuner and agent believe files of root only. */}}
 {{- define "gpuwatch.consents" -}}
 name: consents
 {{ include "gpuwatch.container" . }}
@@ -87,7 +87,7 @@ env:
   {{- toYaml . | nindent 2 }}
   {{- end }}
 resources:
-  {{- toYaml .Values.tuner.consentsResources | nindent 2 }}
+  {{- toYaml .Values.consents.resources | nindent 2 }}
 securityContext:
   {{- include "gpuwatch.securityContext" "" | nindent 2 }}
 volumeMounts:

@@ -44,13 +44,13 @@
     path: {{ .path }}
     type: {{ .type | default "Directory" }}
 {{- end }}
-{{- if eq (include "gpuwatch.tuner.mode" .) "enforce" }}
-- name: consents  # all that goes from the one with the token to the one with SYS_ADMIN
+{{- if include "gpuwatch.consents.wanted" . }}
+- name: consents  # all that goes from the one with the token to the others
   emptyDir:
     medium: Memory
     sizeLimit: 16Mi
 {{- end }}
-{{- if or (ne (include "gpuwatch.remediation.mode" .) "off") (eq (include "gpuwatch.tuner.mode" .) "enforce") }}
+{{- if or (ne (include "gpuwatch.remediation.mode" .) "off") (include "gpuwatch.consents.wanted" .) }}
 - name: token  # of the remediator and of consents: the pod mounts none
   projected:
     sources:

@@ -30,6 +30,10 @@
 {{- if and (dig "metrics" "processes" false .Values.config) (not .Values.processes.enabled) }}
 {{- $warnings = append $warnings "config.metrics.processes is set without processes.enabled: without the host's process ids the driver tells of no process; set processes.enabled=true" }}
 {{- end }}
+{{- $metrics := dig "metrics" (dict) .Values.config }}
+{{- if and (or $metrics.pod_labels $metrics.pod_annotations $metrics.node_labels) (not (include "gpuwatch.consents.wanted" .)) }}
+{{- $warnings = append $warnings "config.metrics has labels of pods or nodes exported, and nothing reads them: the agent has no API token; set consents.enabled=true" }}
+{{- end }}
 {{- if and (ne $mode "off") (not (include "gpuwatch.tolerated" .)) }}
 {{- $warnings = append $warnings "tolerations do not tolerate gpuwatch.io/gpu-fault: no new pod of gpuwatch starts on a node that it has tainted, so nothing gives the node back; add {key: gpuwatch.io/gpu-fault, operator: Exists}" }}
 {{- end }}

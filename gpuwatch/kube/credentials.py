@@ -1,0 +1,192 @@
+"""Where the API server is and who asks it: the pod's service account, or a kubeconfig.
+
+A kubeconfig is the official client's part (plugins, token refresh, proxies). Of it only the configuration and the
+connections are used: its generated models cost 35 MiB, and refuse what a newer API server adds. A pod needs an address,
+an authority and a token from files that never change their form, and to import the client for that costs each process
+16 MiB on each node; so a pod goes without it.
+"""
+
+import logging
+import os
+import ssl
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.request import getproxies, proxy_bypass
+
+from gpuwatch import DISTRIBUTION
+from gpuwatch.config.named_file import read_named_file
+from gpuwatch.model.errors import UsageError
+
+if TYPE_CHECKING:
+    import urllib3
+
+log = logging.getLogger(__name__)
+
+KUBECONFIG_BYTES = 8 << 20
+"""Some have hundreds of clusters, each with its certificates."""
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+
+
+class NoCluster(UsageError):
+    """Nothing says where the API server is."""
+
+
+class Access(NamedTuple):
+    """`host`: the API server's URL. `token`: value of the header Authorization, read anew at each call; empty: none."""
+
+    host: str
+    pool: "urllib3.PoolManager"
+    token: Callable[[], str]
+
+
+def access(kubeconfig: str, connections: int) -> Access:
+    """How to reach the API server; it keeps so many connections.
+
+    Raises:
+        NoCluster: nothing says where it is.
+        UsageError: what says so cannot be used, or the client is not installed.
+    """
+    source = credentials_source(kubeconfig)
+    in_pod = source == str(SERVICE_ACCOUNT)
+    where = "the pod's service account" if in_pod else source
+    import yaml
+
+    try:
+        found = _of_pod(connections) if in_pod else _of_kubeconfig(source, connections)
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            "gpuwatch is installed without its Kubernetes client, which remediator, repairs of Nodes and consents need",
+            f"no module {error.name}",
+            f"install the extra: pip install '{DISTRIBUTION}[kubernetes]'",
+        ) from error
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, yaml.YAMLError) as error:
+        why = " ".join(str(error).split()) or type(error).__name__
+        raise UsageError(f"cannot use {where} to reach the API server", why, "check it with kubectl") from error
+    log.debug("API server %s, from %s", found.host, where)
+    return found
+
+
+def _of_pod(connections: int) -> Access:
+    """As client-go's rest.InClusterConfig has it."""
+    import urllib3
+
+    name, port = (os.environ[f"KUBERNETES_SERVICE_{part}"] for part in ("HOST", "PORT"))
+    authority = str(SERVICE_ACCOUNT.with_name("ca.crt"))
+    check_certificates(authority, None, None)
+    proxy = getproxies().get("https")
+    if proxy and not proxy_bypass(name):
+        pool: urllib3.PoolManager = urllib3.ProxyManager(proxy, maxsize=connections, ca_certs=authority)
+    else:
+        pool = urllib3.PoolManager(maxsize=connections, ca_certs=authority)
+
+    def token() -> str:
+        try:
+            return f"Bearer {SERVICE_ACCOUNT.read_text(encoding='ascii').strip()}"
+        except (OSError, ValueError) as error:
+            raise UsageError("cannot read the pod's service account token", str(error), "look at its pod") from error
+
+    return Access(f"https://{f'[{name}]' if ':' in name else name}:{port}", pool, token)
+
+
+def _of_kubeconfig(path: str, connections: int) -> Access:
+    from kubernetes import config
+    from kubernetes.client import Configuration
+    from kubernetes.client.rest import RESTClientObject
+
+    configuration = Configuration()
+    configuration.connection_pool_maxsize = connections
+    for part in filter(os.path.exists, map(os.path.expanduser, path.split(os.pathsep))):
+        read_named_file(part, "kubeconfig", "--kubeconfig or KUBECONFIG", KUBECONFIG_BYTES)
+    try:
+        with client_log_messages() as heard:
+            config.load_kube_config(path, client_configuration=configuration, persist_config=False)
+    except config.ConfigException as error:
+        raise ValueError(str(error)) from error
+    if heard:
+        raise ValueError(f"its credential plugin gives nothing: {'; '.join(heard)}")
+    if configuration.host.startswith("https:"):
+        check_certificates(configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)
+    if not configuration.verify_ssl:
+        _warn_no_more()
+
+    def token() -> str:
+        """The client reads it again from its file every minute, or asks the plugin."""
+        return str(configuration.auth_settings().get("BearerToken", {}).get("value") or "")
+
+    return Access(str(configuration.host), RESTClientObject(configuration).pool_manager, token)
+
+
+def credentials_source(kubeconfig: str, environment: Mapping[str, str] = os.environ) -> str:
+    """Where the API server and the credentials for it come from, as kubectl and pods find them: `SERVICE_ACCOUNT` or
+    the path of a kubeconfig.
+
+    Raises:
+        NoCluster: there is neither.
+    """
+    if not kubeconfig and "KUBERNETES_SERVICE_HOST" in environment and SERVICE_ACCOUNT.exists():
+        return str(SERVICE_ACCOUNT)
+    path = kubeconfig or environment.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+    if not any(Path(part).expanduser().exists() for part in path.split(os.pathsep)):
+        raise NoCluster(
+            "no Kubernetes API server is known",
+            f"not in a pod with a service account, and there is no {path}",
+            "give --kubeconfig FILE",
+        )
+    return path
+
+
+@contextmanager
+def client_log_messages() -> Iterator[list[str]]:
+    """What the client says to the root logger in the block, in this thread, instead of raising it: that a credential
+    plugin (`exec`) is not there or has failed. It is not printed.
+    """
+    heard: list[str] = []
+    listener = threading.get_ident()
+
+    def hear(record: logging.LogRecord) -> bool:
+        if record.thread == listener:
+            heard.append(record.getMessage())
+        return record.thread != listener
+
+    root = logging.getLogger()
+    root.addFilter(hear)
+    try:
+        yield heard
+    finally:
+        root.removeFilter(hear)
+
+
+def check_certificates(authority: str | None, certificate: str | None, key: str | None) -> None:
+    """Paths of PEM files, as far as there are any.
+
+    Raises:
+        ValueError: one of them holds no certificate or not the key of it.
+        OSError: one of them cannot be read.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        if authority:
+            context.load_verify_locations(authority)
+    except ssl.SSLError as error:
+        raise ValueError(f"its certificate-authority is no certificate ({_openssl_reason(error)})") from error
+    try:
+        if certificate:
+            context.load_cert_chain(certificate, key, password="")  # else OpenSSL asks at the terminal
+    except ssl.SSLError as error:
+        why = f"its client-certificate and client-key are no certificate and its key ({_openssl_reason(error)})"
+        raise ValueError(why) from error
+
+
+def _openssl_reason(error: ssl.SSLError) -> str:
+    return (error.reason or str(error)).replace("_", " ").lower()
+
+
+def _warn_no_more() -> None:
+    """Whoever wrote insecure-skip-tls-verify knows: a screen is no place to say so at every request."""
+    import urllib3
+
+    urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)

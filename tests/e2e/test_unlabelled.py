@@ -1,0 +1,69 @@
+"""A site with a job of its own, without `cluster` and `node`: alerts and `gpuwatch metrics check` work."""
+
+import contextlib
+import json
+import subprocess
+import sys
+
+import pytest
+
+from gpuwatch.sim.directory import inject
+from tests.e2e.alerting import hurried
+from tests.e2e.alertmanager import alertmanager
+from tests.e2e.processes import agent, prometheus
+from tests.waiting import until
+
+pytestmark = (
+    pytest.mark.slow
+)  # quick: tests/alerts by promtool, tests/dashboards/test_scrape_check.py, test_alerts.py with labels
+
+JOB = "infra-gpu-nodes"
+
+
+def checked(database):
+    """(exit code, check -> result) of `gpuwatch metrics check`."""
+    command = [sys.executable, "-m", "gpuwatch", "metrics", "check", "--prometheus", database.url, "-o", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.returncode, {each["check"]: each["result"] for each in json.loads(done.stdout)["items"]}
+
+
+@contextlib.contextmanager
+def site(place):
+    """(agent, file of its targets, Prometheus, Alertmanager)"""
+    targets, rules = place / "targets.json", place / "rules.json"
+    rules.write_text(json.dumps(hurried()))
+    with agent(place / "agent", source=("--source", "sim"), config={"agent": {"interval": 0.5}}) as node:
+        node.settle()
+        targets.write_text(json.dumps([{"targets": [node.url.removeprefix("http://")]}]))
+        job = {"job_name": JOB, "honor_labels": True, "file_sd_configs": [{"files": [str(targets)]}]}
+        with alertmanager(place / "alertmanager") as manager:
+            to = {"alertmanagers": [{"static_configs": [{"targets": [manager.url.removeprefix("http://")]}]}]}
+            with prometheus(place / "prometheus", [job], rule_files=[str(rules)], alerting=to) as database:
+                until(lambda: database.query("cluster:gpuwatch_nodes:count"), "the rules have its series")
+                yield node, targets, database, manager
+
+
+def names(found):
+    return {alert.name for alert in found}
+
+
+@pytest.mark.parametrize("gone", ["target", "agent"])
+def test_a_fault_is_told_and_so_is_that_nobody_watches_any_more(tmp_path, gone):
+    with site(tmp_path) as (node, targets, database, manager):
+        code, results = checked(database)
+        assert (code, results["agent"], results["label cluster"]) == (3, "ok", "note")
+        assert {check for check, result in results.items() if result == "missing"} == {"label node"}
+
+        inject(node.directory, {"do": "lose", "gpu": 4})
+        until(lambda: "GpuFellOffBus" in names(manager.told()), "the fault is told")
+        until(lambda: "GpuXidCritical" in names(manager.held_back), "its consequence is held back")
+        assert "GpuXidCritical" not in names(manager.told())
+
+        if gone == "target":
+            targets.write_text("[]")
+        else:
+            node.process.terminate()
+        until(lambda: "GpuwatchAbsent" in names(manager.told()), "nothing is scraped")
+        assert database.query("prometheus_rule_evaluation_failures_total > 0") == []
+        code, results = checked(database)
+        assert (code, results) == (4, {"agent": "missing"})
