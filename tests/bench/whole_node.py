@@ -8,7 +8,6 @@ mode enforce). Memory is what the set would take on a machine of its own: its ow
 import contextlib
 import json
 import os
-import ssl
 import sys
 import tempfile
 import time
@@ -16,14 +15,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
-import trustme
 
 from gpuwatch.host.machine import boot_id_file
-from gpuwatch.sim.kubeapi.cluster import ADMIN, SimulatedCluster
+from gpuwatch.sim.kubeapi.cluster import ADMIN
 from gpuwatch.sim.kubeapi.server import SimulatedApiServer
 from tests.bench.agent_cost import alone
 from tests.bench.measure import Compared, at_most, cpu_seconds, scraping, show, tree
 from tests.bench.node import Node, Shape, gpuwatch
+from tests.cluster.simulated import Simulated
 from tests.e2e.processes import fetch, running
 
 START = """
@@ -87,14 +86,11 @@ def cost(names: tuple[str, ...], interval: float) -> tuple[float, float, dict[st
         boot_id = boot_id_file(folder / "proc")
         boot_id.parent.mkdir(parents=True)
         boot_id.write_text("4f3b1a52-6d0e-4c8e-9a39-0d6f5b0c7e11\n")
-        cluster = SimulatedCluster()
-        cluster.add_namespace(NAMESPACE)
-        authority = trustme.CA()
-        authority.cert_pem.write_to_path(str(folder / "ca.crt"))
-        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        authority.issue_cert("127.0.0.1").configure_cert(tls)
-        server = stack.enter_context(SimulatedApiServer(cluster, folder=folder, tls=tls))
+        server = stack.enter_context(Simulated(folder))
+        (folder / "ca.crt").write_bytes(server.ca_file.read_bytes())
         ours = stack.enter_context(gpuwatch(node))
+        cluster = server.cluster
+        cluster.add_namespace(NAMESPACE)
         host = json.loads(fetch(ours.url.replace("/metrics", "/api/v1/view")) or b"")["snapshot"]["host"]
         cluster.add_node(NODE, boot_id=host["boot_id"], machine_id=host.get("machine_id", ""))
         socket = folder / "gpuwatch" / "agent.sock"
