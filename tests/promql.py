@@ -23,7 +23,7 @@ from gpuwatch.rightsizing.service.metrics import RIGHTSIZING_METRICS
 from gpuwatch.tuning.model.setting import Trigger
 from gpuwatch.tuning.model.status import ObstacleReason as Refused
 from gpuwatch.tuning.model.status import TuningState
-from gpuwatch.tuning.service.pages import TUNER_METRICS
+from gpuwatch.tuning.service.metrics import TUNER_METRICS
 from tests.e2e.processes import series
 
 ROOT = Path(__file__).parents[1]

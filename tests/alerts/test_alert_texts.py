@@ -12,7 +12,7 @@ from gpuwatch.metrics.exposition import Encoder
 from gpuwatch.metrics.native import collect
 from gpuwatch.sim.node.scenario import load
 from gpuwatch.sim.playback import views
-from gpuwatch.tuning.service.pages import TUNER_METRICS
+from gpuwatch.tuning.service.metrics import TUNER_METRICS
 from tests.alerts import cases, dcgm_cases
 from tests.alerts.cases import OF_GPU, OF_NODE
 from tests.alerts.timeline import Case, ask, told, values_text

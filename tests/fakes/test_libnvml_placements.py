@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.rightsizing.findings.mig_layout import cuts
+from gpuwatch.rightsizing.findings.mig_packing import cuts
 from gpuwatch.rightsizing.model.mig_profiles import MEDIA, model_of
 from tests.fakes.libnvml import FakeDriver, FakeMig
 

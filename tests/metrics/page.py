@@ -18,7 +18,7 @@ from gpuwatch.metrics.metric import Metric
 from gpuwatch.metrics.native import GROUPS, collect
 from gpuwatch.metrics.process import SELF_METRICS
 from gpuwatch.remediation.service.pages import REMEDIATOR_METRICS
-from gpuwatch.tuning.service.pages import TUNER_METRICS
+from gpuwatch.tuning.service.metrics import TUNER_METRICS
 
 SCOPE_LABELS: dict[str, tuple[str, ...]] = {
     "node": (),

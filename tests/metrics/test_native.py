@@ -16,7 +16,7 @@ from gpuwatch.model.view import AgentStatus, PodEnergy, SupportCase, View
 from gpuwatch.model.workload import Attribution, Container, DeviceUse, Holder, PodUsage, ProcessOwner, Workload
 from gpuwatch.remediation.service.pages import REMEDIATOR_METRICS
 from gpuwatch.rightsizing.service.metrics import rightsizing_families
-from gpuwatch.tuning.service.pages import TUNER_METRICS
+from gpuwatch.tuning.service.metrics import TUNER_METRICS
 from tests.metrics.golden_pages import EVERYTHING, FOLDER, PAGES, render
 from tests.metrics.page import SCOPE_LABELS, all_rows, markdown
 from tests.model.view_factory import AT, full_view, identity, mig, uuid, workload, xid_count

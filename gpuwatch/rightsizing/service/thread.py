@@ -10,127 +10,9 @@ import time
 from pathlib import Path
 
 from gpuwatch.config import RightsizingConfig
-from gpuwatch.consents.file import ConsentsFile
-from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.view import View
-from gpuwatch.rightsizing.findings.judge import recommend
 from gpuwatch.rightsizing.model.recommendation import Recommendations
-from gpuwatch.rightsizing.model.usage import UsageWindow
-from gpuwatch.rightsizing.service import checkpoint as usage_checkpoint
 from gpuwatch.rightsizing.service.cpu_throttling import Throttling
-from gpuwatch.rightsizing.usage.from_views import fleet_of
-from gpuwatch.rightsizing.usage.ledger import LedgerState, UsageLedger
-from gpuwatch.rightsizing.usage.windows import SPAN, WindowCollector
-from gpuwatch.workloads.workload_key import Tenants
-
-log = logging.getLogger(__name__)
-
-SAVE_SECONDS = 3600.0
-
-
-class UsageLearner:
-    """Of one node. `advice` is the newest, None before the first. `state_dir` None: nothing is kept."""
-
-    def __init__(self, config: RightsizingConfig, state_dir: Path | None, throttling: Throttling | None = None) -> None:
-        self._config, self._throttling = config, throttling
-        self._consents = ConsentsFile(state_dir) if state_dir else None
-        self._path = state_dir / usage_checkpoint.NAME if state_dir else None
-        self._windows = WindowCollector()
-        self._ledger = _restored(self._path, config)
-        self._throttled: dict[int, float] = {}
-        self._judged = self._saved = 0.0
-        self._due: bool | None = None
-        self._troubles: dict[str, str] = {}
-        self.advice: Recommendations | None = None
-
-    def configure(self, config: RightsizingConfig) -> None:
-        """Judge by other settings from now on."""
-        self._config = config
-        self._ledger.configure(config)
-        self._due = self._due is not None
-
-    def take(self, view: View) -> None:
-        """One more View; once a minute advice is made of what is known by then, once an hour that is saved."""
-        now = view.snapshot.at
-        self._add(self._windows.take(view, self._throttled))
-        if self._due is None:  # what an earlier agent has learned is told at once
-            self._judged = self._saved = now
-            self._due = self._ledger.at is not None
-            self._look_around(view)
-        if self._due or not 0 <= now - self._judged < SPAN:
-            self._due = False
-            self._look_around(view)
-            self._judge(view)
-        if not 0 <= now - self._saved < SAVE_SECONDS:
-            self._saved = now
-            self.save()
-
-    def end(self) -> None:
-        """Save what is known by now, the minute that is not over included."""
-        self._add(self._windows.end())
-        self.save()
-
-    def save(self) -> None:
-        """Write the checkpoint. What cannot be written is tried again an hour later."""
-        if self._path is None or self._ledger.at is None:
-            return
-        try:
-            usage_checkpoint.save(self._path, self._ledger.state())
-        except GpuwatchError as error:
-            self._say("checkpoint", f"{error}; what is known of right-sizing is lost if the agent ends")
-        else:
-            self._say("checkpoint", "")
-
-    def _add(self, windows: tuple[UsageWindow, ...]) -> None:
-        for window in windows:
-            self._ledger.add(window)
-
-    def _judge(self, view: View) -> None:
-        now = self._judged = view.snapshot.at
-        fleet = fleet_of(view, self._ledger.namespaces(now))
-        summaries, node = self._ledger.summaries(now), view.snapshot.node
-        self.advice = recommend(summaries, fleet, self._config, now, since=self._ledger.since, node=node)
-
-    def _look_around(self, view: View) -> None:
-        """Whose the pods are, and whether their CPU limits hold them back."""
-        if self._throttling is not None:
-            self._throttled = self._throttling(owner.pid for owner in view.owners)
-        if self._consents is None:
-            return
-        try:
-            consents = self._consents.read()
-        except GpuwatchError as error:
-            self._say("consents", f"{error}; the owners of pods are told from their names")
-        else:
-            self._say("consents", "")
-            if consents is not None:
-                self._windows.tenants = Tenants(consents)
-
-    def _say(self, what: str, trouble: str) -> None:
-        """Once for each change."""
-        if trouble and trouble != self._troubles.get(what):
-            log.warning("%s", trouble)
-        self._troubles[what] = trouble
-
-
-def _restored(path: Path | None, config: RightsizingConfig) -> UsageLedger:
-    """Go on where an earlier agent ended."""
-    if path is None:
-        return UsageLedger(config)
-    found = usage_checkpoint.load(path, LedgerState)
-    for trouble in found.trouble:
-        log.warning("%s", trouble)
-    if found.state is None:
-        return UsageLedger(config)
-    try:
-        ledger = UsageLedger.restored(found.state, config)
-        if ledger.at is not None:
-            list(ledger.summaries(ledger.at))
-    except (ArithmeticError, *usage_checkpoint.BROKEN) as error:  # else it would be of no use at each start again
-        log.warning("%s says what cannot be; %s: %s; history is collected anew", path, type(error).__name__, error)
-        return UsageLedger(config)
-    return ledger
-
 
 log = logging.getLogger(__name__)
 
@@ -235,7 +117,7 @@ class _Thread(threading.Thread):
             self._before.join()
             self._before = None
         try:
-            from gpuwatch.rightsizing.service.thread import UsageLearner
+            from gpuwatch.rightsizing.service.learner import UsageLearner
 
             config = self.config
             watch = UsageLearner(config, self._state_dir, self._throttling)

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from gpuwatch.rightsizing.findings.mig_layout import cuts, layout_error, pack
+from gpuwatch.rightsizing.findings.mig_packing import cuts, layout_error, pack
 from gpuwatch.rightsizing.model.mig_profiles import GpuModel, table
 from tests.bench import measure
 from tests.rightsizing.findings.mig_brute import brute, drawn, first_fit

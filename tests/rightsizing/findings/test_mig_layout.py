@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuwatch.config import RightsizingConfig
-from gpuwatch.rightsizing.findings.mig_layout import layout_error, layouts
+from gpuwatch.rightsizing.findings.mig_layout import layouts
+from gpuwatch.rightsizing.findings.mig_packing import layout_error
 from gpuwatch.rightsizing.model.mig_profiles import model_of
 from gpuwatch.rightsizing.model.recommendation import (
     Evidence,

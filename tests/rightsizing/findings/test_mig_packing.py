@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.rightsizing.findings.mig_layout import cuts, layout_error, pack
+from gpuwatch.rightsizing.findings.mig_packing import cuts, layout_error, pack
 from gpuwatch.rightsizing.model.mig_profiles import GpuModel, Profile, model_of, table
 from gpuwatch.rightsizing.model.recommendation import Placement
 from tests.rightsizing.findings.mig_brute import brute, drawn, first_fit

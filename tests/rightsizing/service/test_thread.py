@@ -14,7 +14,8 @@ from gpuwatch.model.consent import Consents, PodConsent
 from gpuwatch.model.view import View
 from gpuwatch.rightsizing.model.recommendation import FindingKind, Recommendations
 from gpuwatch.rightsizing.service import checkpoint as usage_checkpoint
-from gpuwatch.rightsizing.service.thread import LEARNING, OFF, SAVE_SECONDS, Rightsizer, UsageLearner
+from gpuwatch.rightsizing.service.learner import SAVE_SECONDS, UsageLearner
+from gpuwatch.rightsizing.service.thread import LEARNING, OFF, Rightsizer
 from gpuwatch.rightsizing.usage.decaying_histogram import HistogramState
 from gpuwatch.rightsizing.usage.ledger import LedgerState
 from gpuwatch.sim.node.scenario import load

@@ -3,7 +3,7 @@
 from gpuwatch.metrics.exposition import Encoder
 from gpuwatch.tuning.model.setting import KNOBS, Actuation, Setting, Trigger
 from gpuwatch.tuning.model.status import BudgetState, GpuTuning, Obstacle, ObstacleReason, TunerState, TuningState
-from gpuwatch.tuning.service.pages import COUNTED, TUNER_METRICS
+from gpuwatch.tuning.service.metrics import COUNTED, TUNER_METRICS
 
 LIMIT = Setting(uuid="GPU-b", knob="power_limit", original=700.0, applied=(500.0,), at=1.0, boot_id="b", driver="d")
 OBSTACLES = (

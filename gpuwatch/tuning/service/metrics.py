@@ -1,0 +1,122 @@
+"""Rows about the tuner itself, on its own page at :9402. Event counters are there at 0 before the first event."""
+
+from collections.abc import Callable
+from functools import partial
+
+from gpuwatch.metrics.metric import Metric, Parts, Sample, label_text, node
+from gpuwatch.model.event import Result
+from gpuwatch.tuning.model.setting import KNOBS, Trigger
+from gpuwatch.tuning.model.status import BudgetState, GpuTuning, TunerState
+
+Row = Metric[TunerState]
+_row = partial(Row, scope="node")
+
+COUNTED = (Result.DONE, Result.FAILED)
+
+
+def _subject(gpu: GpuTuning) -> str:
+    return label_text(gpu=gpu.index, uuid=gpu.uuid)
+
+
+def _of_gpus(value: Callable[[GpuTuning], float | None]) -> Callable[[TunerState], list[Sample]]:
+    """One value of each GPU; nothing of those of which it is not known."""
+    return lambda state: [((_subject(gpu), ()), found) for gpu in state.gpus if (found := value(gpu)) is not None]
+
+
+def _slowdowns(state: TunerState) -> list[Sample]:
+    return [
+        ((_subject(gpu), (bound,)), share)
+        for gpu in state.gpus
+        for bound, share in (("estimate", gpu.slowdown), ("upper", gpu.slowdown_upper))
+        if share is not None
+    ]
+
+
+def _of_budget(value: Callable[[BudgetState], float | None]) -> Callable[[TunerState], Parts]:
+    return lambda state: [] if state.budget is None else [((), value(state.budget))]
+
+
+def _actions(state: TunerState) -> Parts:
+    return (((knob, result), state.actions.get((knob, result), 0)) for knob in KNOBS for result in COUNTED)
+
+
+def _restores(state: TunerState) -> Parts:
+    found = state.actuation
+    return (((trigger,), None if found is None else found.restores.get(trigger, 0)) for trigger in Trigger)
+
+
+def _settings(state: TunerState) -> Parts:
+    found = state.actuation
+    return (
+        ((knob,), None if found is None else sum(setting.knob == knob for setting in found.settings)) for knob in KNOBS
+    )
+
+
+TUNER_METRICS: tuple[Row, ...] = (
+    _row("tuner_mode", "Mode in force: off, observe or enforce.", node(lambda s: [((s.mode,), 1)]), ("mode",)),
+    Row(
+        "tuner_state",
+        "What the tuner does with a GPU; of a refused one the first reason.",
+        lambda s: [((_subject(gpu), (gpu.state, gpu.reason)), 1) for gpu in s.gpus],
+        ("state", "reason"),
+    ),
+    Row(
+        "tuner_conflict",
+        "Whether a setting is neither the board's default nor one of gpuwatch's.",
+        lambda s: [((_subject(gpu), (knob,)), found) for gpu in s.gpus for knob, found in gpu.foreign.items()],
+        ("knob",),
+    ),
+    Row(
+        "tuner_clock_cap_hertz",
+        "Cap on the SM clock that gpuwatch has in force; missing: none.",
+        _of_gpus(lambda gpu: gpu.clock_cap),
+    ),
+    Row(
+        "tuner_power_limit_watts",
+        "Power limit that gpuwatch has in force; missing: none.",
+        _of_gpus(lambda gpu: gpu.power_limit),
+    ),
+    Row(
+        "tuner_estimated_slowdown_ratio",
+        "Share of its speed that work loses to the cap, as measured, and the upper end of its 95 % interval.",
+        _slowdowns,
+        ("bound",),
+    ),
+    Row(
+        "tuner_promised_slowdown_ratio",
+        "Share of its speed that work may lose at most.",
+        _of_gpus(lambda gpu: gpu.bound),
+    ),
+    Row(
+        "tuner_energy_saved_joules_total",
+        "Energy saved while caps were held, by the share that was measured when they were tried.",
+        _of_gpus(lambda gpu: gpu.joules_saved),
+    ),
+    _row(
+        "tuner_settings", "Settings of GPUs that gpuwatch has changed and not given back.", node(_settings), ("knob",)
+    ),
+    _row("tuner_actions_total", "Settings changed, by how it went.", node(_actions), ("knob", "result")),
+    _row(
+        "tuner_restores_total", "Settings given back, by who did it; kept over restarts.", node(_restores), ("trigger",)
+    ),
+    _row("tuner_budget_watts", "Power budget of the node's GPUs together.", node(_of_budget(lambda b: b.budget))),
+    _row(
+        "tuner_budget_limits_watts",
+        "Sum of the power limits in force, held against the budget.",
+        node(_of_budget(lambda b: b.limits)),
+    ),
+    _row("tuner_budget_draw_watts", "Draw of all GPUs, held against the budget.", node(_of_budget(lambda b: b.draw))),
+    _row("tuner_guard_up", "Whether the guard was heard lately.", node(lambda s: [((), s.guard)])),
+    _row("tuner_stopped", "Whether a person has stopped tuning here.", node(lambda s: [((), bool(s.stopped))])),
+    _row(
+        "tuner_consents_timestamp_seconds",
+        "Time of the newest consents: what pods, namespaces and the Node say of tuning.",
+        node(lambda s: [((), s.consents_at)]),
+    ),
+    _row("tuner_view_timestamp_seconds", "Time of the agent's newest View.", node(lambda s: [((), s.view_at)])),
+    _row(
+        "tuner_config_last_reload_successful",
+        "Whether the configuration in the file is the one in use.",
+        node(lambda s: [((), s.config_error is None)]),
+    ),
+)
