@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import dropwhile
 
+from gpuwatch.rightsizing.service.learner import UsageLearner
+from gpuwatch.tuning.service.metrics import TUNER_METRICS
 from msgspec.structs import replace
 
 from dashboards.history import telemetry
@@ -25,12 +27,10 @@ from gpuwatch.remediation.planning.policy import Policy
 from gpuwatch.remediation.service.executor import action_of
 from gpuwatch.remediation.service.pages import REMEDIATOR_METRICS
 from gpuwatch.rightsizing.service.metrics import rightsizing_families
-from gpuwatch.rightsizing.service.thread import UsageLearner
 from gpuwatch.sim.playback import AFAR, views
 from gpuwatch.sim.rehearsal import Rehearsal
 from gpuwatch.tuning.model.setting import Actuation
 from gpuwatch.tuning.model.status import TunerState
-from gpuwatch.tuning.service.pages import TUNER_METRICS
 
 SLOTS = 1
 """Nodes of a cluster that may be quarantined at once: a second one has to wait."""
