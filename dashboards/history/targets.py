@@ -5,8 +5,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import dropwhile
 
-from gpuwatch.rightsizing.service.learner import UsageLearner
-from gpuwatch.tuning.service.metrics import TUNER_METRICS
 from msgspec.structs import replace
 
 from dashboards.history import telemetry
@@ -26,11 +24,13 @@ from gpuwatch.remediation.model import RemediatorState
 from gpuwatch.remediation.planning.policy import Policy
 from gpuwatch.remediation.service.executor import action_of
 from gpuwatch.remediation.service.pages import REMEDIATOR_METRICS
+from gpuwatch.rightsizing.service.learner import UsageLearner
 from gpuwatch.rightsizing.service.metrics import rightsizing_families
 from gpuwatch.sim.playback import AFAR, views
 from gpuwatch.sim.rehearsal import Rehearsal
 from gpuwatch.tuning.model.setting import Actuation
 from gpuwatch.tuning.model.status import TunerState
+from gpuwatch.tuning.service.metrics import TUNER_METRICS
 
 SLOTS = 1
 """Nodes of a cluster that may be quarantined at once: a second one has to wait."""
