@@ -101,9 +101,10 @@ def _xids(node, uuid):
 
 
 def _tuners():
-    """Processes in mode enforce; those of the machine are seen here, too."""
+    """Those in containers; what else runs on the machine is seen here, too."""
     found = (each for each in psutil.process_iter(["cmdline"]) if "tuner" in (each.info["cmdline"] or ()))
-    return [each for each in found if not {"--guard", "--consents"} & set(each.info["cmdline"])]
+    tuners = (each for each in found if not {"--guard", "--consents"} & set(each.info["cmdline"]))
+    return [each for each in tuners if (parent := each.parent()) and parent.name().startswith("containerd-shim")]
 
 
 def _is_enforcing(node):
