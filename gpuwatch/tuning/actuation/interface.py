@@ -113,9 +113,12 @@ class OpenSession:
 
 
 class PerGpuExecutor:
-    """Runs jobs by GPU. What a job finds it writes down itself; one that is late writes it down late."""
+    """Runs jobs by GPU. What a job finds it writes down itself; one that is late writes it down late. Any thread may
+    call `run`, also while another is in it.
+    """
 
     def __init__(self) -> None:
+        self._starting = threading.Lock()
         self._threads: dict[str, threading.Thread] = {}
 
     def run(self, jobs: Mapping[str, Callable[[], None]], patience: float, *, insist: bool = False) -> None:
@@ -124,16 +127,20 @@ class PerGpuExecutor:
         A GPU that is still at an earlier job is left out. `insist`: it is waited for as long, and then asked.
         """
         deadline = time.monotonic() + patience
-        busy = {uuid: thread for uuid in jobs if (thread := self._threads.get(uuid)) is not None and thread.is_alive()}
-        for uuid in jobs.keys() - busy.keys():
-            self._start(uuid, jobs[uuid])
+        with self._starting:
+            known = {uuid: thread for uuid in jobs if (thread := self._threads.get(uuid)) is not None}
+            busy = {uuid: thread for uuid, thread in known.items() if thread.is_alive()}
+            begun = [self._start(uuid, jobs[uuid]) for uuid in jobs.keys() - busy.keys()]
         for uuid, thread in busy.items() if insist else ():
             thread.join(max(0.0, deadline - time.monotonic()))
             if not thread.is_alive():
-                self._start(uuid, jobs[uuid])
-        for uuid in jobs.keys() if insist else jobs.keys() - busy.keys():
-            self._threads[uuid].join(max(0.0, deadline - time.monotonic()))
+                with self._starting:
+                    begun.append(self._start(uuid, jobs[uuid]))
+        for thread in begun:
+            thread.join(max(0.0, deadline - time.monotonic()))
 
-    def _start(self, uuid: str, job: Callable[[], None]) -> None:
-        self._threads[uuid] = threading.Thread(target=job, name=f"GPU {uuid}", daemon=True)
-        self._threads[uuid].start()
+    def _start(self, uuid: str, job: Callable[[], None]) -> threading.Thread:
+        thread = threading.Thread(target=job, name=f"GPU {uuid}", daemon=True)
+        thread.start()
+        self._threads[uuid] = thread  # not before: who gives back while an order ends would join it unstarted
+        return thread

@@ -1,5 +1,6 @@
 """What the hand gives back and what it leaves alone: at its end, after a reboot, beside a guard and other people."""
 
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from pathlib import Path
 import pynvml
 import pytest
 
+from gpuwatch.tuning.actuation.interface import PerGpuExecutor
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from gpuwatch.tuning.actuation.restore import ANSWER_SECONDS
 from gpuwatch.tuning.actuation.restore import RestoreOutcome as Restored
@@ -50,6 +52,15 @@ def test_s3_a_hand_that_is_closed_has_given_back_and_sets_nothing_any_more(bench
     assert bench.knobs.limits[GPU] == 700_000
 
 
+@pytest.fixture
+def quick_turns() -> Iterator[None]:
+    """Threads take turns far more often than usual."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(usual)
+
+
 def test_s3_an_order_under_way_is_given_back_too(bench: Bench) -> None:
     """The hand ends while a GPU is slow: what comes of the order is known before it is given back."""
     closing = threading.Thread(target=bench.actuator.close)
@@ -57,6 +68,16 @@ def test_s3_an_order_under_way_is_given_back_too(bench: Bench) -> None:
     bench.limit(500.0)
     closing.join(DEADLINE)
     assert (bench.knobs.limits[GPU], bench.recorded()) == (700_000, [])
+
+
+def test_s3_a_job_that_begins_is_not_waited_for_by_who_waits_for_the_one_before(quick_turns: None) -> None:
+    """An order ends, and what gives it back begins on that GPU, while the order's own caller still waits."""
+    for _ in range(300):
+        executor, given_back = PerGpuExecutor(), threading.Event()
+        closing = threading.Thread(target=executor.run, args=({GPU: given_back.set}, DEADLINE), kwargs={"insist": True})
+        executor.run({GPU: closing.start}, DEADLINE)
+        closing.join()
+        assert given_back.is_set()
 
 
 def test_one_gpu_alone_is_given_back(bench: Bench) -> None:
