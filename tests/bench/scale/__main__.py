@@ -12,6 +12,7 @@ from tests.bench.measure import own_memory, table
 from tests.bench.scale import fleet
 from tests.bench.scale.boards import TIMEOUT, Taken, median, opened, queries, raw
 from tests.bench.scale.rules import measure
+from tests.dashboards.boards import FILES
 from tests.e2e.backfilled import serving
 from tests.e2e.processes import Prometheus
 
@@ -29,7 +30,7 @@ def row(taken: Taken) -> tuple[object, ...]:
     return taken.query.name, step, taken.seconds, taken.cpu, taken.series, taken.error
 
 
-def dashboards(templates: list[fleet.Template], gpus: int, with_raw: bool) -> None:
+def dashboards(templates: list[fleet.Template], gpus: int, boards: list[str], with_raw: bool) -> None:
     """Print what dashboards cost on a fleet of so many GPUs."""
     end = int(time.time()) // fleet.SCRAPE * fleet.SCRAPE
     with tempfile.TemporaryDirectory(prefix="scale-") as place:
@@ -38,7 +39,7 @@ def dashboards(templates: list[fleet.Template], gpus: int, with_raw: bool) -> No
         with serving(Path(place), f"--query.timeout={2 * TIMEOUT}s") as served:
             taken, rows = [], []
             asked = list(queries("r0-gpu-west-01"))
-            for board in dict.fromkeys(query.board for query in asked):
+            for board in boards:
                 its = [median(served, query, end) for query in asked if query.board == board]
                 slow = sorted(its, key=lambda each: -each.seconds)[:SLOWEST]
                 table(f"{board}: the {SLOWEST} slowest queries, {gpus:,} GPUs; {load()}", HEADS, [row(e) for e in slow])
@@ -76,13 +77,15 @@ def groups(templates: list[fleet.Template], gpus: int, seconds: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gpus", type=int, nargs="*", default=(1024, 10_000))
+    names = [file.stem for file in FILES]
+    parser.add_argument("--boards", nargs="*", choices=names, default=names)
     parser.add_argument("--raw", type=int, default=1024, help="up to so many GPUs also without recording rules")
     parser.add_argument("--rules", type=int, default=10_000, help="GPUs of the fleet that rules are measured on")
     parser.add_argument("--seconds", type=int, default=300, help="how long rules are measured")
     options = parser.parse_args()
     templates = fleet.templates()
     for gpus in options.gpus:
-        dashboards(templates, gpus, gpus <= options.raw)
+        dashboards(templates, gpus, options.boards, gpus <= options.raw)
     if options.rules:
         groups(templates, options.rules, options.seconds)
 
