@@ -12,6 +12,7 @@ APPLICATION = "|".join(str(xid.code) for xid in all_xids() if xid.category == "a
 """XIDs that applications cause, as a regular expression."""
 
 GPU = "cluster, node, gpu"
+_STARTED = "process_start_time_seconds{@node} > time() - 600"
 
 
 class Annotation(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,16 +65,15 @@ ANNOTATIONS: tuple[Annotation, ...] = (
     ),
     Annotation(
         name="Actions of gpuwatch",
-        expr="""sum by (cluster, node, action, result) (
-            increase(gpuwatch_remediator_actions_total{
-                @node, action=~"taint|untaint|evict|handover", result=~"done|failed"}[$__rate_interval])) > 0""",
+        expr="max by (cluster, node, action, result) (node:gpuwatch_remediator_actions:increase2m{@node})",
         title="{{action}} of {{node}}: {{result}}",
         text="gpuwatch node status",
         color="purple",
     ),
     Annotation(
         name="Agent restarts",
-        expr=f"max by (cluster, node) {of_gpuwatch('process_start_time_seconds{@node}', OF_AGENTS)} * 1000",
+        # Only while it is new: the answer for a large fleet would have the time of every agent at every step.
+        expr=f"max by (cluster, node) {of_gpuwatch(_STARTED, OF_AGENTS)} * 1000",
         title="The agent of {{node}} started",
         text="Gauges have a gap here; gpuwatch's own counters began anew.",
         color="blue",

@@ -6,7 +6,7 @@ from dashboards.source.links import RUNBOOK, SERIES_NODE, TO_GPU, TO_NODE, TO_PO
 from dashboards.source.panel import Column, Panel, Query, State
 from dashboards.source.runbooks import alert_of_check
 from dashboards.source.stages import STAGES
-from dashboards.source.states import FINDINGS, HEALTH, REMEDIES, SEVERITIES, XID_STYLES, health_code, severity_code
+from dashboards.source.states import FINDINGS, HEALTH, REMEDIES, SEVERITIES, XID_STYLES, severity_code
 
 _FINDING = 'gpuwatch_finding{@node, severity!="info"}'
 _LATER = "1e10"
@@ -83,8 +83,8 @@ ATTENTION = (
         ),
         queries=(
             Query(
-                f"""{health_code("gpuwatch_node_health", "@node", BY_NODE)} and on ({BY_NODE})
-                    (max_over_time(gpuwatch_node_health{{@node, state!="healthy"}}[$__range] @ end()) > 0)""",
+                f"""node:gpuwatch_node_health:code{{@node}} and on ({BY_NODE})
+                    (max_over_time(node:gpuwatch_node_health:code{{@node}}[$__range] @ end()) > 0)""",
                 "{{node}}",
             ),
         ),

@@ -22,12 +22,12 @@ HOLDERS = f"max by ({BY_GPU}, namespace, pod) (gpuwatch_gpu_workload_info{{@work
 PODS = f"count by ({BY_PART}) (max by ({BY_PLACE}) (gpuwatch_gpu_workload_info{{@node}}))"
 """How many pods a GPU or instance has."""
 
-SHARE = f"""(max by ({BY_PLACE}) (gpuwatch_gpu_workload_info{{@workload, gi=""}})
-    or max by ({BY_PLACE}) (gpuwatch_gpu_workload_info{{@workload, gi!=""}})
-        * on ({BY_PART}) group_left () (gpuwatch_gpu_memory_total_bytes{{@node, gi!=""}}
-            / on ({BY_GPU}) group_left () gpuwatch_gpu_memory_total_bytes{{@node, gi=""}}))
-    / on ({BY_PART}) group_left () {PODS}"""
-"""How much of a GPU each place is: an instance by its memory, a shared GPU in equal parts."""
+SHARE = "pod:gpuwatch_gpu_share:ratio{@workload}"
+"""How much of a GPU each place is: an instance by its memory, a shared GPU in equal parts. As the next, it is recorded,
+since a query would join all pods of a fleet at each step.
+"""
+ACTIVITY_5M = "pod:gpuwatch_gpu_activity:avg5m{@workload}"
+"""`activity` as a mean of five minutes."""
 
 ALONE = f"({HELD} unless on ({BY_PART}) ({PODS} > 1))"
 """Places that nobody else has."""
@@ -35,19 +35,17 @@ ALONE = f"({HELD} unless on ({BY_PART}) ({PODS} > 1))"
 WATTS = f"({SHARE}) * on ({BY_GPU}) group_left () rate(gpuwatch_gpu_energy_joules_total{{@node}}[5m])"
 
 
-def whole(family: str, window: str = "") -> str:
-    """A reading of a GPU or instance, or its mean over `window`."""
-    series = f"gpuwatch_{family}{{@node}}"
-    return f"avg_over_time({series}[{window}])" if window else series
+def whole(family: str) -> str:
+    """A reading of a GPU or instance."""
+    return f"gpuwatch_{family}{{@node}}"
 
 
-def activity(window: str = "") -> str:
+def activity() -> str:
     """How busy each place is: SMs, before Hopper utilization; on a shared GPU what the pod's own processes use."""
-    own = "gpuwatch_pod_gpu_utilization_ratio{@workload}"
-    own = f"avg_over_time({own}[{window}])" if window else own
-    busy = f"{whole('gpu_sm_active_ratio', window)} or on ({BY_PART}) {whole('gpu_utilization_ratio', window)}"
+    own = f"max by ({BY_PLACE}) (gpuwatch_pod_gpu_utilization_ratio{{@workload}})"
+    busy = f"{whole('gpu_sm_active_ratio')} or on ({BY_PART}) {whole('gpu_utilization_ratio')}"
     return f"""({ALONE} * on ({BY_PART}) group_left () ({busy})
-        or on ({BY_PLACE}) {HELD} * on ({BY_PLACE}) max by ({BY_PLACE}) ({own}))"""
+        or on ({BY_PLACE}) {HELD} * on ({BY_PLACE}) {own})"""
 
 
 def memory(used: str = "{}") -> str:

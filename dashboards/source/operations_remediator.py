@@ -3,7 +3,7 @@
 from dashboards.source.expressions import BY_NODE, QUARANTINED
 from dashboards.source.links import SERIES_NODE, TO_NODE
 from dashboards.source.panel import Column, Panel, Query, Style
-from dashboards.source.stages import REASONS, STAGE_CODES, STAGES, stage_code
+from dashboards.source.stages import REASONS, STAGE_CODES, STAGES
 
 _TIME_IN = f"sum_over_time({QUARANTINED}[$__range:1m]) * 60"
 
@@ -17,8 +17,8 @@ REMEDIATION = (
         ),
         queries=(
             Query(
-                f"""{stage_code(BY_NODE)} and on ({BY_NODE})
-                  (max_over_time(gpuwatch_remediator_stage{{@node, stage!="healthy"}}[$__range] @ end()) > 0)""",
+                f"""node:gpuwatch_remediator_stage:code{{@node}} and on ({BY_NODE})
+                    (max_over_time(node:gpuwatch_remediator_stage:code{{@node}}[$__range] @ end()) > 0)""",
                 "{{node}}",
             ),
         ),

@@ -36,14 +36,5 @@ _REASONS = {
 STAGES = tuple(State(stage, text, color) for stage, (text, color) in _STAGES.items())
 """By name."""
 STAGE_CODES = tuple(State(str(code), text, color) for code, (text, color) in enumerate(_STAGES.values()))
-"""By the number that `stage_code` gives."""
+"""By the number that the recording rule node:gpuwatch_remediator_stage:code gives."""
 REASONS = tuple(State(reason, text) for reason, text in _REASONS.items())
-
-
-def stage_code(by: str) -> str:
-    """Where nodes are in their life as a number: the stage's place in STAGES."""
-    parts = (
-        f'(max by ({by}) (gpuwatch_remediator_stage{{@node, stage="{stage}"}}) == 1) * {code}'
-        for code, stage in enumerate(_STAGES)
-    )
-    return f"({' or '.join(parts)})"

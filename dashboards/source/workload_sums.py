@@ -1,7 +1,7 @@
 """What the chosen pods hold, and what that costs."""
 
 from dashboards.source.columns import share
-from dashboards.source.held import BY_POD, IDLE_BELOW, SHARE, WATTS, activity, filled, sampled
+from dashboards.source.held import ACTIVITY_5M, BY_POD, IDLE_BELOW, SHARE, WATTS, filled, sampled
 from dashboards.source.links import board
 from dashboards.source.panel import Column, Panel, Query, Section, Thresholds
 
@@ -10,7 +10,7 @@ USED: Thresholds = ((None, "red"), (IDLE_BELOW, "orange"), (0.3, "green"))
 WASTED: Thresholds = ((None, "green"), (0.2, "orange"), (0.5, "red"))
 THIS_POD = board("workload", "This pod alone", namespace="${__data.fields.namespace}", pod="${__data.fields.pod}")
 
-BUSY = activity("5m")
+BUSY = ACTIVITY_5M
 GPU_HOURS = f"{sampled('sum_over_time', SHARE)} / 12"
 KILOWATT_HOURS = f"{sampled('sum_over_time', WATTS)} / 12 / 1000"
 IDLE_SHARE = sampled("avg_over_time", f"{BUSY} < bool {IDLE_BELOW}")

@@ -1,6 +1,7 @@
 """How the chosen pods use each of their GPUs over time."""
 
 from dashboards.source.held import (
+    ACTIVITY_5M,
     ALONE,
     BY_GPU,
     BY_PART,
@@ -20,12 +21,12 @@ PLACE = "{{pod}}: {{node}} GPU {{gpu}} {{gi}}"
 TO_NODE = board("node", "Open GPU", node="${__field.labels.node}", gpu="${__field.labels.gpu}")
 
 
-LEVEL = f"({activity('5m')} >= bool {IDLE_BELOW}) + ({activity('5m')} >= bool 0.3)"
+LEVEL = f"({ACTIVITY_5M} >= bool {IDLE_BELOW}) + ({ACTIVITY_5M} >= bool 0.3)"
 TENSOR = f"{ALONE} * on ({BY_PART}) group_left () {whole('gpu_tensor_active_ratio')}"
 
 
 def _of_the_idlest(vector: str) -> str:
-    return twenty("bottomk", vector, BY_PLACE, activity("5m"))
+    return twenty("bottomk", vector, BY_PLACE, ACTIVITY_5M)
 
 
 USE = Section(

@@ -7,6 +7,8 @@ import promql_parser
 import pytest
 
 from alerts import prometheusrule
+from dashboards.source.stages import STAGE_CODES, STAGES
+from dashboards.source.states import HEALTH
 from gpuwatch import RUNBOOKS
 from gpuwatch.health.checks import CHECK_BY_NAME
 from tests import fast_yaml
@@ -108,6 +110,13 @@ def test_xids_are_critical_or_not():
 
 def test_every_reason_to_wait_or_to_be_stuck_is_sorted():
     assert sorted((*WAITING, *STUCK)) == sorted(label_values("gpuwatch_remediator_blocked")["reason"])
+
+
+def test_codes_of_states_are_those_that_dashboards_name():
+    stages = re.findall(r'stage="(\w+)"} \* (\d)', EXPRESSIONS["node:gpuwatch_remediator_stage:code"])
+    assert stages == [(stage.value, code.value) for stage, code in zip(STAGES, STAGE_CODES, strict=True)]
+    health = re.findall(r'state="(\w+)"} \* (\d)', EXPRESSIONS["node:gpuwatch_node_health:code"])
+    assert health == [(state.text, state.value) for state in HEALTH if state.text != "healthy"]
 
 
 @pytest.mark.parametrize("name", EXPRESSIONS)

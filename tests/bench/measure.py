@@ -60,6 +60,12 @@ def cpu_seconds(pid: int) -> float:
     return sum(t.user + t.system for t in times)
 
 
+def own_memory(pid: int) -> float:
+    """MiB of a process, without the files that it maps."""
+    found = psutil.Process(pid).memory_info()
+    return (found.rss - found.shared) / (1 << 20)
+
+
 def pss(pid: int) -> list[float]:
     """MiB of each process of a tree; pages shared with others count in proportion."""
     found = []

@@ -1,11 +1,13 @@
 """A real Prometheus over a past that a test has written: promtool makes blocks of OpenMetrics text."""
 
 import contextlib
+import json
 import shutil
 import socket
 import subprocess
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from tests.e2e.processes import Prometheus, fetch, running
 from tests.ports import free_port
@@ -34,10 +36,12 @@ def backfill(place: Path, text: str) -> Path:
 
 
 @contextlib.contextmanager
-def serving(place: Path, *flags: str, seconds: float = BOUND_SECONDS) -> Iterator[Prometheus]:
-    """A Prometheus that scrapes nobody, over a database that is there."""
+def serving(
+    place: Path, *flags: str, settings: Mapping[str, Any] = {}, seconds: float = BOUND_SECONDS
+) -> Iterator[Prometheus]:
+    """A Prometheus that scrapes nobody, over a database that is there. `settings`: its configuration."""
     file, port = place / "prometheus.json", free_port()
-    file.write_text("{}")
+    file.write_text(json.dumps(settings))
     command = ["prometheus", f"--config.file={file}", f"--storage.tsdb.path={place}", "--log.level=warn"]
     command += [f"--web.listen-address=127.0.0.1:{port}", "--storage.tsdb.retention.time=100y", *flags]
     with running(command, place / "prometheus.log") as process:
