@@ -126,7 +126,7 @@ def _saved(item: TuningItem, words: Words) -> str:
     if not item.joules_saved and item.saved is None:
         return words.glyphs.dash
     share = "" if item.saved is None else f" {words.ratio(item.saved)}"
-    return f"{words.joules(item.joules_saved)}{share}"
+    return f"{words.watt_hours(item.joules_saved)}{share}"
 
 
 def _hindered(item: TuningItem, words: Words) -> str:
