@@ -203,6 +203,9 @@ def _refuse_foreign_trees(directory: Path) -> None:
     """
     if any((directory / name).is_file() for name in (NODE, INJECTIONS)):
         return
+    with contextlib.suppress(UsageError):  # as in `create`
+        if directory == default_directory():  # private: an agent that ended after its node has left its state there
+            return
     if foreign := [name for name in TREES if os.path.lexists(directory / name)]:
         raise GpuwatchError(
             f"cannot simulate in {directory}",

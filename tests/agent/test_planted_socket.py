@@ -14,6 +14,7 @@ from gpuwatch.agent.client import AgentClient, find_agent
 from gpuwatch.config import AgentConfig, runtime_dir
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.errors import GpuwatchError, PermissionMissing, UsageError
+from gpuwatch.sim import directory
 from gpuwatch.sim.directory import create, end
 from gpuwatch.sim.node.scenario import Scenario
 from tests.agent.test_client import VIEW
@@ -151,6 +152,18 @@ def test_a_simulation_deletes_no_folder_that_none_has_made(victim: Path) -> None
     with pytest.raises(GpuwatchError, match="a folder etc that no simulation made"):
         begin(victim, scenario("h100", 1))
     assert (victim / "etc/precious").exists()
+
+
+def test_what_an_agent_left_where_simulations_run_by_default_is_in_nobodys_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent ended after its node, and wrote its state until then."""
+    tmp_path.chmod(0o700)
+    monkeypatch.setattr(directory, "runtime_dir", lambda: tmp_path)
+    (tmp_path / "sim/state").mkdir(parents=True)
+    (tmp_path / "sim/state/gpuwatch.db").write_text("")
+    begin(tmp_path / "sim", scenario("h100", 1))
+    assert not (tmp_path / "sim/state").exists()
 
 
 @as_root
