@@ -92,13 +92,20 @@ def step_of(span: int, columns: int, least: str = "") -> int:
 
 
 def raw(query: Query) -> Query:
-    """The same without recording rules: their expressions in the places of their series."""
+    """The same without recording rules: their expressions in the places of their series. A record that is made of its
+    own series, or of its own past, stays: nothing stands for it.
+    """
+    rules = [rule for group in rule_groups() for rule in group["rules"] if "record" in rule]
+    stays = {rule["record"] for rule in rules if rule["record"] in rule["expr"]}
     text = query.expr
-    while found := re.search(r"(\w+:gpuwatch_\w+:\w+)(\{[^{}]*\})?(\[\d+\w\])?", text):
+    while found := next((each for each in _RECORD.finditer(text) if each[1] not in stays), None):
         chosen = dict(re.findall(r'(\w+)="([^"]*)"', found[2] or ""))
         span = f"[{found[3].strip('[]')}:{SCRAPE}s]" if found[3] else ""
         text = f"{text[: found.start()]}({_written_out(found[1], chosen)}){span}{text[found.end() :]}"
     return query._replace(expr=text)
+
+
+_RECORD = re.compile(r"(\w+:gpuwatch_\w+:\w+)(\{[^{}]*\})?(\[\d+\w\])?")
 
 
 def _written_out(record: str, chosen: Mapping[str, str]) -> str:
