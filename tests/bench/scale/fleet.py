@@ -85,8 +85,8 @@ def templates() -> list[Template]:
         for at, text in each["values"]:
             values[min(round((at - BEGIN) / PAGE_STEP), steps - 1)] = float(text)
         name = each["metric"].pop("__name__")
-        if COST.match(name):
-            values = list(_held(values, COST_STEP // round(PAGE_STEP)))
+        if ":" in name:  # groups have moments of their own
+            values = list(_held(values, COST_STEP // round(PAGE_STEP) if COST.match(name) else 2))
         found.append(Template(name, each["metric"], tuple(values)))
     return found
 

@@ -5,6 +5,7 @@ The past is in a block; what scrapes would bring is written by remote write, as 
 
 import http.client
 import json
+import signal
 import statistics
 import struct
 import time
@@ -21,6 +22,8 @@ from tests.e2e.backfilled import serving
 from tests.e2e.processes import Prometheus
 from tests.promql import RULES, metrics, rule_groups
 
+IN_MEMORY = 660
+"""Seconds of which Prometheus has samples in memory: all that most rules read. What is older is in a block."""
 BATCH = 4000
 """Series of one request."""
 
@@ -65,14 +68,17 @@ class Live:
     def series(self) -> int:
         return len(self._labels)
 
-    def requests(self, at: int) -> Iterator[bytes]:
-        """The bodies that bring the sample of that second."""
-        stamp = b"\x10" + uvarint(at * 1000)
+    def requests(self, at: int) -> Iterator[tuple[float, bytes]]:
+        """When each body is due that brings samples of the interval from `at` on, as evenly as scrapes are spread."""
         values = {id(t): self._value(t, at) for found in self._by_node.values() for t in found}
-        samples = {key: _field(2, b"\x09" + struct.pack("<d", value) + stamp) for key, value in values.items()}
+        samples = {key: b"\x12\x10\x09" + struct.pack("<d", value) + b"\x10" for key, value in values.items()}
         for begin in range(0, len(self._labels), BATCH):
-            part = self._labels[begin : begin + BATCH]
-            yield snappy(b"".join(_field(1, labels + samples[id(template)]) for template, labels in part))
+            moment = at + SCRAPE * begin / len(self._labels)
+            stamp, part = uvarint(int(moment * 1000)), self._labels[begin : begin + BATCH]
+            yield (
+                moment,
+                snappy(b"".join(_field(1, labels + samples[id(template)] + stamp) for template, labels in part)),
+            )
 
     def _value(self, template: Template, at: int) -> float:
         last, before = template.values[-1] or 0.0, template.values[-2]
@@ -103,48 +109,48 @@ def snappy(data: bytes) -> bytes:
 
 
 class Measured(NamedTuple):
-    """What came of it. `cpu`: seconds of Prometheus in each second, for all it does; `writing`: for samples alone."""
+    """What came of it. `cpu`: seconds of Prometheus in each second, for all it does."""
 
     past: int
     series: int
     groups: list[Group]
     cpu: float
-    writing: float
     memory: float
 
 
 def measure(place: Path, templates: list[Template], gpus: int, seconds: int) -> Measured:
     """Samples come every SCRAPE seconds for so many seconds, and rules are evaluated as often."""
-    end = int(time.time()) // SCRAPE * SCRAPE
+    end = int(time.time()) // SCRAPE * SCRAPE - IN_MEMORY
     made = fleet.write(place, [each for each in templates if each.name in READ], gpus, end)
     live = Live(templates, gpus, end)
-    settings = {"global": {"evaluation_interval": f"{SCRAPE}s"}, "rule_files": [str(RULES)]}
+    settings = {"global": {"evaluation_interval": f"{SCRAPE}s"}}
     evaluations: dict[tuple[str, str], float] = {}
     with serving(place, "--web.enable-remote-write-receiver", settings=settings) as served:
-        at, writing = end + SCRAPE, 0.0
-        while at < time.time():  # what the making of the block has taken is made up for
-            _send(served, live.requests(at))
+        at = end + SCRAPE
+        while at + SCRAPE < time.time():
+            _send(served, live, at)
             at += SCRAPE
+        (place / "prometheus.json").write_text(json.dumps(settings | {"rule_files": [str(RULES)]}))
+        served.process.send_signal(signal.SIGHUP)
         before, begin = cpu_seconds(served.process.pid), time.monotonic()
         while time.monotonic() < begin + seconds:
-            time.sleep(max(0.0, at - time.time()))
-            start = cpu_seconds(served.process.pid)
-            _send(served, live.requests(at))
-            writing, at = writing + cpu_seconds(served.process.pid) - start, at + SCRAPE
+            _send(served, live, at)
+            at += SCRAPE
             evaluations |= _evaluations(served)
         return Measured(
             past=made["numSeries"],
             series=live.series,
             groups=_groups(evaluations),
             cpu=(cpu_seconds(served.process.pid) - before) / (time.monotonic() - begin),
-            writing=writing / (time.monotonic() - begin),
             memory=own_memory(served.process.pid),
         )
 
 
-def _send(served: Prometheus, bodies: Iterator[bytes]) -> None:
+def _send(served: Prometheus, live: Live, at: int) -> None:
+    """An interval's samples, each when it is due."""
     connection = http.client.HTTPConnection(served.url.removeprefix("http://"), timeout=120)
-    for body in bodies:
+    for moment, body in live.requests(at):
+        time.sleep(max(0.0, moment - time.time()))
         connection.request("POST", "/api/v1/write", body, {"Content-Encoding": "snappy"})
         answer = connection.getresponse()
         said = answer.read()
