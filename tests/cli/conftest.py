@@ -9,8 +9,9 @@ from tests.cli.commands import serving
 
 @pytest.fixture(autouse=True)
 def no_other_agent(monkeypatch, tmp_path_factory):
-    """None on the usual sockets, where one of this machine may listen."""
+    """None on the usual sockets, where one of this machine may listen, and no simulated node in the usual folder."""
     empty = tmp_path_factory.getbasetemp() / "no-agent"
+    monkeypatch.setattr("gpuwatch.sim.directory.runtime_dir", lambda: empty)
     monkeypatch.setattr("gpuwatch.agent.client.SYSTEM_SOCKET", empty / "agent.sock")
     monkeypatch.setattr("gpuwatch.agent.client.runtime_dir", lambda: empty)
 
