@@ -68,10 +68,10 @@ def groups(templates: list[fleet.Template], gpus: int, seconds: int) -> None:
     """Print what the groups of rules cost."""
     with tempfile.TemporaryDirectory(prefix="scale-") as place:
         found = measure(Path(place), templates, gpus, seconds)
-    print(f"\n# {gpus:,} GPUs, rules: {found.series:,} samples every {fleet.SCRAPE} s; {load()}")
-    rows = [(g.name, g.rules, min(g.seconds), g.median, max(g.seconds), len(g.seconds)) for g in found.groups]
-    table("Groups of rules", ("group", "rules", "least s", "median s", "most s", "evaluations"), rows)
-    print(f"\nPrometheus: {found.memory:.0f} MiB, {found.cpu:.2f} cores for all it does")
+    print(f"\n# {gpus:,} GPUs, rules: {found.series:,} scraped series; {load()}")
+    rows = [(g.name, g.rules, g.cpu, min(g.seconds), g.median, max(g.seconds), len(g.seconds)) for g in found.groups]
+    table("Groups of rules", ("group", "rules", "CPU s alone", "least s", "median s", "most s", "evaluations"), rows)
+    print(f"\nPrometheus: {found.memory:.0f} MiB, {found.cpu:.2f} cores for all groups")
 
 
 def main() -> None:

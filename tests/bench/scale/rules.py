@@ -1,6 +1,7 @@
-"""How long the groups of rules take, evaluated as they are, while the samples that they read go on coming.
+"""How long the groups of rules take, evaluated as they are, every SCRAPE seconds.
 
-The past is in a block; what scrapes would bring is written by remote write, as the clock goes on.
+The past is in a block. The last minutes, and those that are to come while rules are measured, are written ahead by
+remote write: what scrapes cost is not in it.
 """
 
 import http.client
@@ -16,6 +17,7 @@ from typing import NamedTuple
 
 from tests.bench.measure import cpu_seconds, own_memory
 from tests.bench.scale import fleet
+from tests.bench.scale.boards import Query, ask
 from tests.bench.scale.fleet import SCRAPE, Template
 from tests.bench.scale.tsdb import Labels, uvarint
 from tests.e2e.backfilled import serving
@@ -24,15 +26,18 @@ from tests.promql import RULES, metrics, rule_groups
 
 IN_MEMORY = 660
 """Seconds of which Prometheus has samples in memory: all that most rules read. What is older is in a block."""
+EVERY = 30
+"""Seconds between those samples."""
 BATCH = 4000
 """Series of one request."""
 
 
 class Group(NamedTuple):
-    """The seconds that evaluations took."""
+    """CPU seconds of its expressions, each asked alone; the seconds that evaluations took, all groups at once."""
 
     name: str
     rules: int
+    cpu: float
     seconds: list[float]
 
     @property
@@ -68,17 +73,14 @@ class Live:
     def series(self) -> int:
         return len(self._labels)
 
-    def requests(self, at: int) -> Iterator[tuple[float, bytes]]:
-        """When each body is due that brings samples of the interval from `at` on, as evenly as scrapes are spread."""
+    def requests(self, at: int) -> Iterator[bytes]:
+        """The bodies that bring the samples of that second."""
+        stamp = b"\x10" + uvarint(at * 1000)
         values = {id(t): self._value(t, at) for found in self._by_node.values() for t in found}
-        samples = {key: b"\x12\x10\x09" + struct.pack("<d", value) + b"\x10" for key, value in values.items()}
+        samples = {key: _field(2, b"\x09" + struct.pack("<d", value) + stamp) for key, value in values.items()}
         for begin in range(0, len(self._labels), BATCH):
-            moment = at + SCRAPE * begin / len(self._labels)
-            stamp, part = uvarint(int(moment * 1000)), self._labels[begin : begin + BATCH]
-            yield (
-                moment,
-                snappy(b"".join(_field(1, labels + samples[id(template)] + stamp) for template, labels in part)),
-            )
+            part = self._labels[begin : begin + BATCH]
+            yield snappy(b"".join(_field(1, labels + samples[id(template)]) for template, labels in part))
 
     def _value(self, template: Template, at: int) -> float:
         last, before = template.values[-1] or 0.0, template.values[-2]
@@ -119,38 +121,36 @@ class Measured(NamedTuple):
 
 
 def measure(place: Path, templates: list[Template], gpus: int, seconds: int) -> Measured:
-    """Samples come every SCRAPE seconds for so many seconds, and rules are evaluated as often."""
+    """Rules are evaluated for so many seconds."""
     end = int(time.time()) // SCRAPE * SCRAPE - IN_MEMORY
     made = fleet.write(place, [each for each in templates if each.name in READ], gpus, end)
     live = Live(templates, gpus, end)
     settings = {"global": {"evaluation_interval": f"{SCRAPE}s"}}
     evaluations: dict[tuple[str, str], float] = {}
     with serving(place, "--web.enable-remote-write-receiver", settings=settings) as served:
-        at = end + SCRAPE
-        while at + SCRAPE < time.time():
-            _send(served, live, at)
-            at += SCRAPE
+        alone = _alone(served, end)
+        at = end + EVERY
+        while at < time.time() + seconds:
+            _send(served, live.requests(at))
+            at += EVERY
         (place / "prometheus.json").write_text(json.dumps(settings | {"rule_files": [str(RULES)]}))
         served.process.send_signal(signal.SIGHUP)
         before, begin = cpu_seconds(served.process.pid), time.monotonic()
         while time.monotonic() < begin + seconds:
-            _send(served, live, at)
-            at += SCRAPE
             evaluations |= _evaluations(served)
+            time.sleep(SCRAPE / 5)
         return Measured(
             past=made["numSeries"],
             series=live.series,
-            groups=_groups(evaluations),
+            groups=_groups(evaluations, alone),
             cpu=(cpu_seconds(served.process.pid) - before) / (time.monotonic() - begin),
             memory=own_memory(served.process.pid),
         )
 
 
-def _send(served: Prometheus, live: Live, at: int) -> None:
-    """An interval's samples, each when it is due."""
+def _send(served: Prometheus, bodies: Iterator[bytes]) -> None:
     connection = http.client.HTTPConnection(served.url.removeprefix("http://"), timeout=120)
-    for moment, body in live.requests(at):
-        time.sleep(max(0.0, moment - time.time()))
+    for body in bodies:
         connection.request("POST", "/api/v1/write", body, {"Content-Encoding": "snappy"})
         answer = connection.getresponse()
         said = answer.read()
@@ -165,10 +165,19 @@ def _evaluations(served: Prometheus) -> dict[tuple[str, str], float]:
     return {(each["name"], each["lastEvaluation"]): each["evaluationTime"] for each in groups}
 
 
-def _groups(evaluations: dict[tuple[str, str], float]) -> list[Group]:
+def _alone(served: Prometheus, end: int) -> dict[str, float]:
+    """CPU seconds of each group's expressions, the lesser of two."""
+    found: dict[str, float] = {}
+    for group in rule_groups():
+        asked = [Query(group["name"], rule["expr"], 0, None) for rule in group["rules"]]
+        found[group["name"]] = sum(min(ask(served, query, end).cpu for _ in range(2)) for query in asked)
+    return found
+
+
+def _groups(evaluations: dict[tuple[str, str], float], alone: dict[str, float]) -> list[Group]:
     """Without the first evaluation of each, which reads what nobody has read before."""
     found = []
     for group in rule_groups():
         taken = [seconds for (name, _), seconds in sorted(evaluations.items()) if name == group["name"]]
-        found.append(Group(group["name"], len(group["rules"]), taken[1:] or taken))
+        found.append(Group(group["name"], len(group["rules"]), alone[group["name"]], taken[1:] or taken))
     return found
