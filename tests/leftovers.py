@@ -18,10 +18,11 @@ import psutil
 import pytest
 
 from tests import watcher
+from tests.waiting import BOUND_SECONDS
 from tests.watcher import MARK, marked
 
-PATIENCE_SECONDS = 20.0
-"""How long a process that was asked to end may take on a busy machine."""
+PATIENCE_SECONDS = BOUND_SECONDS
+"""How long a process or thread that was asked to end may take on a busy machine."""
 
 _watcher = pytest.StashKey[subprocess.Popen]()
 
