@@ -29,12 +29,11 @@ from gpuwatch.rightsizing.model.usage import FleetFacts, WorkloadSummary
 
 
 class FindingRow(Record, frozen=True, kw_only=True):
-    """One finding: what is looked for, and what is to be done about it. `frees`: GPU-hours a day, in words."""
+    """One finding: what is looked for, and what is to be done about it."""
 
     finding: FindingKind
     when: str
     then: str
-    frees: str = "none by itself"
 
 
 class FindingRule(FindingRow, frozen=True, kw_only=True):
@@ -49,7 +48,6 @@ NOW = (
         find=never_used,
         when="held for `idle_after` and `grace`, no compute process (or too little memory for one), never busy",
         then="batch and notebooks: give it back; all others: ask the owner",
-        frees="24 a GPU; of a MIG instance its slices",
     ),
     FindingRule(
         finding=FindingKind.IDLE_HOLDER,
@@ -57,7 +55,6 @@ NOW = (
         when="busy < 1 % in every window, PCIe < 1 MiB/s, draw as at rest, for `idle_after` and for longer "
         "than it ever paused before it worked again (below)",
         then="batch and notebooks: give it back; all others: ask the owner",
-        frees="24 a GPU; of a MIG instance its slices",
     ),
 )
 """About this moment: no history is needed."""
@@ -68,7 +65,6 @@ SIZE = (
         find=gang_oversized,
         when="of a pod's GPUs some do nothing for 90 % of the time, every other one is busy >= 30 %",
         then="ask for fewer",
-        frees="its hours, by the GPUs to spare",
     ),
     FindingRule(
         finding=FindingKind.CPU_BOUND,
@@ -94,14 +90,12 @@ SIZE = (
         find=mig_fit,
         when="memory with margin and growth fits a MIG profile, and so does compute at most `max_mig_slowdown` slower",
         then="ask for the profile",
-        frees="its hours, less the slices it will take",
     ),
     FindingRule(
         finding=FindingKind.DUTY_CYCLED,
         find=duty_cycled,
         when="busy < 20 % on average and < 60 % at the 95th percentile, and memory for two or more",
         then="share GPUs: batch and notebooks by time slicing, all others by MPS",
-        frees="its hours, less its share",
     ),
 )
 """About its size: the first that finds something is all that is said."""
