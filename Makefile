@@ -67,11 +67,12 @@ parts: $(VENV)/installed-test  ## the real parts of the tests: kube-apiserver an
 	@$(BIN)/python -m tests.cluster.binaries || { test -z "$(CI)" && echo "going on without: the tests that need them are skipped"; }
 	@./scripts/system-packages buildah debootstrap runc rpm || { test -z "$(CI)" && echo "going on without: the tests that need them are skipped"; }
 
-check: $(VENV)/installed-test  ## format, lint, types, layers
+check: $(VENV)/installed-test  ## format, lint, types, layers, plain English
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.prose
 
 generate: $(VENV)/installed-test site  ## regenerate docs and golden files; a test fails where they differ
 	$(BIN)/python -m tests.metrics.page > docs/metrics.md
