@@ -86,7 +86,7 @@ TABLE: dict[str, tuple[tuple[str, ...], str, tuple[Row, ...]]] = {
             Row("delete a Node", lambda t: t.asks("DELETE", f"{NODES}/{t.node}"), FORBIDDEN),
             Row("take a slot for another Node", lambda t: t.creates_slot(t.other), FORBIDDEN),
             Row("take the slot of a quarantined Node", lambda t: t.takes_slot_of_quarantined(), FORBIDDEN),
-            Row("give back the slot of another Node", lambda t: t.frees_slot_of(t.other), FORBIDDEN),
+            Row("free the slot of another Node", lambda t: t.frees_slot_of(t.other), FORBIDDEN),
             Row("take one slot of the budget", lambda t: t.creates_slot(t.node, f"{t.slot}1")),
             Row("take a second one", lambda t: t.takes_second_slot(), FORBIDDEN),
             Row("create Events about pods, and about its own Node", lambda t: t.tells(t.node, t.node)),
