@@ -12,7 +12,7 @@ from tests import prose
         ("The node is given back once the GPU is healthy.", "given back"),
         ("It gives the whole node back.", "gives the whole node back"),
         ("The reader is started anew.", "anew"),
-        ("A broken value is told as such.", "is told"),
+        ("A broken value is told as such.", "told"),
         ("Please note the unit.", "Please"),
         ("GPUs, links, etc. are read.", "etc."),
     ],
