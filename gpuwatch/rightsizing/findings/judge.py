@@ -47,14 +47,14 @@ NOW = (
         finding=FindingKind.NEVER_USED,
         find=never_used,
         when="held for `idle_after` and `grace`, no compute process (or too little memory for one), never busy",
-        then="batch and notebooks: give it back; all others: ask the owner",
+        then="batch and notebooks: release it; all others: ask the owner",
     ),
     FindingRule(
         finding=FindingKind.IDLE_HOLDER,
         find=idle_holder,
         when="busy < 1 % in every window, PCIe < 1 MiB/s, draw as at rest, for `idle_after` and for longer "
         "than it ever paused before it worked again (below)",
-        then="batch and notebooks: give it back; all others: ask the owner",
+        then="batch and notebooks: release it; all others: ask the owner",
     ),
 )
 """About this moment: no history is needed."""
@@ -124,11 +124,11 @@ OTHERS = (
     ),
     FindingRow(
         finding=FindingKind.MIG_LAYOUT,
-        when="GPUs that nobody holds, of a model for which `mig_fit` was found",
+        when="free GPUs of a model for which `mig_fit` was found",
         then="cut them so that the fewest GPUs serve all of these",
     ),
 )
-"""Of namespaces, and of GPUs that nobody holds. Quotas and nodes only where the whole cluster is seen."""
+"""Of namespaces, and of free GPUs. Quotas and nodes only where the whole cluster is seen."""
 
 FINDINGS: tuple[FindingRow, ...] = (*NOW, *SIZE, *BESIDES, *OTHERS)
 """All of them."""
