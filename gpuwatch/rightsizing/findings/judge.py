@@ -52,8 +52,7 @@ NOW = (
     FindingRule(
         finding=FindingKind.IDLE_HOLDER,
         find=idle_holder,
-        when="busy < 1 % in every window, PCIe < 1 MiB/s, draw as at rest, for `idle_after` and for longer "
-        "than it ever paused before it worked again (below)",
+        when="busy < 1 % in every window, PCIe < 1 MiB/s, draw as at rest, for longer than any pause (below)",
         then="batch and notebooks: release it; all others: ask the owner",
     ),
 )
@@ -82,8 +81,8 @@ SIZE = (
     FindingRule(
         finding=FindingKind.PREALLOCATED,
         find=preallocated,
-        when="took >= 70 % of the memory as it began and has kept it (< 1 % spread), though its compute would fit less",
-        then="change the setting that says how much it takes; no word on memory",
+        when="took >= 70 % of the memory at its start and keeps it (< 1 % spread), though its compute would fit less",
+        then="change the setting that says how much it takes",
     ),
     FindingRule(
         finding=FindingKind.MIG_FIT,

@@ -23,7 +23,7 @@ are keys under `rightsizing:` (`gpuwatch config show`).
 NOW_TEXT = """
 These need no history. Time counts from the end of `grace` ({grace:g} s) after a pod's start.
 
-A workload counts as idle only after it has been quiet longer than `idle_after` ({idle_after:g} s) and 1.25 times the
+A workload counts as idle after it has been quiet longer than `idle_after` ({idle_after:g} s) and 1.25 times the
 longest pause it has resumed from, under any image. Notebooks, servers and workloads of unknown class must also be quiet
 for longer than a break of people, which the table bounds; `lull` is {lull:g} s.
 
@@ -61,11 +61,11 @@ fewer than 4 days. A workload that used 97 % of the memory may be memory-bound a
 **Compute** fits a MIG profile where the 95th percentile of the pessimistic slowdown is at most
 `max_mig_slowdown` ({max_mig_slowdown:.0%}).
 
-**Sharing**: at most 8, and as many as fit if all are at their 95th percentile at once (0.9 of the time for time
-slicing, 0.7 for MPS), with their memory in 0.92 of the GPU's.
+**Sharing**: at most 8, and as many as fit with all at their 95th percentile (0.9 of the time for time slicing, 0.7 for
+MPS) and their memory in 0.92 of the GPU's.
 
-**Confidence**: days of history times the share of it that was seen: medium from 2, high from 7; for servers and unknown
-classes medium from 8, high from 14.
+**Confidence**: days of history times the share that was seen: medium from 2, high from 7; for servers and unknown
+classes 8 and 14.
 
 **GPU-hours**: an unused GPU frees 24 a day (a MIG instance its slices), a smaller size the difference.
 
