@@ -161,7 +161,7 @@ def table(results: list[Result]) -> str:
 def _row(result: Result) -> str:
     case = result.case
     sent = ", ".join(_sent(alert, result) for alert in _sorted(result.told | wanted(case, case.told), result)) or "none"
-    held = ", ".join(f"{_named(a)} by {' and '.join(sorted(by))}" for a, by in sorted(result.held_back.items()))
+    held = ", ".join(sorted({f"{alert.name} by {' and '.join(sorted(by))}" for alert, by in result.held_back.items()}))
     return f"| {case.story} | {sent} | {held} |"
 
 
@@ -170,10 +170,6 @@ def _sent(alert: Alert, result: Result) -> str:
         return f"{alert.name} missing"
     why = "" if alert in result.resolved else f" (not yet resolved: {result.case.lasts.get(alert.name, 'unexpected')})"
     return f"{alert.name} {result.seconds[alert]:.1f}{why}"
-
-
-def _named(alert: Alert) -> str:
-    return f"{alert.name} (GPU {alert.gpu})" if alert.gpu else alert.name
 
 
 def _sorted(alerts: set[Alert], result: Result) -> list[Alert]:
