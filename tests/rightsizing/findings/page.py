@@ -25,7 +25,7 @@ These need no history. Time counts from the end of `grace` ({grace:g} s) after a
 
 A workload counts as idle after it has been quiet longer than `idle_after` ({idle_after:g} s) and 1.25 times the
 longest pause it has resumed from, under any image. Notebooks, servers and workloads of unknown class must also be quiet
-for longer than a break of people, which the table bounds; `lull` is {lull:g} s.
+for longer than a break of people, which the table bounds; `lull` is {lull:g} s. `never_used` needs `idle_after` alone.
 
 | It was seen to work | and never paused for 6 hours | Quiet for at least |
 | --- | --- | --- |
