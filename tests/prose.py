@@ -28,7 +28,7 @@ RULES = (
     Rule(r"(?:tak(?:e|es|en|ing)|took) (?:it |them |all |everything )?away", "remove"),
     Rule(r"(?:is|are|been|was|be) (?:well|unwell|ill)", "healthy, sick"),
     Rule(r"anew|goes on|go on", "again, continues, continue"),
-    Rule(r"hears?|siblings?|wish(?:es)?|smells?|mercy|knobs?|eyes?|believed?|forgets?|blamed?", "the technical term"),
+    Rule(r"hears?|siblings?|wish(?:es)?|smells?|mercy|knobs|eyes?|believed?|forgets?|blamed?", "the technical term"),
     Rule(r"simply|just|please|note that|obviously|of course|actually|basically|easily", "leave it out"),
     Rule(r"in order to|utili[sz]e|leverage|facilitate", "to, use, help"),
     Rule(r"e\.g\.|i\.e\.|etc\.|via", "for example, that is, and others, through"),
