@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.diagnose.baseline.comparison import active_links
 from gpuwatch.diagnose.baseline.expectation import Expectation
+from gpuwatch.diagnose.baseline.inventory import active_links
 from gpuwatch.diagnose.checks.baseline_compare import driver, slowest_link, toolkit
 from gpuwatch.diagnose.facts import NodeFacts
 from gpuwatch.model.errors import GpuwatchError, UsageError

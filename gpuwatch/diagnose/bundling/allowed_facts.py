@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from gpuwatch import __version__
 from gpuwatch.config import Config
-from gpuwatch.diagnose.baseline.comparison import inventory
+from gpuwatch.diagnose.baseline.inventory import inventory
 from gpuwatch.diagnose.bundling import filters
 from gpuwatch.diagnose.bundling.host_tree import BundleMember
 from gpuwatch.diagnose.bundling.redaction import MARK, Redactor

@@ -1,6 +1,6 @@
 """Everything a support case needs, in one archive that opens without gpuwatch and can be diagnosed again.
 
-Only the files and facts that `allow_list`, `selected_files` and `allowed_facts` name go in, redacted. Each part is
+Only the files and facts that `allow_list` and `allowed_facts` name go in, redacted. Each part is
 contained: README.txt names the parts that are missing, and the rest is there.
 """
 

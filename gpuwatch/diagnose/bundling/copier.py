@@ -20,7 +20,6 @@ from gpuwatch.diagnose.bundling.allow_list import AREAS, AllowedFile
 from gpuwatch.diagnose.bundling.filters import Filter
 from gpuwatch.diagnose.bundling.host_tree import BundleMember, HostFile, HostFiles, contents
 from gpuwatch.diagnose.bundling.redaction import Redactor
-from gpuwatch.diagnose.bundling.selected_files import OF_KERNEL, SELECTORS, presence
 from gpuwatch.diagnose.places import Places
 from gpuwatch.model.decoding import prepared
 
@@ -79,18 +78,16 @@ def jobs(places: Places) -> dict[str, Iterator[BundleMember]]:
     found = {
         area: members_of(tree, [row for row in rows if row.pattern.startswith(visible)]) for area, rows in AREAS.items()
     }
-    found |= {area: select(tree) for area, select in SELECTORS.items() if area in OF_KERNEL or not places.hidden}
     return {area: map(without_secret_name, members) for area, members in found.items()}
 
 
 def members_of(tree: HostFiles, rows: Iterable[AllowedFile]) -> Iterator[BundleMember]:
     """The files that the rows of one area allow."""
     for row in rows:
-        if row.keep is None:
-            yield from presence(tree, row.pattern)
-            continue
         for item in tree.find(row.pattern):
-            if not item.at.is_dir():
+            if row.keep is None:
+                yield BundleMember(path=item.path, folder=item.at.is_dir())
+            elif not item.at.is_dir():
                 yield _filtered(row, row.keep, item)
 
 

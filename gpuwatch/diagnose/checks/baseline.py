@@ -4,7 +4,7 @@ A node that is less than was promised fails: model, memory, links, bandwidth. On
 drifted still works, and gets a warning. The number of GPUs is H02's to judge.
 """
 
-from gpuwatch.diagnose.baseline.comparison import active_links
+from gpuwatch.diagnose.baseline.inventory import active_links
 from gpuwatch.diagnose.check import DiagnosticCheck, failed, warned
 from gpuwatch.diagnose.checks.baseline_compare import (
     BaselineKey,

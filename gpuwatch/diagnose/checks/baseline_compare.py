@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from gpuwatch.diagnose.baseline.comparison import active_links
+from gpuwatch.diagnose.baseline.inventory import active_links
 from gpuwatch.diagnose.check import CheckContext, CheckVerdict, failed, passed, skipped
 from gpuwatch.diagnose.checks.per_gpu import gpu_list
 from gpuwatch.diagnose.facts import NodeFacts
