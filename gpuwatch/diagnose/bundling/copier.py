@@ -17,7 +17,6 @@ import msgspec
 
 from gpuwatch.collect.reader.messages import LENGTH, Outbox, framed, private_stdout, release_streams
 from gpuwatch.diagnose.bundling.allow_list import AREAS, AllowedFile
-from gpuwatch.diagnose.bundling.filters import Filter
 from gpuwatch.diagnose.bundling.host_tree import BundleMember, HostFile, HostFiles, contents
 from gpuwatch.diagnose.bundling.redaction import Redactor
 from gpuwatch.diagnose.places import Places
@@ -72,9 +71,9 @@ def copied(places: Places, seconds: float) -> tuple[list[BundleMember], dict[str
 
 
 def jobs(places: Places) -> dict[str, Iterator[BundleMember]]:
-    """Area -> its files. In a container without the host's root only those of proc, sys and dev."""
+    """Area -> its files. In a container without the host's root only those of proc and sys."""
     tree = HostFiles(places)
-    visible = ("proc/", "sys/", "dev/") if places.hidden else ("",)
+    visible = ("proc/", "sys/") if places.hidden else ("",)
     found = {
         area: members_of(tree, [row for row in rows if row.pattern.startswith(visible)]) for area, rows in AREAS.items()
     }
@@ -85,23 +84,20 @@ def members_of(tree: HostFiles, rows: Iterable[AllowedFile]) -> Iterator[BundleM
     """The files that the rows of one area allow."""
     for row in rows:
         for item in tree.find(row.pattern):
-            if row.keep is None:
-                yield BundleMember(path=item.path, folder=item.at.is_dir())
-            elif not item.at.is_dir():
-                yield _filtered(row, row.keep, item)
+            if not item.at.is_dir():
+                yield _filtered(row, item)
 
 
-def _filtered(row: AllowedFile, keep: Filter, found: HostFile) -> BundleMember:
+def _filtered(row: AllowedFile, found: HostFile) -> BundleMember:
     try:
         body, cut = contents(found, row.reads, tail=row.tail)
         modified = found.at.stat().st_mtime
     except OSError as error:
         return BundleMember(path=found.path, failed=error.strerror or str(error))
-    if not row.binary:
-        try:
-            body = _REDACTOR.text(keep(body.decode(errors="replace"))).encode()
-        except Exception as error:  # noqa: BLE001 a file that cannot be parsed cannot be redacted, hence is not taken
-            return BundleMember(path=found.path, failed=f"left out: {type(error).__name__}")
+    try:
+        body = _REDACTOR.text(row.keep(body.decode(errors="replace"))).encode()
+    except Exception as error:  # noqa: BLE001 a file that cannot be parsed cannot be redacted, hence is not taken
+        return BundleMember(path=found.path, failed=f"left out: {type(error).__name__}")
     if len(body) > row.most:
         cut = cut or f"only {row.most} bytes of {len(body)}"
         body = body[-row.most :] if row.tail else body[: row.most]
