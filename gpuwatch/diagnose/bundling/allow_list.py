@@ -37,35 +37,25 @@ _CONTAINERD = (
     "var/lib/rancher/rke2/agent/etc/containerd,var/snap/microk8s/current/args}/*.toml"
 )
 
-AREAS: dict[str, tuple[AllowedFile, ...]] = {
-    "kernel": (
-        AllowedFile("proc/cmdline", filters.cmdline),
-        *allowed("proc/{modules,devices,meminfo,sys/kernel/osrelease}"),
-        *allowed("etc/{os-release,hostname}"),
-        *allowed("{etc,run,usr/local/lib,usr/lib,lib}/modprobe.d/*.conf", keep=filters.modprobe),
+ALLOWED: tuple[AllowedFile, ...] = (
+    AllowedFile("proc/cmdline", filters.cmdline),
+    *allowed("proc/{modules,devices,meminfo,sys/kernel/osrelease}"),
+    *allowed("etc/{os-release,hostname}"),
+    *allowed("{etc,run,usr/local/lib,usr/lib,lib}/modprobe.d/*.conf", keep=filters.modprobe),
+    *allowed(_CONTAINERD, keep=filters.as_toml(filters.CONTAINERD)),
+    *allowed("etc/crio/{crio.conf,crio.conf.d/*}", keep=filters.as_toml(filters.CRIO)),
+    *allowed("etc/docker/daemon.json", keep=filters.as_json(filters.DOCKER)),
+    *allowed(
+        "{etc,usr/local/nvidia/toolkit/.config}/nvidia-container-runtime/config.toml",
+        keep=filters.as_toml(filters.TOOLKIT),
     ),
-    "driver": (*allowed("proc/driver/nvidia/version"), *allowed("sys/module/nvidia*/version")),
-    "driver parameters": allowed("proc/driver/nvidia/{params,registry}"),
-    "driver GPUs": allowed("proc/driver/nvidia/gpus/*/{information,power}"),
-    "container runtime": (
-        *allowed(_CONTAINERD, keep=filters.as_toml(filters.CONTAINERD)),
-        *allowed("etc/crio/{crio.conf,crio.conf.d/*}", keep=filters.as_toml(filters.CRIO)),
-        *allowed("etc/docker/daemon.json", keep=filters.as_json(filters.DOCKER)),
-        *allowed(
-            "{etc,usr/local/nvidia/toolkit/.config}/nvidia-container-runtime/config.toml",
-            keep=filters.as_toml(filters.TOOLKIT),
-        ),
-    ),
-    "packages": allowed("var/lib/dpkg/status", keep=filters.packages, reads=32 * MIB),
-    "CDI": allowed("{etc,var/run}/cdi/*", keep=filters.as_yaml(filters.CDI)),
-    "kubelet": (
-        *allowed(f"{_KUBELET}/config.yaml", keep=filters.as_yaml(filters.KUBELET)),
-        *allowed(f"{_KUBELET}/device-plugins/kubelet_internal_checkpoint", keep=filters.as_json(filters.CHECKPOINT)),
-    ),
-    "operator": allowed("run/nvidia/validations/*", keep=filters.assignments),
-    "fabric manager": tuple(
+    *allowed("var/lib/dpkg/status", keep=filters.packages, reads=32 * MIB),
+    *allowed("{etc,var/run}/cdi/*", keep=filters.as_yaml(filters.CDI)),
+    *allowed(f"{_KUBELET}/config.yaml", keep=filters.as_yaml(filters.KUBELET)),
+    *allowed(f"{_KUBELET}/device-plugins/kubelet_internal_checkpoint", keep=filters.as_json(filters.CHECKPOINT)),
+    *allowed("run/nvidia/validations/*", keep=filters.assignments),
+    *(
         row._replace(most=2 * MIB, tail=True)
         for row in allowed("{,run/nvidia/driver/}var/log/fabricmanager.log", reads=2 * MIB)
     ),
-}
-"""Area -> its files. Each area is read by a thread of its own: a wedged driver may block every reader of its files."""
+)

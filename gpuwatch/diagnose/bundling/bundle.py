@@ -27,9 +27,6 @@ from gpuwatch.model.snapshot import Record
 LIMIT = 20 << 20
 """Bytes of all files of a bundle together, unpacked."""
 
-SECONDS = 20.0
-"""For copying the host's files; secrets are removed from two megabytes of log in three seconds of an idle core."""
-
 TAR_BLOCK = 512
 """Bytes of the header of a tar entry; its contents are rounded up to whole blocks."""
 
@@ -89,7 +86,7 @@ def check_target(target: Path) -> None:
         raise PermissionMissing(f"cannot write {target}", "the folder is not writable", "name another file")
 
 
-def write_bundle(target: Path, contents: BundleContents, limit: int = LIMIT, seconds: float = SECONDS) -> WrittenBundle:
+def write_bundle(target: Path, contents: BundleContents, limit: int = LIMIT) -> WrittenBundle:
     """Gather, redact and write; a file of that name is replaced once the new one is complete.
 
     Raises:
@@ -97,15 +94,12 @@ def write_bundle(target: Path, contents: BundleContents, limit: int = LIMIT, sec
     """
     facts, redactor = contents.facts, facts_redactor(contents.facts)
     own = list(parts(contents, redactor))
+    copies, missing = dict[str, BundleMember](), dict[str, str]()
     if all(getattr(facts, section) is None for section in HOST_SECTIONS):  # another machine's host was diagnosed
-        copies, late = list[BundleMember](), {"all": facts.unread.get(HOST_SECTIONS[0], "the host was not looked at")}
+        missing["files: all"] = facts.unread.get(HOST_SECTIONS[0], "the host was not looked at")
     else:
-        copies, late = copied(contents.places, seconds)
-    best: dict[str, BundleMember] = {}  # several areas may find the same file; one that was read wins
-    for member in sorted(copies, key=lambda each: bool(each.failed)):
-        best.setdefault(member.path, member)
-    missing = {f"files: {area}": why for area, why in late.items()}
-    members = _fitting([*own, *(best[path] for path in sorted(best))], limit, missing)
+        copies = {member.path: member for member in copied(contents.places)}
+    members = _fitting([*own, *(copies[path] for path in sorted(copies))], limit, missing)
     name = re.sub(r"[^\w.-]+", "-", facts.node or "node", flags=re.ASCII).strip(".-")[:100] or "node"
     top = f"gpuwatch-{name}-{datetime.fromtimestamp(facts.at, UTC):%Y%m%dT%H%M%SZ}"
     text = readme(facts, top, members, missing)

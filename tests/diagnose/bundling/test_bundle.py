@@ -6,12 +6,12 @@ import os
 import stat
 import subprocess
 import tarfile
-import time
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from gpuwatch.diagnose.bundling.allow_list import ALLOWED
 from gpuwatch.diagnose.bundling.bundle import check_target, write_bundle
 from gpuwatch.diagnose.bundling.copier import copied
 from gpuwatch.diagnose.facts import HOST_SECTIONS
@@ -21,7 +21,6 @@ from gpuwatch.diagnose.places import Places
 from gpuwatch.model.errors import GpuwatchError, PermissionMissing, UsageError
 from tests.diagnose.bundling.bundles import again, bundle, contents, copied_here, unpacked
 from tests.diagnose.hosts import Host
-from tests.kept import kept
 from tests.seeds import a_third, seeded
 
 
@@ -86,7 +85,7 @@ def test_plain_tar_lists_it_and_all_is_in_one_folder(case):
     for path in (
         "README.txt", "diagnosis.txt", "diagnosis.json", "gpuwatch/view.json", "gpuwatch/cluster.json",
         "gpuwatch/config.yaml", "gpuwatch/kernel.log", "gpuwatch/versions.json", "gpuwatch/host.json",
-        "proc/modules", "proc/driver/nvidia/version", "etc/containerd/config.toml",
+        "proc/modules", "etc/containerd/config.toml",
         "var/lib/kubelet/device-plugins/kubelet_internal_checkpoint",
     ):  # fmt: skip
         assert f"{top.name}/{path}" in listed, path
@@ -158,7 +157,7 @@ def test_a_place_where_none_can_be_made_is_told_at_once(tmp_path):
 def test_of_a_long_log_it_has_the_end(tmp_path):
     host = Host(tmp_path / "host")
     host.write("var/log/fabricmanager.log", _log(2_900))
-    written = bundle(host, tmp_path / "whole.tgz", seconds=120.0)
+    written = bundle(host, tmp_path / "whole.tgz")
     log = (unpacked(tmp_path / "whole.tgz", tmp_path / "out") / "var/log/fabricmanager.log").read_text()
     assert len(log) == 2 << 20
     assert log.endswith("the end\n")
@@ -168,7 +167,7 @@ def test_of_a_long_log_it_has_the_end(tmp_path):
 def test_it_is_bounded_and_says_what_was_left_out(tmp_path):
     host = Host(tmp_path / "host")
     host.write("var/log/fabricmanager.log", _log(700))
-    small = bundle(host, tmp_path / "small.tgz", limit=512 << 10, seconds=120.0)
+    small = bundle(host, tmp_path / "small.tgz", limit=512 << 10)
     top = unpacked(tmp_path / "small.tgz", tmp_path / "out")
     assert sum(path.stat().st_size for path in top.rglob("*") if path.is_file()) < 512 << 10
     assert "longer than" in small.missing["var/log/fabricmanager.log"]
@@ -180,19 +179,8 @@ def _log(lines):
     return "x" * 79 + "\n" + f"[INFO] {'a line of the log ' * 40}\n" * lines + "the end\n"
 
 
-def test_a_file_that_never_answers_costs_its_own_area_only(tmp_path):
-    host = Host(tmp_path / "host")
-    gpus = (host.root / "proc/driver/nvidia/gpus").iterdir()
-    for seconds in (2.0, 5.0, 10.0, 20.0):  # a busy machine needs more than the first for what can be read
-        began = time.monotonic()
-        with kept(next(gpus) / "information"):
-            members, late = copied(Places.tree(host.root), seconds)
-        assert time.monotonic() - began < seconds + 20.0
-        if len(late) == 1:
-            break
-    assert list(late) == ["driver GPUs"]
-    assert "not read in time" in late["driver GPUs"]
-    assert {"proc/modules", "etc/containerd/config.toml"} <= {member.path for member in members}
+def test_no_copy_is_of_a_file_that_a_wedged_driver_could_block():
+    assert [row.pattern for row in ALLOWED if row.pattern.startswith(("proc/driver", "sys/", "dev/"))] == []
 
 
 def test_half_a_node_makes_a_bundle_that_names_what_is_missing(tmp_path):
@@ -219,9 +207,7 @@ def test_half_a_node_makes_a_bundle_that_names_what_is_missing(tmp_path):
 def test_a_container_hands_out_no_files_of_its_own_as_the_hosts(tmp_path):
     host = Host(tmp_path / "host")
     places = msgspec.structs.replace(Places.tree(host.root), hidden=True)
-    members, late = copied(places, 20.0)
-    assert late == {}
-    assert {member.path.partition("/")[0] for member in members} == {"proc", "sys"}
+    assert {member.path.partition("/")[0] for member in copied(places)} == {"proc"}
 
 
 def test_no_file_of_this_machine_is_taken_for_another(tmp_path):
