@@ -1,6 +1,6 @@
 """Everything a support case needs, in one archive that opens without gpuwatch and can be diagnosed again.
 
-Only the files and facts that `allow_list` and `allowed_facts` name go in, redacted. Each part is
+Only the files and facts that `allowed_files` and `allowed_facts` name go in, redacted. Each part is
 contained: README.txt names the parts that are missing, and the rest is there.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from gpuwatch import __version__
 from gpuwatch.diagnose.bundling.allowed_facts import PARTS, BundleContents, facts_redactor, parts
-from gpuwatch.diagnose.bundling.copier import copied
+from gpuwatch.diagnose.bundling.allowed_files import copied
 from gpuwatch.diagnose.bundling.host_tree import BundleMember
 from gpuwatch.diagnose.facts import HOST_SECTIONS, NodeFacts
 from gpuwatch.model.clock import rfc3339

@@ -7,8 +7,8 @@ from typing import Any
 from gpuwatch.cli.console.document import to_json
 from gpuwatch.cli.diagnose.document import document
 from gpuwatch.diagnose.bundling.allowed_facts import BundleContents, facts_redactor, parts
+from gpuwatch.diagnose.bundling.allowed_files import copied
 from gpuwatch.diagnose.bundling.bundle import WrittenBundle, write_bundle
-from gpuwatch.diagnose.bundling.copier import copied
 from gpuwatch.diagnose.places import Places
 from tests.diagnose.hosts import Host
 

@@ -11,9 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gpuwatch.diagnose.bundling.allow_list import ALLOWED
+from gpuwatch.diagnose.bundling.allowed_files import ALLOWED, copied
 from gpuwatch.diagnose.bundling.bundle import check_target, write_bundle
-from gpuwatch.diagnose.bundling.copier import copied
 from gpuwatch.diagnose.facts import HOST_SECTIONS
 from gpuwatch.diagnose.gathering.probe import read_section
 from gpuwatch.diagnose.gathering.recorded import recorded
