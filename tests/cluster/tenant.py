@@ -6,7 +6,7 @@ from typing import Any
 
 from gpuwatch.kube.objects import TAINT
 from gpuwatch.remediation.model import QUARANTINED
-from gpuwatch.remediation.service.node_writer import LABELS
+from gpuwatch.remediation.service.node_writer import LABELS, slot_labels
 from tests.cluster.api import EVENTS, MERGE, NODES, PODS, STRATEGIC, Answer, Api
 from tests.cluster.remediating import BUDGETS, OTHER, make_node
 from tests.cluster.story import GPU_CONTAINER, OWN_PODS, pod_on
@@ -64,7 +64,7 @@ class Tenant:
         entry = {"type": kind, "status": "False", "reason": "Test"}
         return self.patch({"status": {"conditions": [entry]}}, node=node, status=True)
 
-    def creates_slot(self, holder: str, name: str = "", *, bound: bool = True, labels: Any = LABELS) -> Answer:
+    def creates_slot(self, holder: str, name: str = "", *, bound: bool = True, labels: Any = None) -> Answer:
         return self.asks("POST", BUDGETS, slot(name or self.slot, holder, labels), bound=bound)
 
     def frees_slot_of(self, holder: str) -> Answer:
@@ -85,7 +85,8 @@ class Tenant:
         marked = {"metadata": {"labels": {QUARANTINED: "true"}}, "spec": {"taints": [OTHER, OURS]}}
         assert self.api.request("PATCH", f"{NODES}/{self.other}", marked, MERGE).status == 200
         assert self.api.request("POST", BUDGETS, slot(self.slot, self.other)).status == 201
-        answer = self._refused_or_not("PATCH", f"{BUDGETS}/{self.slot}", {"spec": {"holderIdentity": self.node}})
+        mine = {"metadata": {"labels": slot_labels(self.node)}, "spec": {"holderIdentity": self.node}}
+        answer = self._refused_or_not("PATCH", f"{BUDGETS}/{self.slot}", mine)
         healthy = {"metadata": {"labels": {QUARANTINED: None}}, "spec": {"taints": [OTHER]}}
         assert self.api.request("PATCH", f"{NODES}/{self.other}", healthy, MERGE).status == 200
         return answer
@@ -111,7 +112,7 @@ class Tenant:
         return self.asks("POST", f"{path}/eviction", body, bound=bound)
 
 
-def slot(name: str, holder: str | None, labels: Any = LABELS) -> dict[str, Any]:
-    """A Lease of the budget."""
-    metadata = {"name": name, "labels": labels}
+def slot(name: str, holder: str, labels: Any = None) -> dict[str, Any]:
+    """A Lease of the budget, by default with the labels that it should have."""
+    metadata = {"name": name, "labels": slot_labels(holder) if labels is None else labels}
     return {"metadata": metadata, "spec": {"holderIdentity": holder, "leaseDurationSeconds": 900}}

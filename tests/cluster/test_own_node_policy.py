@@ -10,11 +10,12 @@ from typing import NamedTuple
 import pytest
 
 from gpuwatch.kube.objects import TAINT
+from gpuwatch.remediation.service.node_writer import SHARD, SHARDS, slot_labels
 from tests.cluster.api import EVENTS, MERGE, NODES, PODS, Answer, Api
 from tests.cluster.conftest import PLANES
 from tests.cluster.manifests import ACCOUNT, POLICY, apply, manifests, renamed, rules, with_variable, without
-from tests.cluster.remediating import BUDGETS, OTHER, Objects, foreign, remove
-from tests.cluster.story import GPU_CONTAINER, VICTIM, live, pod_on, policy, set_up, tear_down
+from tests.cluster.remediating import BUDGETS, OTHER, Objects, foreign, make_node, remove
+from tests.cluster.story import GPU_CONTAINER, OWN_PODS, VICTIM, live, pod_on, policy, set_up, tear_down
 from tests.cluster.tenant import OURS, Tenant, slot
 from tests.remediation.model.remediating import NAMESPACE, NODE, Bench, HandClock, fatal
 from tests.waiting import until
@@ -49,10 +50,19 @@ SLOTS = "only gpuwatch-slot-N may be changed"
 TAKE = "a slot may be taken for the own node only"
 FREE = "a slot of another node may not be given back"
 SLOT_LABEL = "a slot has the label app.kubernetes.io/managed-by=gpuwatch"
+SLOT_SHARD = "a slot has the label gpuwatch.io/shard of its node"
 TELLER = "the Event is not told by the token's node"
+
+UNSHARDED = {key: value for key, value in slot_labels("").items() if key != SHARD}
 
 HANDOVER = "handover", "['example.com/reboot']"
 PLUGIN = "plugin", "'default/device-plugin'"
+
+
+def elsewhere(node):
+    """The labels of a slot of a node that is compared with others than this one's."""
+    return {**slot_labels(node), SHARD: str((int(slot_labels(node)[SHARD]) + 1) % SHARDS)}
+
 
 ATTEMPTS = (
     Attempt("taint another node", N, NOT_OWN, lambda t: t.taints(OURS, node=t.other)),
@@ -92,7 +102,14 @@ ATTEMPTS = (
     Attempt("make another Lease", S, SLOTS, lambda t: t.creates_slot(t.node, t.account)),
     Attempt("take a slot for another", S, TAKE, lambda t: t.creates_slot(t.other)),
     Attempt("free another's slot", S, FREE, lambda t: t.frees_slot_of(t.other)),
-    Attempt("take a slot that the policies do not find", S, SLOT_LABEL, lambda t: t.creates_slot(t.node, labels={})),
+    Attempt(
+        "take a slot that the policies do not find",
+        S,
+        SLOT_LABEL,
+        lambda t: t.creates_slot(t.node, labels={SHARD: slot_labels(t.node)[SHARD]}),
+    ),
+    Attempt("take a slot that no policy compares", S, SLOT_SHARD, lambda t: t.creates_slot(t.node, labels=UNSHARDED)),
+    Attempt("take a slot of another shard", S, SLOT_SHARD, lambda t: t.creates_slot(t.node, labels=elsewhere(t.node))),
     Attempt("take every slot", SECOND, "this node holds another slot", lambda t: t.takes_second_slot()),
     Attempt(
         "make room by a slot that is in use",
@@ -211,6 +228,18 @@ def test_a_pod_of_another_node_can_do_nothing_here_and_says_why(api, story, tena
     assert not bench.ours
     assert NOT_OWN in bench.remediator.state.trouble
     assert bench.is_clean()
+
+
+@pytest.mark.parametrize("node", ["ip-10-0-1-23.ec2.internal", "z-9.example.com", "0", f"{'n' * 63}.{'a1-' * 62}b"])
+def test_policy_and_remediator_find_the_same_shard_for_every_name(api, tenant, node):
+    make_node(api, node, f"boot-of-{node}")
+    pod = pod_on(api, OWN_PODS, "shard", node, serviceAccountName=ACCOUNT)
+    token = api.server.service_account_token(NAMESPACE, ACCOUNT, pod)
+    try:
+        assert api.request("POST", BUDGETS, slot(f"{tenant.slot}2", node), token=token).status == 201
+    finally:
+        for path in (f"{OWN_PODS}/shard?gracePeriodSeconds=0", f"{NODES}/{node}"):
+            api.request("DELETE", path)
 
 
 def test_what_is_ours_may_be_changed_on_the_own_node(tenant):

@@ -34,6 +34,9 @@ Json = dict[str, Any]
 COMPONENT = "gpuwatch"
 LABELS = {"app.kubernetes.io/managed-by": COMPONENT}
 """By these, admission policies recognise what a remediator creates, without delay for what others do."""
+SHARD, SHARDS = f"{DOMAIN}/shard", 8
+CHARACTERS = "0123456789abcdefghijklmnopqrstuvwxyz-."
+"""Of the names of Nodes."""
 NODE_EVENTS = "default"
 """The namespace of Events about objects that have none."""
 
@@ -108,9 +111,14 @@ def event(node: NodeObject, told: CreateEvent, at: float) -> Json:
     }
 
 
+def slot_labels(holder: str) -> dict[str, str]:
+    """Of a slot that `holder` has: an admission policy compares it with the slots of its shard, not with all."""
+    return {**LABELS, SHARD: str(sum(CHARACTERS.find(each) for each in holder) % SHARDS)}
+
+
 def new_lease(name: str, namespace: str, holder: str, at: float, duration: float) -> Json:
     """A slot that nobody had before."""
-    metadata = {"name": name, "namespace": namespace, "labels": LABELS}
+    metadata = {"name": name, "namespace": namespace, "labels": slot_labels(holder)}
     spec = {**_held(holder, at, duration), "acquireTime": rfc3339(at, micro=True)}
     return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
 
@@ -120,7 +128,8 @@ def lease_patch(lease: LeaseObject, holder: str | None, at: float, duration: flo
     spec = _held(holder, at, duration)
     if holder is not None and holder != lease.holder:
         spec["acquireTime"] = rfc3339(at, micro=True)
-    return {"metadata": {"resourceVersion": lease.resource_version}, "spec": spec}
+    labels = {"labels": slot_labels(holder)} if holder is not None else {}
+    return {"metadata": {"resourceVersion": lease.resource_version, **labels}, "spec": spec}
 
 
 def eviction(pod: PodObject) -> Json:

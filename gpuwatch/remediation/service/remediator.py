@@ -22,7 +22,16 @@ from gpuwatch.kube.transport import Transport
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.finding import XidClass
-from gpuwatch.remediation.model import Blocked, BlockReason, Evict, PatchNode, Plan, RemediatorState, TakeSlot
+from gpuwatch.remediation.model import (
+    Blocked,
+    BlockReason,
+    Evict,
+    NodeStage,
+    PatchNode,
+    Plan,
+    RemediatorState,
+    TakeSlot,
+)
 from gpuwatch.remediation.planning.evidence import Observation, seconds_fresh
 from gpuwatch.remediation.planning.node_events import DAY
 from gpuwatch.remediation.planning.ownership import ClaimState, read_claim
@@ -161,6 +170,8 @@ class Remediator:
             self._record(made, node, outcome)
             conflict = outcome.stopped if isinstance(outcome.stopped, Conflict | AlreadyExists) else None
             if conflict is None:
+                if made.stage is NodeStage.HEALTHY and self._slots is not None:
+                    self._slots.refresh()
                 return self._ended(made, outcome.stopped or outcome.refused or reads.error)
             if isinstance(outcome.steps[-1].step, TakeSlot):
                 reads.forget_slots()

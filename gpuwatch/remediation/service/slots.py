@@ -17,7 +17,7 @@ from gpuwatch.kube.reader import NodeReader
 from gpuwatch.model.clock import Clock
 from gpuwatch.remediation.model import QUARANTINED, TakeSlot
 from gpuwatch.remediation.planning.ownership import read_claim
-from gpuwatch.remediation.planning.slots import Slots, slot_number
+from gpuwatch.remediation.planning.slots import RENEW, Slots, slot_number
 from gpuwatch.remediation.service.node_writer import NodeWriter
 
 log = logging.getLogger(__name__)
@@ -31,6 +31,8 @@ VERIFIED_SECONDS = 60.0
 COUNT_SECONDS = 600.0
 """How long what was asked of all Nodes is believed: they come and go slowly, and it is much to ask."""
 
+SECONDS_A_NODE = 1.0
+"""In a large fleet it is believed for so long for each node, so that at most about two nodes a second ask."""
 
 LOOKS = 5
 """Nodes of holders looked at with one reading; the others' slots count as used until their turn comes."""
@@ -45,7 +47,7 @@ class SlotReader:
         self._reader, self._clock, self._budget, self._namespace = reader, clock, budget, namespace
         self._count: int | None = None
         self._astray: frozenset[str] = frozenset()
-        self._counted = clock.monotonic()
+        self._counted = float("-inf")
         self._leases = 0
         self.last: Slots | None = None
         """What was read last, with our own writes since."""
@@ -53,12 +55,12 @@ class SlotReader:
         self._turn = 0
         self.error: KubeError | None = None
 
-    def read(self) -> Slots:
-        """The budget as it is now."""
+    def read(self, believed: float = 1.0) -> Slots:
+        """The budget as it is now. `believed`: for which share of its time the answer about all Nodes is."""
         self.error = None
         try:
             leases = self._read_leases()
-            while self._ask_about_nodes(leases):  # who was tainted before that answer has its slot in the next one
+            while self._ask_about_nodes(leases, believed):  # who was tainted before has its slot in the next answer
                 leases = self._read_leases()
             given_up = frozenset(self._given_up(self._run_out(leases)))
             self.last = Slots(leases=tuple(leases), nodes=self._count, given_up=given_up, astray=self._astray)
@@ -66,6 +68,11 @@ class SlotReader:
             self.error = error
             self.last = Slots()
         return self.last
+
+    def refresh(self) -> None:
+        """Ask about all Nodes, when it is time, before it is needed: a fleet that fell sick would ask all at once."""
+        if not isinstance(self._budget.max_unavailable, int) and self._is_outdated(RENEW):
+            self.read(RENEW)
 
     def own(self) -> str | None:
         """The slot that this node holds, by the Leases alone. Raises KubeError."""
@@ -82,7 +89,7 @@ class SlotReader:
     def _read_leases(self) -> list[LeaseObject]:
         return [each for each in self._reader.leases(self._namespace) if slot_number(each.name) is not None]
 
-    def _ask_about_nodes(self, leases: Sequence[LeaseObject]) -> bool:
+    def _ask_about_nodes(self, leases: Sequence[LeaseObject], believed: float) -> bool:
         """How many there are, and which are quarantined without a slot; only where the budget is a share of them, for
         all Nodes are asked. Anew at once when there are fewer Leases than before: whoever deleted them freed no node.
         Return whether they were asked now.
@@ -90,7 +97,7 @@ class SlotReader:
         if isinstance(self._budget.max_unavailable, int):
             return False
         now = self._clock.monotonic()
-        asks = self._count is None or now - self._counted > COUNT_SECONDS or len(leases) < self._leases
+        asks = self._is_outdated(believed) or len(leases) < self._leases
         if asks:
             self._count = self._reader.count_nodes(self._budget.node_selector)
             self._astray = self._reader.nodes_with(QUARANTINED)
@@ -98,6 +105,11 @@ class SlotReader:
         self._astray -= {lease.holder for lease in leases}
         self._leases = len(leases)
         return asks
+
+    def _is_outdated(self, believed: float) -> bool:
+        """Whether the answer about all Nodes is older than that share of the time for which it is believed."""
+        seconds = max(COUNT_SECONDS, SECONDS_A_NODE * (self._count or 0))
+        return self._clock.monotonic() - self._counted > believed * seconds
 
     def _run_out(self, leases: Sequence[LeaseObject]) -> list[LeaseObject]:
         """Slots of others that have not changed for their whole time, as far as we have watched."""

@@ -7,7 +7,16 @@ import pytest
 from msgspec.structs import replace
 
 from gpuwatch.config import BudgetConfig
-from gpuwatch.kube.errors import FIRST_SECONDS, LONGEST_SECONDS, AlreadyExists, Backoff, Conflict, TooMany, Unavailable
+from gpuwatch.kube.errors import (
+    FIRST_SECONDS,
+    LONGEST_SECONDS,
+    AlreadyExists,
+    ApiCall,
+    Backoff,
+    Conflict,
+    TooMany,
+    Unavailable,
+)
 from gpuwatch.kube.objects import CONDITION, TAINT, Condition, DeviceRule, LeaseObject, PodObject, Taint
 from gpuwatch.kube.transport import Transport
 from gpuwatch.model.event import Result
@@ -254,3 +263,58 @@ def test_a_node_tainted_between_two_answers_is_not_without_a_slot():
 
     slots = SlotReader(Racing(), HandClock(), BudgetConfig(max_unavailable="10%"), NAMESPACE).read()
     assert (slots.astray, len(slots.leases)) == (frozenset(), 1)
+
+
+class Answering:
+    """An API server whose Nodes can be counted; `asked`: how often. `astray_fails`: the second question is refused."""
+
+    name = NODE
+
+    def __init__(self, nodes):
+        self.nodes, self.asked, self.astray_fails = nodes, 0, False
+
+    def leases(self, namespace):
+        return ()
+
+    def count_nodes(self, selector):
+        self.asked += 1
+        return self.nodes
+
+    def nodes_with(self, selector):
+        if self.astray_fails:
+            raise Unavailable(ApiCall("list", "nodes"), "it is away")
+        return frozenset({"n2"})
+
+
+@pytest.mark.parametrize(("nodes", "believed"), [(20, 600.0), (5000, 5000.0)])
+def test_nodes_are_counted_at_rest_before_the_answer_is_too_old(nodes, believed):
+    api, clock = Answering(nodes), HandClock()
+    slots = SlotReader(api, clock, BudgetConfig(max_unavailable="10%"), NAMESPACE)
+    slots.refresh()
+    clock.go(believed / 2)
+    slots.refresh()
+    assert api.asked == 1
+    clock.go(believed / 4)
+    slots.refresh()
+    assert api.asked == 2
+    clock.go(believed)
+    slots.read()
+    assert api.asked == 2
+    clock.go(1.0)
+    slots.read()
+    assert api.asked == 3
+
+
+def test_a_count_without_the_nodes_that_have_no_slot_is_not_believed():
+    api = Answering(20)
+    api.astray_fails = True
+    slots = SlotReader(api, HandClock(), BudgetConfig(max_unavailable="10%"), NAMESPACE)
+    assert slots.read().leases is None
+    api.astray_fails = False
+    assert slots.read().astray == {"n2"}
+
+
+def test_a_budget_of_nodes_counts_none():
+    api = Answering(20)
+    SlotReader(api, HandClock(), BudgetConfig(max_unavailable=2), NAMESPACE).refresh()
+    assert api.asked == 0

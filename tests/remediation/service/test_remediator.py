@@ -602,3 +602,14 @@ def test_credentials_that_are_refused_are_read_again(server):
     kubeconfig.write_text(good)
     bench.run(70)
     assert bench.is_quarantined()
+
+
+def test_a_node_at_rest_has_counted_the_others_before_its_fault(server):
+    """A fleet that falls sick at once would else ask about all Nodes at once."""
+    bench = Bench(
+        server.cluster, server.kubeconfig(), HandClock(), settings(budget=BudgetConfig(max_unavailable="50%"))
+    )
+    bench.remediator.step()
+    asked = bench.cluster.requests["admin", "list", "nodes"]
+    quarantine(bench)
+    assert bench.cluster.requests["admin", "list", "nodes"] == asked == 2
