@@ -14,12 +14,19 @@ INTRODUCTION = """\
 
 {count} checks in {stages} stages, in the order in which a node comes up. How to use them: [diagnose.md](diagnose.md).
 
-- A check is asked only when every check it **needs** has not failed. Otherwise it is blocked by the one that has.
+- gpuwatch judges a check only when none of the checks it **needs** has failed; else it is blocked by the one that has.
 - *full*: left out of `--level quick`. *active*: puts work on GPUs, hence only with `--active`.
-- **Fails** shows typical words; what a check really says names the values it saw. Many rows warn where the trouble is a
-  lesser one. A remedy may be more precise on the screen, too.
+- The screen names the values seen, fills in `{{node}}` and `{{gpu}}`, and may know a more precise remedy. Many checks
+  warn where the trouble is a lesser one.
 - Ids never change.
+{shared}
 """
+
+SHARED = {
+    "log": "dmesg -T | grep -iE 'nvrm|xid|nvidia'",
+    "drain": "kubectl drain {node} --ignore-daemonsets --delete-emptydir-data",
+}
+"""Commands that many checks have, by the name that the table gives them."""
 
 PURPOSES = {
     CheckStage.HOST: "The machine below the driver: PCI bus, kernel, firmware.",
@@ -38,13 +45,14 @@ PURPOSES = {
     CheckStage.BASELINE: "What a site expects of its nodes (`--expect`).",
 }
 
-HEADS = ("Id", "Passes when", "Looks at", "Fails", "Remedy", "Needs")
+HEADS = ("Passes when", "Looks at", "Remedy")
 
 
 def markdown() -> str:
     """The whole of docs/diagnose-checks.md."""
     counts = Counter(check.stage for check in CHECKS)
-    parts = [INTRODUCTION.format(count=len(CHECKS), stages=len(counts))]
+    shared = "\n".join(f"- *{name}* in a remedy: `{command}`" for name, command in SHARED.items())
+    parts = [INTRODUCTION.format(count=len(CHECKS), stages=len(counts), shared=shared)]
     parts += ["\n".join(_section(stage)) + "\n" for stage in CheckStage if counts[stage]]
     return "\n".join(parts)
 
@@ -56,11 +64,15 @@ def _section(stage: CheckStage) -> Iterator[str]:
 
 def _cells(check: DiagnosticCheck) -> Iterator[str]:
     notes = [note for note, holds in (("full", check.level == "full"), ("active", check.active)) if holds]
-    commands = "".join(f"<br>`{command}`" for command in check.commands)
-    yield f"**{check.id}**" + "".join(f"<br>*{note}*" for note in notes)
-    yield from map(_text, (check.title, check.how, check.failure))
+    names = {command: f"*{name}*" for name, command in SHARED.items()}
+    commands = "".join(f"<br>{names.get(command, f'`{command}`')}" for command in check.commands)
+    yield f"**{check.id}** {_text(check.title)}" + "".join(f", *{note}*" for note in notes) + _needs(check)
+    yield _text(check.how)
     yield _text(check.remedy) + commands.replace("|", "\\|")
-    yield ", ".join(check.needs)
+
+
+def _needs(check: DiagnosticCheck) -> str:
+    return f"<br>needs {', '.join(check.needs)}" if check.needs else ""
 
 
 def _text(text: str) -> str:
