@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from gpuwatch.diagnose.check import DiagnosticCheck
+from gpuwatch.diagnose.checks.remedies import DRAIN, KERNEL_LOG, REBOOT_NODE, RESET_GPU
 from gpuwatch.diagnose.checks.table import CHECKS
 from gpuwatch.diagnose.model import CheckStage
 
@@ -14,19 +15,20 @@ INTRODUCTION = """\
 
 {count} checks in {stages} stages, in the order in which a node comes up. How to use them: [diagnose.md](diagnose.md).
 
-- gpuwatch judges a check only when none of the checks it **needs** has failed; else it is blocked by the one that has.
+- A check is blocked while one that it needs has failed, mostly one further up; the screen names it.
 - *full*: left out of `--level quick`. *active*: puts work on GPUs, hence only with `--active`.
 - The screen names the values seen, fills in `{{node}}` and `{{gpu}}`, and may know a more precise remedy. Many checks
   warn where the trouble is a lesser one.
 - Ids never change.
+
+Some remedies stand here only once:
+
 {shared}
 """
 
-SHARED = {
-    "log": "dmesg -T | grep -iE 'nvrm|xid|nvidia'",
-    "drain": "kubectl drain {node} --ignore-daemonsets --delete-emptydir-data",
-}
-"""Commands that many checks have, by the name that the table gives them."""
+COMMANDS = {"log": KERNEL_LOG, "drain": DRAIN}
+TEXTS = {"Reset the GPU": RESET_GPU, "Reboot the node": REBOOT_NODE}
+"""What many remedies have, by the name that the table gives it."""
 
 PURPOSES = {
     CheckStage.HOST: "The machine below the driver: PCI bus, kernel, firmware.",
@@ -51,8 +53,9 @@ HEADS = ("Passes when", "Looks at", "Remedy")
 def markdown() -> str:
     """The whole of docs/diagnose-checks.md."""
     counts = Counter(check.stage for check in CHECKS)
-    shared = "\n".join(f"- *{name}* in a remedy: `{command}`" for name, command in SHARED.items())
-    parts = [INTRODUCTION.format(count=len(CHECKS), stages=len(counts), shared=shared)]
+    shared = [f"- *{name}*: `{command}`" for name, command in COMMANDS.items()]
+    shared += [f"- *{name}*: {_commands(_text(advice.text), advice.commands)}" for name, advice in TEXTS.items()]
+    parts = [INTRODUCTION.format(count=len(CHECKS), stages=len(counts), shared="\n".join(shared))]
     parts += ["\n".join(_section(stage)) + "\n" for stage in CheckStage if counts[stage]]
     return "\n".join(parts)
 
@@ -64,19 +67,23 @@ def _section(stage: CheckStage) -> Iterator[str]:
 
 def _cells(check: DiagnosticCheck) -> Iterator[str]:
     notes = [note for note, holds in (("full", check.level == "full"), ("active", check.active)) if holds]
-    names = {command: f"*{name}*" for name, command in SHARED.items()}
-    commands = "".join(f"<br>{names.get(command, f'`{command}`')}" for command in check.commands)
-    yield f"**{check.id}** {_text(check.title)}" + "".join(f", *{note}*" for note in notes) + _needs(check)
-    yield _text(check.how)
-    yield _text(check.remedy) + commands.replace("|", "\\|")
+    yield f"**{check.id}** {_text(check.title)}" + "".join(f", *{note}*" for note in notes)
+    yield _text(check.how).replace("|", "\\|")
+    remedy, commands = check.remedy, check.commands
+    for name, advice in TEXTS.items():
+        if advice.text in remedy:
+            remedy = remedy.replace(advice.text, f"*{name}*.")
+            commands = tuple(command for command in commands if command not in advice.commands)
+    yield _commands(_text(remedy), commands).replace("|", "\\|")
 
 
-def _needs(check: DiagnosticCheck) -> str:
-    return f"<br>needs {', '.join(check.needs)}" if check.needs else ""
+def _commands(text: str, commands: Iterable[str]) -> str:
+    names = {command: f"*{name}*" for name, command in COMMANDS.items()}
+    return "<br>".join((text, *(names.get(command, f"`{command}`") for command in commands)))
 
 
 def _text(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;")
+    return text.replace("<", "&lt;")
 
 
 def _line(cells: Iterable[str]) -> str:

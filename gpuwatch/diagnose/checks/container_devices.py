@@ -125,8 +125,8 @@ def _fault(facts: NodeFacts, spec: CdiSpec) -> str | None:
 
 
 REMEDY = (
-    "Have the specification written anew: it is made once and does not follow the driver. Containers that start with "
-    "an old one find no device or no library."
+    "Make the specification anew: it does not follow the driver, and containers started with an old one lack devices "
+    "or libraries."
 )
 
 CDI: tuple[DiagnosticCheck, ...] = (
@@ -134,7 +134,6 @@ CDI: tuple[DiagnosticCheck, ...] = (
         "T04", CheckStage.RUNTIME, "CDI specifications fit driver and GPUs",
         how="/etc/cdi and /var/run/cdi: kind, driver version in paths of libraries, device files and mounts that "
         "exist, uuids that NVML shows",
-        failure="/etc/cdi/nvidia.yaml: names libraries of driver 550.90.07, loaded is 570.86.15",
         remedy=REMEDY,
         commands=("nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml", "nvidia-ctk cdi list"),
         judge=check_specs, needs=("D01", "D03", "D04", "N03", "N04", "V01", "V03", "T02"), reads=("cdi",),

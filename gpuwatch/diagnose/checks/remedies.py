@@ -19,16 +19,14 @@ class RepairAdvice(NamedTuple):
 
 
 RESET_GPU = RepairAdvice(
-    "Drain the node, then reset the GPU. If nvidia-smi says that it is in use, see who has it open (fuser -v "
-    "/dev/nvidia*): stop DCGM and nvidia-persistenced, with the GPU operator also its device plugin and exporter pods. "
-    "Where NVLinks tie GPUs of one board together it may ask for all of them: leave out -i. If it cannot be reset, "
-    "reboot.",
+    "Drain the node, then reset the GPU. If it is in use, find the users (fuser -v /dev/nvidia*): stop DCGM and "
+    "nvidia-persistenced, with the GPU operator also its device plugin and exporter pods. If nvidia-smi asks for all "
+    "GPUs that NVLinks tie together, leave out -i. If the reset fails, reboot.",
     (DRAIN, RESET),
 )
 
 REBOOT_NODE = RepairAdvice(
-    "Drain the node and reboot it. If the GPU is not back, switch the power off and on; if this happens again, have "
-    "it reseated or replaced.",
+    "Drain and reboot the node. If the GPU stays away, power it off and on; if it happens again, reseat or replace it.",
     (DRAIN, REBOOT),
 )
 
@@ -38,8 +36,7 @@ INSPECT = RepairAdvice(
 )
 
 CONTACT_SUPPORT = RepairAdvice(
-    "Drain the node. Write down what nvidia-bug-report.sh collects and ask NVIDIA's or the vendor's support whether "
-    "the GPU must be replaced.",
+    "Drain the node, run nvidia-bug-report.sh and ask NVIDIA's or the vendor's support whether to replace the GPU.",
     (DRAIN, "nvidia-bug-report.sh"),
 )
 
