@@ -87,9 +87,6 @@ What dashboards and alerts share, and what would be slow to add up each time:
 
 """
 
-PLACES = {"node": "node", "uuid": "GPU", "UUID": "GPU"}
-"""Labels that say where an alert is, and what people call it."""
-
 MANY_CHECKS = 3
 """From so many on, a row leaves the checks to the names of their alerts."""
 
@@ -141,8 +138,8 @@ def _checks(alert: dict[str, Any]) -> list[str]:
 def _inhibition(rules: list[dict[str, Any]]) -> str:
     rows = [("While", "held back", "same"), ("---",) * 3]
     for rule in rules:
-        places = " and ".join(PLACES[label] for label in rule["equal"] if label in PLACES) or "cluster"
         one_gpu = not {"uuid", "UUID"}.isdisjoint(rule["equal"])
+        places = "GPU" if one_gpu else "node" if "node" in rule["equal"] else "cluster"
         rows.append((_words(rule["source_matchers"], one_gpu), _words(rule["target_matchers"], one_gpu), places))
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 

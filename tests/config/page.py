@@ -29,7 +29,7 @@ in pods. It may be empty. `gpuwatch config check FILE` names its mistakes, `gpuw
 Changes of `metrics`, `remediation` and `tuning` take effect within seconds, others at a restart. A file with a mistake
 is refused, and the values in force stay. Times are seconds unless another unit is named.
 
-A default stands first, or is **bold** among the words that a key takes. A key without a default is required.
+In brackets stand the default and the values; of words the default is **bold**. A key without a default is required.
 """
 
 
@@ -104,7 +104,7 @@ def _values(kind: Any, path: tuple[str, ...]) -> str:
     if origin is Literal:
         return "a name of [the checks](checks.md)" if len(inside) > 12 else ", ".join(f"`{each}`" for each in inside)
     if origin is tuple:
-        return f"list: {_values(inside[0], ())}"
+        return f"list: {_values(inside[0], ())}".removesuffix(": ")
     if origin is dict:
         return f"{_values(inside[0], ())}: {_values(inside[1], ())}"
     if inside:
@@ -125,24 +125,21 @@ def _value(default: Any) -> str:
 
 
 def page() -> Iterator[str]:
-    """Line by line; of sections with the same keys only the first has a table."""
+    """Line by line; of sections with the same keys only the first lists them."""
     yield INTRODUCTION
-    tables: dict[type[Any], str] = {}
+    listed: dict[type[Any], str] = {}
     for path, section in sections():
         rows, name = tuple(keys(section, path)), ".".join(path)
-        if section in tables:
-            yield f"## {name}\n\nThe keys are those of `{tables[section]}`.\n"
+        if section in listed:
+            yield f"## {name}\n\nThe keys are those of `{listed[section]}`.\n"
             continue
-        tables[section] = name
+        listed[section] = name
         words = (
             (section.__doc__ or "").split("` ", 1)[-1] if (section.__doc__ or "").startswith("`") else section.__doc__
         )
         if path and rows:
             yield f"## {name}\n\n{(words or '')[:1].upper()}{(words or '')[1:]}\n"
-        yield "| key | values | meaning |\n|---|---|---|"
-        for key in rows:
-            cells = (f"`{'.'.join(key.path)}`", key.values, key.meaning)
-            yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+        yield from (f"- `{'.'.join(key.path)}` ({key.values}): {key.meaning}" for key in rows)
         yield ""
 
 

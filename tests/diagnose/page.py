@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from gpuwatch.diagnose.check import DiagnosticCheck
-from gpuwatch.diagnose.checks.remedies import DRAIN, KERNEL_LOG, REBOOT_NODE, RESET_GPU
+from gpuwatch.diagnose.checks.remedies import REBOOT_NODE, RESET_GPU
 from gpuwatch.diagnose.checks.table import CHECKS
 from gpuwatch.diagnose.model import CheckStage
 
@@ -17,18 +17,17 @@ INTRODUCTION = """\
 
 - A check is blocked while one that it needs has failed, mostly one further up; the screen names it.
 - *full*: left out of `--level quick`. *active*: puts work on GPUs, hence only with `--active`.
-- The screen names the values seen, fills in `{{node}}` and `{{gpu}}`, and may know a more precise remedy. Many checks
-  warn where the trouble is a lesser one.
+- The screen names the values seen, prints the commands to run, and may know a more precise remedy. Many checks warn
+  where the trouble is a lesser one.
 - Ids never change.
 
-Some remedies stand here only once:
+Two remedies stand here only once:
 
 {shared}
 """
 
-COMMANDS = {"log": KERNEL_LOG, "drain": DRAIN}
-TEXTS = {"Reset the GPU": RESET_GPU, "Reboot the node": REBOOT_NODE}
-"""What many remedies have, by the name that the table gives it."""
+SHARED = {"Reset the GPU": RESET_GPU.text, "Reboot the node": REBOOT_NODE.text}
+"""What many remedies say, by the name that the table gives it."""
 
 PURPOSES = {
     CheckStage.HOST: "The machine below the driver: PCI bus, kernel, firmware.",
@@ -53,8 +52,7 @@ HEADS = ("Passes when", "Looks at", "Remedy")
 def markdown() -> str:
     """The whole of docs/diagnose-checks.md."""
     counts = Counter(check.stage for check in CHECKS)
-    shared = [f"- *{name}*: `{command}`" for name, command in COMMANDS.items()]
-    shared += [f"- *{name}*: {_commands(_text(advice.text), advice.commands)}" for name, advice in TEXTS.items()]
+    shared = [f"- *{name}*: {_text(text)}" for name, text in SHARED.items()]
     parts = [INTRODUCTION.format(count=len(CHECKS), stages=len(counts), shared="\n".join(shared))]
     parts += ["\n".join(_section(stage)) + "\n" for stage in CheckStage if counts[stage]]
     return "\n".join(parts)
@@ -68,22 +66,15 @@ def _section(stage: CheckStage) -> Iterator[str]:
 def _cells(check: DiagnosticCheck) -> Iterator[str]:
     notes = [note for note, holds in (("full", check.level == "full"), ("active", check.active)) if holds]
     yield f"**{check.id}** {_text(check.title)}" + "".join(f", *{note}*" for note in notes)
-    yield _text(check.how).replace("|", "\\|")
-    remedy, commands = check.remedy, check.commands
-    for name, advice in TEXTS.items():
-        if advice.text in remedy:
-            remedy = remedy.replace(advice.text, f"*{name}*.")
-            commands = tuple(command for command in commands if command not in advice.commands)
-    yield _commands(_text(remedy), commands).replace("|", "\\|")
-
-
-def _commands(text: str, commands: Iterable[str]) -> str:
-    names = {command: f"*{name}*" for name, command in COMMANDS.items()}
-    return "<br>".join((text, *(names.get(command, f"`{command}`") for command in commands)))
+    yield _text(check.how)
+    remedy = check.remedy
+    for name, text in SHARED.items():
+        remedy = remedy.replace(text, f"*{name}*.")
+    yield _text(remedy)
 
 
 def _text(text: str) -> str:
-    return text.replace("<", "&lt;")
+    return text.replace("|", "\\|").replace("<", "&lt;")
 
 
 def _line(cells: Iterable[str]) -> str:

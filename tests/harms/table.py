@@ -97,9 +97,9 @@ HARMS: tuple[Harm, ...] = (
     Harm(
         2,
         "The budget forgets at a restart how many nodes are out of service.",
-        "The cluster's own objects are counted. A slot that its holder no longer renews is taken over only when "
-        "the holder's Node has neither gpuwatch's taint nor a young claim. With a budget in percent, quarantined "
-        "nodes without a slot count, too.",
+        "The cluster's own objects are counted. A slot that is no longer renewed is taken over only when its holder's "
+        "Node has neither gpuwatch's taint nor a young claim. With a budget in percent, quarantined nodes without a "
+        "slot count, too.",
         (
             "remediation/planning/slots.py:_is_used",
             "remediation/service/slots.py:_run_out",
@@ -176,9 +176,8 @@ HARMS: tuple[Harm, ...] = (
     Harm(
         5,
         "A taint or cordon that a person set is removed.",
-        "Only what gpuwatch's annotation on that Node records is gpuwatch's. A taint with its key but without the "
-        "annotation is never touched; `unschedulable` is undone only where gpuwatch set it and it has not been "
-        "lifted since.",
+        "Only what gpuwatch's annotation on that Node records is gpuwatch's. A taint with its key but no annotation "
+        "stays; `unschedulable` is undone only where gpuwatch set it and nobody lifted it since.",
         (
             "remediation/planning/ownership.py:read_claim",
             "remediation/planning/recovery.py:_undo",
@@ -220,8 +219,8 @@ HARMS: tuple[Harm, ...] = (
         7,
         "The taint evicts the agent, or pods that keep the node running.",
         "NoSchedule ends no pod; NoExecute is set only where gpuwatch's pod tolerates it. A drain skips gpuwatch, "
-        "DaemonSets, static pods, protected namespaces and what started again on a healthy GPU; whole jobs leave "
-        "only if the policy allows it.",
+        "DaemonSets, static pods, protected namespaces and pods on healthy GPUs; whole jobs leave only if the policy "
+        "allows it.",
         (
             "config/__init__.py:RemediationConfig",
             "remediation/service/plan_reads.py:check",
@@ -438,8 +437,8 @@ HARMS: tuple[Harm, ...] = (
     Harm(
         14,
         "A driver call that hangs freezes the metrics, the probes or the agent.",
-        "NVML runs in a child process with a thread for each GPU; pages are made from the last View. A hanging "
-        "GPU is reported (a condition, no taint by default) and delays nothing else.",
+        "NVML runs in a child process, a thread for each GPU; pages come from the last View. A hanging GPU is "
+        "reported (a condition, no taint by default) and delays nothing else.",
         (
             "agent/node_state.py:round_complete",
             "collect/reader/gpu_thread.py:run",
@@ -463,9 +462,8 @@ HARMS: tuple[Harm, ...] = (
     Harm(
         15,
         "The monitor makes the sick GPU worse: it kills a process inside the driver, or asks again and again.",
-        "A reader inside a driver call is never killed. New readers start ever more rarely, and not at all while "
-        "several hang. A lost GPU is asked less and less often; a slow one is left alone for as long as its call "
-        "took.",
+        "A reader inside a driver call is never killed. New readers start ever more rarely, and not while several "
+        "hang. A lost GPU is asked less often; a slow one rests for as long as its call took.",
         (
             "collect/reader/supervisor.py:_run_one",
             "collect/reader/supervisor.py:run",
@@ -501,8 +499,8 @@ HARMS: tuple[Harm, ...] = (
     Harm(
         16,
         "A failure of the monitor counts as a failure of the GPU.",
-        "A dead reader, a driver that cannot be opened or a source that is down is a finding of its own that can "
-        "never taint; the GPUs' health is unknown.",
+        "A dead reader, a driver that does not open or a source that is down is a finding that can never taint; the "
+        "GPUs' health is unknown.",
         ("agent/node_state.py:_unread", "health/checks/node.py:MONITOR_CHECKS"),
         (
             proof(
@@ -594,13 +592,12 @@ HARMS: tuple[Harm, ...] = (
     Harm(
         20,
         "Rights are so wide that one node's pod can change every node.",
-        "The default mode observes and has no code that writes. Rights are granted by feature "
-        "(`deploy/components/remediation*`): reading, to observe; patch of Nodes, Events and one namespace's "
-        "Leases, to act; evictions only with draining. Admission policies "
-        "(`remediation-enforce/own-node-policy.yaml`, `remediation-drain/own-pods-policy.yaml`) compare the "
-        "token's node, as RBAC cannot: only gpuwatch's taint, condition, labels and annotations may change, a "
-        "node has one slot, and only its pods that request a GPU, or a device plugin's that is named, may be "
-        "evicted. `tests/cluster/test_own_node_policy.py` tries each rule on a real API server.",
+        "The default mode has no code that writes. Rights are granted by feature (`deploy/components/remediation*`): "
+        "reading, to observe; patch of Nodes, Events and one namespace's Leases, to act; evictions only with "
+        "draining. Admission policies (`remediation-enforce/own-node-policy.yaml`, "
+        "`remediation-drain/own-pods-policy.yaml`) compare the token's node, as RBAC cannot: only gpuwatch's own "
+        "marks may change, a node has one slot, and only its pods that request a GPU, or a named device plugin's, may "
+        "be evicted. `tests/cluster/test_own_node_policy.py` tries each rule on a real API server.",
         (
             "remediation/service/remediator.py:_connected",
             "remediation/service/node_writer.py:node_patch",
@@ -803,8 +800,8 @@ HARMS: tuple[Harm, ...] = (
     Harm(
         29,
         "Whoever can write to the kernel log, or choose a program's name, can claim any fault.",
-        "Only records of the kernel's facility count; the switch that admits others is for tests and the "
-        "simulator. klogctl's lines are joined into records, of which only the first line can be the driver's.",
+        "Only records of the kernel's facility count; the switch that admits others is for tests and the simulator. "
+        "klogctl's lines are joined into records, whose first line alone can be the driver's.",
         ("collect/kernel_log/lines.py:read_frame", "collect/kernel_log/records.py:records"),
         (
             proof(
@@ -825,7 +822,7 @@ HARMS: tuple[Harm, ...] = (
         30,
         "Two remediators on one node undo each other.",
         "Marks of others (NVSentinel, Karpenter, autoscalers, the GPU operator's upgrade, medik8s, kured, foreign "
-        "cordons, configured keys) stop new actions. The opt-out label also reverts gpuwatch's own.",
+        "cordons, configured keys) stop new actions; the opt-out label also reverts gpuwatch's own.",
         (
             "remediation/planning/ownership.py:other_controller",
             "remediation/planning/ownership.py:opted_out",
@@ -891,9 +888,9 @@ HARMS: tuple[Harm, ...] = (
     Harm(
         33,
         "A reset of one GPU breaks the NVLinks of its peers and the work on them.",
-        "The remediator resets no GPU: it prints the ladder (drain, reset, reboot, inspect) and requests a "
-        "reboot, where configured, only after the drain. One file alone has NVML calls that change anything, "
-        "those of power limits and clocks.",
+        "The remediator resets no GPU: it prints the ladder (drain, reset, reboot, inspect) and requests a reboot, "
+        "where configured, after the drain. Only one file has NVML calls that change anything: power limits and "
+        "clocks.",
         ("remediation/planning/recovery.py:_draining", "health/xid/classify.py:FATAL_ACTIONS"),
         (
             proof(
@@ -995,8 +992,8 @@ HARMS: tuple[Harm, ...] = (
     Harm(
         38,
         "A tuner dies or hangs and its GPUs stay slow; or its guard reverts a living tuner's settings.",
-        "The guard is a process of its own that acts after 30 s of silence by a clock that does not jump. It "
-        "reads the record before the heartbeat, so a tuner that has just begun is noticed.",
+        "The guard is a process of its own that acts after 30 s of silence by a clock that does not jump. It reads "
+        "the record before the heartbeat, to notice a tuner that has just begun.",
         ("tuning/actuation/guard.py:_abandoned", "tuning/actuation/guard.py:step"),
         (
             proof(
@@ -1349,10 +1346,10 @@ HARMS: tuple[Harm, ...] = (
     Harm(
         57,
         "A process without rights makes the kernel print a false XID or SXid, and a healthy node is taken away.",
-        "An XID or fatal SXid acts only when the driver confirms it within `checks.xid_confirm_within`: by its "
-        "event of that code, a state that comes with such a fault, or its silence. Until then it is "
-        "`xid_unconfirmed` or `sxid_unconfirmed`, which every policy only observes and which pass with time. A "
-        "line about a lost GPU counts only while the GPU does not answer.",
+        "An XID or fatal SXid acts only when the driver confirms it within `checks.xid_confirm_within`: by its event, "
+        "a state that comes with such a fault, or its silence. Until then it is `xid_unconfirmed` or "
+        "`sxid_unconfirmed`, which are only observed and pass with time. A line about a lost GPU counts only while "
+        "the GPU does not answer.",
         (
             "health/corroboration.py:unconfirmed",
             "health/corroboration.py:driver_state",
@@ -1389,9 +1386,9 @@ HARMS: tuple[Harm, ...] = (
     Harm(
         58,
         "A forged record makes a restore raise a power limit or undo an administrator's lock.",
-        "Only tuner and guard can write the record's folder. The record is sealed with a key that changes "
-        "whenever it has been empty. A restore sets at most the default and what was read before, and leaves "
-        "clocks alone that run above the recorded lock.",
+        "Only tuner and guard can write the record's folder; its seal's key changes whenever it has been empty. A "
+        "restore sets at most the default and what was read before, and leaves clocks alone that run above the "
+        "recorded lock.",
         (
             "tuning/actuation/record.py:SettingsRecord",
             "tuning/actuation/driver.py:power_limits",
@@ -1452,8 +1449,8 @@ HARMS: tuple[Harm, ...] = (
     Harm(
         60,
         "A pod's progress counter reaches into the network, or keeps a cap that costs too much.",
-        "Only the pod's own address is asked, without redirects and with bounded bytes and time. GPU counters "
-        "that agree on too slow a cap overrule it.",
+        "Only the pod's own address is asked, without redirects, with bounded bytes and time. GPU counters that show "
+        "too slow a cap overrule it.",
         ("consents/progress.py:fetch", "tuning/energy/estimate.py:contradicted"),
         (
             proof(
@@ -1513,9 +1510,9 @@ HARMS: tuple[Harm, ...] = (
     Harm(
         62,
         "The list of allocatable GPUs is wrong or old, the node stays untainted, and pods start on the sick GPU.",
-        "The taint is left out only when the kubelet's list lacks every sick GPU and the Node's figures agree. A "
-        "GPU offered again, or a pod that starts on it, taints the node, and this quarantine no longer trusts the "
-        "list. A fault of the node, NVLinks or the fabric always takes the node.",
+        "The taint is left out only when the kubelet's list lacks every sick GPU and the Node's figures agree. A sick "
+        "GPU offered again, or a pod that starts on it, taints the node for this quarantine. A fault of the node, "
+        "NVLinks or the fabric always takes the node.",
         ("remediation/planning/scope.py:why_node", "remediation/planning/recovery.py:_rescoped"),
         (
             proof(
@@ -1547,9 +1544,9 @@ HARMS: tuple[Harm, ...] = (
     Harm(
         63,
         "A DeviceTaintRule names another node's or a healthy GPU, stays for ever, or a person's is deleted.",
-        "Devices are those of NVIDIA's driver in this Node's pool with the GPU's UUID. A rule is recorded on the "
-        "Node first and carries its quarantine's id; only such a rule is deleted. An admission policy bounds the "
-        "rights to this Node's GPUs; `tests/cluster/test_device_rules.py` tries them with a stolen token.",
+        "Devices are NVIDIA's in this Node's pool with the GPU's UUID. A rule is recorded on the Node first; only one "
+        "with its quarantine's id is deleted. An admission policy bounds the rights to this Node's GPUs; "
+        "`tests/cluster/test_device_rules.py` tries them with a stolen token.",
         (
             "kube/devices.py:_gpus",
             "remediation/service/node_writer.py:_delete_rule",
@@ -1657,9 +1654,9 @@ HARMS: tuple[Harm, ...] = (
     Harm(
         66,
         "A GPU is reset under work, or while new work may come.",
-        "Pods, processes, memory in use, vGPUs, MIG and virtual machines prevent a reset, and so does each that "
-        "is unknown. The remediator must hold the node in quarantine. Open device files are checked last, after "
-        "the agent has closed the GPU.",
+        "Pods, processes, memory in use, vGPUs, MIG and virtual machines prevent a reset, as does each that is "
+        "unknown. The node must be in the remediator's quarantine. Open device files are checked last, after the "
+        "agent closed the GPU.",
         (
             "repair/eligibility.py:refusal",
             "repair/eligibility.py:allocation",
@@ -1735,9 +1732,9 @@ HARMS: tuple[Harm, ...] = (
     Harm(
         68,
         "Evidence of a fault fills the disk, takes the agent's memory, or is collected without end.",
-        "A process of its own collects it, with lowest priority, limits of memory, file and time, and one folder "
-        "that is deleted with its files. None starts on a nearly full disk. Each try is on disk before it begins; "
-        "a fault has three tries, and one bundle a day.",
+        "A process of its own collects it, at lowest priority, with limits of memory, file and time, in one folder "
+        "that is deleted afterwards, and not on a nearly full disk. Each try is on disk before it begins; a fault has "
+        "three tries, and one bundle a day.",
         (
             "agent/support_cases.py:keep_case",
             "agent/support_cases.py:_due",
@@ -1781,9 +1778,9 @@ HARMS: tuple[Harm, ...] = (
     Harm(
         69,
         "The device plugin is restarted in a loop or at the wrong moment, and offers sick GPUs again.",
-        "Only the pod of the configured DaemonSet is evicted: on a node in service, after the recovery hold, "
-        "while only the plugin's list is wrong, at most once in two days, and only if it is older than a day and "
-        "than the finding. The admission policy allows that DaemonSet, and none by default.",
+        "Only the configured DaemonSet's pod is evicted: on a node in service, after the recovery hold, while only "
+        "the plugin's list is wrong, at most once in two days, and only if it is older than a day and than the "
+        "finding. The admission policy allows that DaemonSet alone.",
         ("remediation/planning/device_plugin.py:restart_plugin",),
         (
             proof(

@@ -104,8 +104,8 @@ DCGM_INTRODUCTION = """\
 
 `metrics.profiles: [dcgm-4.8]`, or `?profile=dcgm-4.8` on a scrape, gives the names of dcgm-exporter up to 4.8;
 `dcgm-4.9` those that follow DCGM 4.7's renamed fields. Several profiles may share a page: a week of both helps to
-migrate dashboards. A row without a second name is called the same in both, and is a gauge without *counter*. *MIG*:
-GPU instances have it, too.
+migrate dashboards. Meanings are DCGM's. A row without a second name is called the same in both; one without a type is
+a gauge; *MIG*: GPU instances have it, too.
 
 Labels are dcgm-exporter's, in its order: `gpu`, `UUID`, `pci_bus_id`, `device`, `modelName`, on GPU instances
 `GPU_I_PROFILE` and `GPU_I_ID`, then {host} and {driver},
@@ -113,7 +113,7 @@ and `container`, `namespace`, `pod` where one container has the GPU to itself. I
 
 - Counters end without `_total`; OpenMetrics therefore types them `unknown`.
 - `DCGM_FI_PROF_*` need GPM, that is Hopper or newer. On older GPUs only DCGM's own profiling module has them.
-- NVLink and PCIe rates need two looks.
+- NVLink and PCIe traffic is a rate, whatever its type says, and absent on the first look.
 - {xid} carries `err_code` and `err_msg`;
   it is the last XID, and 0 before the first.
 - `DCGM_EXP_XID_ERRORS_COUNT` and `DCGM_EXP_CLOCK_EVENTS_COUNT` count over {window} seconds (`window_size_in_ms`).
@@ -147,18 +147,18 @@ def all_rows() -> tuple[Metric[Any], ...]:
 
 def markdown() -> str:
     """The whole of docs/metrics.md."""
-    families = [line for group, rows in _sections() for line in (f"\n### {group}\n", *_family_table(group, rows))]
+    families = [line for group, rows in _sections() for line in (f"\n### {group}\n", *_family_lines(group, rows))]
     dcgm = []
     for field in DCGM:
         old, new = (f"`DCGM_FI_{each.name}`" if each else "" for each in (field.old, field.new))
         unit = f" {field.old.unit}" if field.old and field.old.unit else ""
         types = ", ".join(dict.fromkeys(each.type for each in (field.old, field.new) if each))
-        marks = f" *{types}*" * (types != "gauge") + " *MIG*" * field.mig
-        dcgm.append((old + unit, new, f"{field.help}.{marks}"))
+        marks = [types] * (types != "gauge") + ["MIG"] * field.mig
+        dcgm.append((old + unit, new, ", ".join(marks)))
     introduction = DCGM_INTRODUCTION.format(
         host=_both(HOST_LABEL), driver=_both(DRIVER_LABEL), xid=_both(XID_NAME), window=WINDOW_SECONDS
     )
-    dcgm_table = _table(("dcgm-4.8", "dcgm-4.9", "Meaning"), dcgm)
+    dcgm_table = _table(("dcgm-4.8", "dcgm-4.9", "Type"), dcgm)
     drivers = DRIVER_INTRODUCTION.format(drivers=", ".join(DRIVERS))
     page = (
         INTRODUCTION.rstrip("\n"),
@@ -181,8 +181,7 @@ def _sections() -> Iterator[tuple[str, Iterable[Metric[Any]]]]:
     return groupby(all_rows(), key=lambda row: groups.get(row.name, "always"))
 
 
-def _family_table(group: str, rows: Iterable[Metric[Any]]) -> list[str]:
-    cells = []
+def _family_lines(group: str, rows: Iterable[Metric[Any]]) -> Iterator[str]:
     for row in rows:
         labels = ",".join((*SCOPE_LABELS[row.scope], *row.labels))
         usual = (
@@ -190,8 +189,7 @@ def _family_table(group: str, rows: Iterable[Metric[Any]]) -> list[str]:
         )
         marks = f" *{row.type}*" * (row.type != usual) + " *own*" * (row.owned and group not in OWN_GROUPS)
         meaning = row.help.replace(", 0 to 1", "").replace("(GPM, Hopper and newer)", "*GPM*")
-        cells.append((f"`{row.full_name}{f'{{{labels}}}' * bool(labels)}`", meaning + marks))
-    return _table(("Family", "Meaning"), cells)
+        yield f"- `{row.full_name}{f'{{{labels}}}' * bool(labels)}`: {meaning}{marks}"
 
 
 def _group_table() -> list[str]:

@@ -132,8 +132,8 @@ REMEDY = (
 CDI: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "T04", CheckStage.RUNTIME, "CDI specifications fit driver and GPUs",
-        how="/etc/cdi and /var/run/cdi: kind, driver version in paths of libraries, device files and mounts that "
-        "exist, uuids that NVML shows",
+        how="/etc/cdi and /var/run/cdi: kind, driver version in library paths, existing device files and mounts, "
+        "uuids of NVML",
         remedy=REMEDY,
         commands=("nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml", "nvidia-ctk cdi list"),
         judge=check_specs, needs=("D01", "D03", "D04", "N03", "N04", "V01", "V03", "T02"), reads=("cdi",),

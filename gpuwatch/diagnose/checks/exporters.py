@@ -134,8 +134,8 @@ EXPORTERS: tuple[DiagnosticCheck, ...] = (
     ),
     DiagnosticCheck(
         "C03", CheckStage.EXPORTERS, "dcgm-exporter serves a whole page",
-        how="one GET of /metrics at 127.0.0.1 within a few seconds: DCGM_FI_DEV_GPU_UTIL or profiling counters, pod "
-        "labels where pods hold GPUs",
+        how="one GET of /metrics at 127.0.0.1 within seconds: DCGM_FI_DEV_GPU_UTIL or profiling counters, pod labels "
+        "where pods hold GPUs",
         remedy="Read its log. An empty page: it has not reached the driver or host engine; restart its pod. No pod "
         "labels: set DCGM_EXPORTER_KUBERNETES=true and mount /var/lib/kubelet/pod-resources. Slow: a longer "
         "collect interval, fewer counters.",

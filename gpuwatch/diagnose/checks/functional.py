@@ -174,8 +174,8 @@ FUNCTIONAL: tuple[DiagnosticCheck, ...] = (
     ),
     DiagnosticCheck(
         "X02", CheckStage.FUNCTIONAL, "data gets to the GPUs and back at the speed of their PCIe link",
-        how="copies of up to 64 MiB of pinned memory, best of 5 each way, compared with what PCIe generation and "
-        "width can do: below 60 % is a warning, below 25 % a failure",
+        how="copies of up to 64 MiB of pinned memory, best of 5 each way, against what PCIe generation and width "
+        "allow: below 60 % warns, below 25 % fails",
         remedy="Look at the link while the GPU is busy; an idle one trains down. Too narrow or slow: reseat the card, "
         "check riser and BIOS (bifurcation, link speed). Full width: check that the IOMMU passes through "
         "(iommu=pt), the CPU's power saving, and whether the check ran on the GPU's NUMA node.",
@@ -186,7 +186,7 @@ FUNCTIONAL: tuple[DiagnosticCheck, ...] = (
     ),
     DiagnosticCheck(
         "X03", CheckStage.FUNCTIONAL, "the GPUs' memory keeps what is written to it",
-        how="kernels write a pattern and its inverse to 1 GiB (at most half of what is free) and verify both",
+        how="a pattern and its inverse in 1 GiB (at most half of the free memory), written and verified",
         remedy="The GPU's memory is faulty. Take it out of service, look at ECC and row remapping, run DCGM's memory "
         "test; if that fails, too, replace the GPU. Without ECC this is the only sign.",
         commands=(OUT_OF_SERVICE, "nvidia-smi -i {gpu} -q -d ECC,ROW_REMAPPER", "dcgmi diag -r memtest -i {gpu}"),
@@ -194,8 +194,8 @@ FUNCTIONAL: tuple[DiagnosticCheck, ...] = (
     ),
     DiagnosticCheck(
         "X04", CheckStage.FUNCTIONAL, "GPUs joined by NVLink copy to each other, rightly and faster than over PCIe",
-        how="cuDeviceCanAccessPeer and cuMemcpyPeer of up to 64 MiB both ways, verified by the receiver; every direct "
-        "neighbour, on NVSwitches a ring",
+        how="cuDeviceCanAccessPeer and cuMemcpyPeer of up to 64 MiB both ways, verified; every direct neighbour, "
+        "with NVSwitches a ring",
         remedy="With NVSwitches: check that the fabric manager runs and both GPUs are registered. Else look at the "
         "links' state and errors, at ACS (off on bare metal) and the IOMMU. Drain the node and reset the GPUs "
         "together; if a link stays down, inspect the bridge or board.",

@@ -154,8 +154,7 @@ def _rdma(adapters: list[Adapter]) -> str:
 LINKS: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "F03", CheckStage.FABRIC, "every NVLink that leads somewhere is up",
-        how="nvmlDeviceGetNvLinkState of every link; finding nvlink_down; on NVSwitch systems as many as its siblings "
-        "have",
+        how="nvmlDeviceGetNvLinkState of every link; finding nvlink_down; with NVSwitches the siblings' number",
         remedy="Look for XIDs 74 and 144-150 and for SXids in the kernel log. Drain the node and reset all GPUs of "
         "the board together (nvidia-smi -r). If a link stays down, reseat the bridge or the GPU, then replace "
         "it.",
@@ -172,8 +171,8 @@ LINKS: tuple[DiagnosticCheck, ...] = (
     ),
     DiagnosticCheck(
         "F05", CheckStage.FABRIC, "RDMA adapters can reach GPU memory",
-        how="nvidia_peermem in /proc/modules, or open kernel modules on Linux 5.12 or newer (dma-buf); only where an "
-        "mlx5 adapter has an InfiniBand device",
+        how="nvidia_peermem in /proc/modules, or open kernel modules on Linux 5.12 or newer (dma-buf), where an mlx5 "
+        "adapter has an InfiniBand device",
         remedy="Traffic between nodes takes the slow way through host memory. Load the module, also at boot, after "
         "the RDMA modules. With the GPU operator: driver.rdma.enabled=true.",
         commands=("modprobe nvidia-peermem", "echo nvidia-peermem > /etc/modules-load.d/nvidia-peermem.conf"),

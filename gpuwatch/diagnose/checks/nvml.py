@@ -238,7 +238,7 @@ NVML: tuple[DiagnosticCheck, ...] = (
     ),
     DiagnosticCheck(
         "N04", CheckStage.NVML, "every GPU answers",
-        how="name, uuid and samples of each GPU in time (nvmlDeviceGetHandleByIndex and all that is read)",
+        how="name, uuid and samples of each GPU in time (nvmlDeviceGetHandleByIndex and all readings)",
         remedy="If a call about it hangs, kill nothing that is inside it. " + REBOOT_NODE.text,
         commands=(KERNEL_LOG, *REBOOT_NODE.commands),
         judge=check_answers, needs=("N02", "H02", "H03", "H10", "D09"), reads=("view",), each=True,

@@ -164,7 +164,7 @@ NVSWITCH: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "F01", CheckStage.FABRIC, "the fabric manager of the driver's very version runs where there are NVSwitches",
         how="NVSwitches below /sys/bus/pci/devices (class 0680) or ConnectX functions that manage them (SW_MNG); "
-        "process nv-fabricmanager; its version from fabricmanager.log and from the package database, against the "
+        "process nv-fabricmanager; its version in fabricmanager.log and the package database against the "
         "driver's",
         remedy="Without it CUDA fails with error 802 (system not yet initialized). See why it ended, then start it. "
         "With the GPU operator it runs in this node's driver pod: read that pod's log, then delete the pod.",

@@ -198,8 +198,7 @@ PCI_BUS: tuple[DiagnosticCheck, ...] = (
     ),
     DiagnosticCheck(
         "H04", CheckStage.HOST, "every GPU's PCIe link has all its lanes",
-        how="current_link_width and max_link_width of GPU and slot in sysfs; the agent's finding pcie_degraded for a "
-        "speed that is low at work, as it falls while a GPU rests",
+        how="link width of GPU and slot in sysfs; the agent's finding pcie_degraded for a low speed under load",
         remedy="Transfers of this GPU are slower. When the node is free, reseat the GPU or its riser and check the "
         "slot's bifurcation in the BIOS; a slot with fewer lanes cannot do better.",
         commands=("nvidia-smi --query-gpu=index,pcie.link.width.current,pcie.link.width.max --format=csv",),
@@ -215,7 +214,7 @@ PCI_BUS: tuple[DiagnosticCheck, ...] = (
     ),
     DiagnosticCheck(
         "H06", CheckStage.HOST, "GPUs reach each other over PCIe directly",
-        how="ACS control of the PCIe switches above the GPUs, and the type of the GPUs' IOMMU groups",
+        how="ACS control of the PCIe switches above the GPUs; type of their IOMMU groups",
         remedy="Peer traffic takes the way through the CPU. On bare metal switch ACS off in the BIOS, or with setpci "
         "at each boot. Leave it on where virtual machines get GPUs.",
         commands=(_SHOW_ACS, "setpci -s PORT ECAP_ACS+6.w=0000"),

@@ -197,8 +197,8 @@ RUNTIME: tuple[DiagnosticCheck, ...] = (
     ),
     DiagnosticCheck(
         "T02", CheckStage.RUNTIME, "the container runtime knows NVIDIA's",
-        how="configuration of the runtime the kubelet uses, with imports and drop-ins: containerd (versions 1 to 3), "
-        "CRI-O, Docker; the handler's binary must exist; CDI may replace it",
+        how="configuration of the kubelet's runtime, with imports and drop-ins: containerd (versions 1 to 3), CRI-O, "
+        "Docker; its binary; CDI may replace it",
         remedy="Usually an update replaced the file. Add the nvidia runtime with nvidia-ctk and restart the container "
         "runtime; containers keep running, Docker's only with live-restore. With the GPU operator restart this "
         "node's toolkit pod: it does both.",

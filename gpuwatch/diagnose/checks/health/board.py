@@ -175,7 +175,7 @@ BOARD: tuple[DiagnosticCheck, ...] = (
     ),
     DiagnosticCheck(
         "G09", CheckStage.HEALTH, "GPUs at work have their clocks",
-        how="nvmlDeviceGetClockInfo of GPUs at work, with clock event reasons, against their highest and their "
+        how="nvmlDeviceGetClockInfo and clock event reasons of busy GPUs against their highest clock and their "
         "siblings'; gpuwatch's own record",
         remedy="Most often its clocks were locked (nvidia-smi -lgc) and left so: unlock them. If that changes "
         "nothing, reset the GPU when its work is done.",

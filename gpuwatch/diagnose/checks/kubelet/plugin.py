@@ -144,8 +144,8 @@ PLUGIN: tuple[DiagnosticCheck, ...] = (
     ),
     DiagnosticCheck(
         "K02", CheckStage.KUBELET, "NVIDIA's device plugin is registered",
-        how="/var/lib/kubelet/device-plugins: kubelet.sock and nvidia*.sock that somebody listens on; or a DRA driver "
-        "in plugins_registry",
+        how="/var/lib/kubelet/device-plugins: kubelet.sock and nvidia*.sock that answer; or a DRA driver in "
+        "plugins_registry",
         remedy="Check that the device plugin's pod runs on this node, and read its log. With the GPU operator it "
         "starts after the validator has seen driver and toolkit. If the pod runs without registering, delete "
         "it.",
