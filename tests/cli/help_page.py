@@ -39,13 +39,11 @@ SAME_OPTIONS = {"gpuwatch config show"}
 
 PREFACE = """# The command line
 
-Made from the program's own help by `python -m tests.cli.help_page`; change the help, not this page.
+Made from the program's own help by `python -m tests.cli.help_page`; edit that.
 
 Data goes to stdout; logs, progress and hints go to stderr. Options of the whole program stand before the command.
-`gpuwatch COMMAND --help` shows all of a command; here stands only once what many commands share:
-
-- exit codes and variables, at the end of the first block, unless a command names others;
-- these options, which a command's line *Also* names.
+`gpuwatch COMMAND --help` shows all of a command. Here stand only once exit codes and variables (end of the first
+block), and these options, which a command's line *Also* names:
 
 | option | meaning |
 | --- | --- |

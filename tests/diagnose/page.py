@@ -17,8 +17,8 @@ INTRODUCTION = """\
 
 - A check is blocked while one that it needs has failed, mostly one further up; the screen names it.
 - *full*: left out of `--level quick`. *active*: puts work on GPUs, hence only with `--active`.
-- The screen names the values seen, prints the commands to run, and may know a more precise remedy. Many checks warn
-  where the trouble is a lesser one.
+- The screen names the values seen, prints the commands to run, and may know a more precise remedy. Many checks
+  only warn of lesser trouble.
 - Ids never change.
 
 Two remedies stand here only once:

@@ -8,10 +8,9 @@ HEAD = """\
 # How an agent like this can do harm, and what gpuwatch has against it
 
 An agent that taints nodes, evicts pods and changes GPU settings can do more damage than the faults it looks for. Each
-section is one way in which such agents have done so, or could, and what gpuwatch does against it. This page is made
-from [tests/harms/table.py](../tests/harms/table.py), which names the functions that do it and the tests that show it.
-`make test-slow` takes every guard out, one by one, and shows that its test fails; `make test` does so for those whose
-guard or test has changed.
+section names one way, and what gpuwatch does against it. This page is made from
+[tests/harms/table.py](../tests/harms/table.py), which names the functions that do it and the tests that show it.
+`make test-slow` takes every guard out, one by one, and shows that its test fails.
 """
 
 

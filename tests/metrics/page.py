@@ -58,7 +58,7 @@ Every family begins with `gpuwatch_`. Units are base units at the end of the nam
 - **State sets** have a series for each state: 1 for the one that holds, 0 for the others.
 - `metrics.max_series` bounds a page: whole families are left out, from the end of this page, and
   `gpuwatch_series_dropped` counts their series.
-- OpenMetrics has `counter`, `info` and units; state sets are gauges there, as its own kind demands another label.
+- OpenMetrics has units; state sets are gauges there.
 
 `process_*` and `python_info` of prometheus-client are there as well. The remediator's families are at
 `:9401/metrics`, the tuner's at `:9402/metrics`; those about the process are on each page.
@@ -129,8 +129,7 @@ DRIVER_INTRODUCTION = """\
 ## What a driver does not give
 
 These members of `describe gpu -o json`, and the families that read them, are absent under a driver whatever the GPU;
-`describe gpu` shows the reason. `scripts/nvml-fields` makes the table behind this (`collect/nvml/numbers.json`) from
-NVIDIA's bindings, here for {drivers}.
+`describe gpu` shows the reason. Compared are {drivers}.
 
 - *number unknown*: NVIDIA gave the field one number in drivers 575.51 to 580.65 and another from 580.82 on, and
   published none for those between. The same number may be a power smoothing setting, so gpuwatch does not ask, nor
