@@ -32,9 +32,7 @@ def host_use() -> HostUse:
 
 
 class ProcessUse(Record, frozen=True, kw_only=True):
-    """What a process takes of the host: `cpu` in processors since the previous look, `memory` (resident) in bytes, the
-    `seconds` that it lives, its command line, its parent, and the user that it runs as.
-    """
+    """`cpu` in processors since the previous look, `memory` (resident) in bytes, and the `seconds` that it lives."""
 
     cpu: float
     memory: int

@@ -15,17 +15,14 @@ from gpuwatch.host.load import ProcessUse
 
 class TreeRow(NamedTuple):
     """A workload with the sums of its processes, a process (`pid`), or one of several GPUs that a process is on.
-    `items` is empty for a parent that is on no GPU, `host` where its machine is not known.
+    `items` is empty for a parent that is on no GPU, `host` where its machine is not known; None: of a process above.
     """
 
     label: str
     items: Sequence[ProcessItem]
     pid: int | None = None
-    host: Sequence[ProcessUse] = ()
+    host: Sequence[ProcessUse] | None = None
     workload: bool = False
-
-
-TREE_HEADER = "WORKLOAD, PROCESSES"
 
 
 def _total(values: Iterable[float | None]) -> float | None:
@@ -41,17 +38,10 @@ TREE: tuple[Column[TreeRow], ...] = (
     Column("TYPE", lambda r, _: ",".join(dict.fromkeys(i.type for i in r.items)) if r.pid else "", drop=6),
     Column("UTIL", lambda r, w: w.ratio(_total(i.utilization for i in r.items)) if r.items else "", right=True),
     Column("MEMORY", lambda r, w: w.size(_total(i.memory for i in r.items)) if r.items else "", right=True),
-    Column(
-        "CPU", lambda r, w: w.ratio(_total(u.cpu for u in r.host)) if r.pid or r.workload else "", right=True, drop=3
-    ),
-    Column(
-        "HOST MEM",
-        lambda r, w: w.size(_total(u.memory for u in r.host)) if r.pid or r.workload else "",
-        right=True,
-        drop=4,
-    ),
+    Column("CPU", lambda r, w: "" if r.host is None else w.ratio(_total(u.cpu for u in r.host)), right=True, drop=3),
+    Column("HOST MEM", lambda r, w: "" if r.host is None else w.size(_total(u.memory for u in r.host)), True, 4),
     Column("TIME", lambda r, w: w.seconds(r.host[0].seconds if r.host else None) if r.pid else "", right=True, drop=5),
-    Column(TREE_HEADER, lambda r, _: r.label, shorten="end", least=40, style=lambda r: "bold" if r.workload else ""),
+    Column("WORKLOAD, PROCESSES", lambda r, _: r.label, shorten="end", least=40, style=lambda r: "bold" * r.workload),
 )
 
 
@@ -88,11 +78,9 @@ class _Branches(NamedTuple):
             items, use = self.processes.get(pid, ()), self.host.get(pid)
             name = use.command if use else next((item.name for item in items if item.name), self.glyphs.dash)
             yield TreeRow(f"{prefix}{branch} {name}", items, pid, [use] if use else [])
-            if len(items) > 1:
-                devices = (f"on GPU {item.gpu}" + f", instance {item.gi}" * (item.gi is not None) for item in items)
-                yield from (
-                    TreeRow(f"{prefix}{trunk}{device}", [item]) for device, item in zip(devices, items, strict=True)
-                )
+            for item in items if len(items) > 1 else ():
+                instance = "" if item.gi is None else f", instance {item.gi}"
+                yield TreeRow(f"{prefix}{trunk}on GPU {item.gpu}{instance}", [item])
             yield from self.rows(pid, prefix + trunk)
 
 
@@ -100,7 +88,7 @@ def _children(processes: Mapping[int, object], host: Mapping[int, ProcessUse]) -
     """Parent to children; None is the workload. Of the parents those count that started a process on a GPU themselves
     or join several branches: the shells between them say nothing.
     """
-    lines = {pid: list(_parents(pid, host)) for pid in processes}
+    lines = {pid: _parents(pid, host) for pid in processes}
     below: dict[int, set[int]] = {}
     for pid, parents in lines.items():
         for child, above in pairwise((pid, *parents)):
@@ -115,12 +103,11 @@ def _children(processes: Mapping[int, object], host: Mapping[int, ProcessUse]) -
     return children
 
 
-def _parents(pid: int, host: Mapping[int, ProcessUse]) -> Iterator[int]:
+def _parents(pid: int, host: Mapping[int, ProcessUse]) -> list[int]:
     """The nearest first, up to what another user runs: a container's shim, a login, a batch daemon."""
-    known = {pid}
-    while (use := host.get(pid)) and (parent := host.get(use.parent)) and parent.uid == use.uid:
-        pid = use.parent
-        if pid in known:  # pids are used again while we look
-            return
-        known.add(pid)
-        yield pid
+    line = [pid]
+    while (use := host.get(line[-1])) and (parent := host.get(use.parent)) and parent.uid == use.uid:
+        if use.parent in line:  # pids are used again while we look
+            break
+        line.append(use.parent)
+    return line[1:]

@@ -9,7 +9,7 @@ from gpuwatch.cli.console.terminal import ASCII, UNICODE
 from gpuwatch.cli.look.gather import process_items
 from gpuwatch.cli.look.top import HostLook, screen
 from gpuwatch.cli.look.top_state import ProcessRow, TopState, UtilizationHistory, press
-from gpuwatch.cli.look.top_tree import TREE_HEADER, tree_rows
+from gpuwatch.cli.look.top_tree import tree_rows
 from gpuwatch.host.load import HostUse, ProcessLooks, ProcessUse
 from tests.cli.commands import ask
 from tests.model import views
@@ -85,7 +85,7 @@ LOOK = HostLook(IDLE_HOST, {4001: use(70, "python train.py"), 4002: use(1, "vllm
 
 def test_the_screen_shows_pods_with_their_processes():
     shown = lines(TopState(screen="tree"), LOOK)
-    assert shown[3].endswith(TREE_HEADER)
+    assert shown[3].endswith("WORKLOAD, PROCESSES")
     first, second, third = shown[4:7]
     assert "llama-3-pretrain" in first
     assert second.endswith("└─ torchrun")

@@ -68,7 +68,7 @@ BROKEN: tuple[Broken, ...] = (
            "another model", well=expects(model="h100")),
     Broken("B02", gpu_3(memory={"total": 40 << 30}), "GPU 3: memory 42.95 GB, expected 80 GB", "memory.total",
            well=expects(memory=80_000_000_000)),
-    Broken("B03", expects(driver="999.1"), ", expected 999.1", "install the driver", WARN, well=expects(driver="580")),
+    Broken("B03", expects(driver="999.1"), ", expected 999.1", "install the site's driver", WARN, well=expects(driver="580")),
     Broken("B04", expects(cuda="99.1"), ", expected 99.1", "comes with the driver", WARN, well=expects(cuda="13")),
     Broken("B05", gpu_3(identity={"vbios": "96.00.5E.00.01"}),
            "GPU 3: VBIOS 96.00.5E.00.01, expected 96.00.A5 or 97.00", "firmware bundle",
