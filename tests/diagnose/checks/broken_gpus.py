@@ -301,7 +301,7 @@ MEMORY = (
         "Replace the GPU",
     ),
     Broken("G03", SICK, "a row remap waits", "--gpu-reset -i 5", result=WARN),
-    Broken("G03", sampled(5, row_remap={"banks": {"none": 1}}), "no spare row", "replace the GPU", result=WARN),
+    Broken("G03", sampled(5, row_remap={"banks": {"none": 1}}), "no spare row", "Have the GPU replaced", result=WARN),
     Broken(
         "G04",
         happens({"do": "retire", "gpu": 0, "pages": 62, "pending": False}, model="t4", gpus=2),
