@@ -41,7 +41,7 @@ alertname=NAME node=NODE --duration=4h --comment=WHY` | `amtool --alertmanager.u
 """
 
 GROUPS = {
-    "gpuwatch.agent": "Is anybody watching?",
+    "gpuwatch.agent": "Is gpuwatch watching?",
     "gpuwatch.gpu": "What is wrong with GPUs",
     "gpuwatch.workload": "Is work slow, or are GPUs wasted?",
     "gpuwatch.remediation": "What is done about it",
@@ -72,7 +72,7 @@ Only this, and nothing that a GPU contained, corrected, or repairs at its next r
 """
 
 ROUTES = """
-## Who hears of it
+## Routes and inhibition
 
 [alerts/alertmanager.example.yaml](../alerts/alertmanager.example.yaml) groups by cluster, alert and node, and routes by
 severity; tickets about gpuwatch itself are one for all nodes. Its inhibition makes one page of one broken GPU: alerts

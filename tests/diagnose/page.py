@@ -32,7 +32,7 @@ SHARED = {"Reset the GPU": RESET_GPU.text, "Reboot the node": REBOOT_NODE.text}
 PURPOSES = {
     CheckStage.HOST: "The machine below the driver: PCI bus, kernel, firmware.",
     CheckStage.DRIVER: "The kernel modules and the driver's user space.",
-    CheckStage.NVML: "The library through which everybody asks the driver.",
+    CheckStage.NVML: "The library through which programs ask the driver.",
     CheckStage.DEVICES: "The device files that programs and containers open.",
     CheckStage.HEALTH: "The GPUs themselves.",
     CheckStage.FABRIC: "What joins GPUs to each other and to the network.",

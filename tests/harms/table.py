@@ -96,7 +96,7 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         2,
-        "The budget forgets at a restart how many nodes are out of service.",
+        "The budget loses at a restart how many nodes are out of service.",
         "The cluster's own objects are counted. A slot that is no longer renewed is taken over only when its holder's "
         "Node has neither gpuwatch's taint nor a young claim. With a budget in percent, quarantined nodes without a "
         "slot count, too.",
@@ -177,7 +177,7 @@ HARMS: tuple[Harm, ...] = (
         5,
         "A taint or cordon that a person set is removed.",
         "Only what gpuwatch's annotation on that Node records is gpuwatch's. A taint with its key but no annotation "
-        "stays; `unschedulable` is undone only where gpuwatch set it and nobody lifted it since.",
+        "stays; `unschedulable` is undone only where gpuwatch set it and it has not been lifted since.",
         (
             "remediation/planning/ownership.py:read_claim",
             "remediation/planning/recovery.py:_undo",
@@ -293,7 +293,7 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         9,
-        "A restart forgets the fault or clears its condition, and the sick node gets work.",
+        "A restart loses the fault or clears its condition, and the sick node gets work.",
         "Open findings are on disk, the quarantine's reasons in the Node's annotation. A new process adopts both.",
         ("health/judge.py:_restore", "remediation/planning/plan.py:plan", "storage/store.py:open_findings"),
         (
@@ -571,7 +571,7 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         19,
-        "A Node that is created anew under the same name is treated as the old one.",
+        "A Node that is created again under the same name is treated as the old one.",
         "State and annotation belong to a Node's uid; with another uid neither counts.",
         ("remediation/planning/plan.py:plan", "remediation/planning/ownership.py:read_claim"),
         (
@@ -635,8 +635,8 @@ HARMS: tuple[Harm, ...] = (
     Harm(
         21,
         "Two controllers write the taints at once, and one loses its change.",
-        "A change carries the resourceVersion of the Node it was planned from; after a conflict gpuwatch reads "
-        "and plans anew.",
+        "A change carries the resourceVersion of the Node it was planned from; after a conflict gpuwatch reads and "
+        "plans again.",
         ("remediation/service/node_writer.py:node_patch", "remediation/service/remediator.py:_cycle"),
         (
             proof(
@@ -720,7 +720,7 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         25,
-        "The process in a kernel line is blamed or ended; often it is the monitor that asked.",
+        "The process in a kernel line is held responsible or ended; often it is the monitor that asked.",
         "The pods that the kubelet gave the GPU are reported as possibly affected; the pid decides nothing.",
         (
             "health/history.py:_understood",
@@ -799,7 +799,7 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         29,
-        "Whoever can write to the kernel log, or choose a program's name, can claim any fault.",
+        "Any user who can write to the kernel log, or choose a program's name, can claim any fault.",
         "Only records of the kernel's facility count; the switch that admits others is for tests and the simulator. "
         "klogctl's lines are joined into records, whose first line alone can be the driver's.",
         ("collect/kernel_log/lines.py:read_frame", "collect/kernel_log/records.py:records"),
@@ -993,7 +993,7 @@ HARMS: tuple[Harm, ...] = (
         38,
         "A tuner dies or hangs and its GPUs stay slow; or its guard reverts a living tuner's settings.",
         "The guard is a process of its own that acts after 30 s of silence by a clock that does not jump. It reads "
-        "the record before the heartbeat, to notice a tuner that has just begun.",
+        "the record before the heartbeat, to notice a tuner that began a moment ago.",
         ("tuning/actuation/guard.py:_abandoned", "tuning/actuation/guard.py:step"),
         (
             proof(
@@ -1019,9 +1019,9 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         39,
-        "Whoever can write the record of settings makes a process with CAP_SYS_ADMIN set values or write elsewhere.",
-        "A record of another user, or writable by others, is refused; gpuwatch never writes it through a link, "
-        "and refuses a knob listed twice.",
+        "A user who can write the record of settings makes a process with CAP_SYS_ADMIN set values or write elsewhere.",
+        "A record of another user, or writable by others, is refused; gpuwatch never writes it through a link, and "
+        "refuses a setting listed twice.",
         ("storage/versioned_file.py:read", "storage/versioned_file.py:replace_file", "tuning/actuation/record.py:read"),
         (
             proof(
@@ -1182,7 +1182,7 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         48,
-        "Whoever can write the file of consents decides whose GPUs are slowed.",
+        "A user who can write the file of consents decides whose GPUs are slowed.",
         "A file of another user, writable by others, or a link is refused; then no pod has consented.",
         ("consents/file.py:read", "storage/versioned_file.py:read"),
         (
@@ -1198,7 +1198,7 @@ HARMS: tuple[Harm, ...] = (
         49,
         "A cap found for one pod's work slows the next one's.",
         "With other owners, other GPUs, or only new processes the cap is lifted in the same cycle, and the search "
-        "begins anew.",
+        "begins again.",
         ("tuning/gates/owners.py:follow", "tuning/cycle/gang.py:decide"),
         (
             proof(
@@ -1345,7 +1345,8 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         57,
-        "A process without rights makes the kernel print a false XID or SXid, and a healthy node is taken away.",
+        "A process without rights makes the kernel print a false XID or SXid, and a healthy node is taken out of "
+        "service.",
         "An XID or fatal SXid acts only when the driver confirms it within `checks.xid_confirm_within`: by its event, "
         "a state that comes with such a fault, or its silence. Until then it is `xid_unconfirmed` or "
         "`sxid_unconfirmed`, which are only observed and pass with time. A line about a lost GPU counts only while "

@@ -73,7 +73,7 @@ line (`gpuwatch xid explain CODE`):
 `lost` is `gpu_lost` or `gpu_missing`, `silence` is `gpu_unresponsive` or `driver_wedged`: with
 `checks.unresponsive_after` beyond `checks.xid_confirm_within`, silence confirms nothing. All other codes need the
 event. SXids have no event; what confirms them on any GPU of the node: {sxids}. A reader that is down, a GPU that was
-never read and events that the driver lacks (some vGPUs, old drivers) confirm nothing; the finding's message says so
+never read and events that the driver lacks (some vGPUs, old drivers) confirm nothing; the finding's message names it
 where NVML cannot be asked at all.
 
 Lines from before the agent's start make no finding. The driver's recovery action decides the remedy before the
@@ -81,11 +81,11 @@ catalogue does. A finding of `xid_fatal`, `xid_contained` or `sxid_fatal` lasts 
 for and nothing pending, and there is evidence of a repair newer than the last occurrence:
 
 - the machine was booted, or another driver version is loaded;
-- the GPU's energy counter began anew, as with a reset or a reload of the driver;
+- the GPU's energy counter began again, as with a reset or a reload of the driver;
 - XID 154 says, also by the driver's event, that the recovery action is none again;
 - the driver's recovery action has been none without a gap for `checks.xid_clear_after` seconds;
 - an operator declares it: `gpuwatch repaired 3`, for GPUs that report none of this (no energy counter, a driver before
-  550). It also ends all findings of a GPU that was taken out; what is still true is found anew.
+  550). It also ends all findings of a GPU that was taken out; what is still true is found again.
 
 The others end `checks.xid_expire` seconds after their last occurrence, if the GPU is read. SXids name a switch, not a
 GPU: a fatal one that the driver confirms lasts until the machine was booted, the driver changed, or every GPU was

@@ -14,9 +14,7 @@ from gpuwatch.host.load import ProcessUse
 
 
 class TreeRow(NamedTuple):
-    """A workload with the sums of its processes, a process (`pid`), or one of several GPUs that a process is on.
-    `items` is empty for a parent that is on no GPU, `host` where its machine is not known; None: of a process above.
-    """
+    """A workload with its sums, a process (`pid`), or one of its GPUs (no `host`); a parent on no GPU has no items."""
 
     label: str
     items: Sequence[ProcessItem]

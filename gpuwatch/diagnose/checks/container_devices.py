@@ -125,7 +125,7 @@ def _fault(facts: NodeFacts, spec: CdiSpec) -> str | None:
 
 
 REMEDY = (
-    "Make the specification anew: it does not follow the driver, and containers started with an old one lack devices "
+    "Make the specification again: it does not follow the driver, and containers started with an old one lack devices "
     "or libraries."
 )
 

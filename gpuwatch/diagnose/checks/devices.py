@@ -150,7 +150,7 @@ DEVICES: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "V01", CheckStage.DEVICES, "the device files are there",
         how="/dev/nvidiactl, nvidia-uvm, nvidia-uvm-tools and nvidiaN, with the majors of /proc/devices",
-        remedy="Remove files with wrong numbers and make them anew. Containers keep their old files: restart those "
+        remedy="Remove files with wrong numbers and make them again. Containers keep their old files: restart those "
         "that use GPUs, first the device plugin. With the GPU operator: delete this node's driver pod.",
         commands=("rm -f /dev/nvidia-uvm /dev/nvidia-uvm-tools",
                   "nvidia-modprobe -u -c=0",

@@ -152,8 +152,8 @@ KERNEL: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "H07", CheckStage.HOST, "no other driver has the GPUs",
         how="/proc/modules and the driver each GPU is bound to: nouveau, nova_core, nvidiafb",
-        remedy="Blacklist nouveau, rebuild the initramfs (RHEL: dracut --force; Debian, Ubuntu: update-initramfs -u) "
-        "and reboot; with the GPU operator, too.",
+        remedy="Keep nouveau from loading, rebuild the initramfs (RHEL: dracut --force; Debian, Ubuntu: "
+        "update-initramfs -u) and reboot; with the GPU operator, too.",
         commands=("printf 'blacklist nouveau\\noptions nouveau modeset=0\\n' > /etc/modprobe.d/blacklist-nouveau.conf",
                   "update-initramfs -u || dracut --force",
                   REBOOT),

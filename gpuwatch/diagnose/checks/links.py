@@ -154,7 +154,7 @@ def _rdma(adapters: list[Adapter]) -> str:
 LINKS: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "F03", CheckStage.FABRIC, "every NVLink that leads somewhere is up",
-        how="nvmlDeviceGetNvLinkState of every link; finding nvlink_down; with NVSwitches the siblings' number",
+        how="nvmlDeviceGetNvLinkState of every link; finding nvlink_down; with NVSwitches the other GPUs' number",
         remedy="Look for XIDs 74 and 144-150 and for SXids in the kernel log. Drain the node and reset all GPUs of "
         "the board together (nvidia-smi -r). If a link stays down, reseat the bridge or the GPU, then replace "
         "it.",

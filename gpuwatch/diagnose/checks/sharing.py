@@ -186,7 +186,7 @@ SHARING: tuple[DiagnosticCheck, ...] = (
         "M03", CheckStage.SHARING, "MIG instances are whole, and those the label asks for",
         how="MIG devices by NVML; GPU instances of /proc/driver/nvidia/capabilities; node label nvidia.com/mig.config",
         remedy="Cutting was done by hand or interrupted, and the missing instances cannot be allocated. When the GPU "
-        "is free, cut it anew: with the GPU operator set the label nvidia.com/mig.config to another "
+        "is free, cut it again: with the GPU operator set the label nvidia.com/mig.config to another "
         "configuration and back; else nvidia-mig-parted apply, or nvidia-smi mig -cci for a GPU instance "
         "without compute instance. Then restart the device plugin.",
         commands=("nvidia-smi mig -lgi", "nvidia-smi mig -lci", "nvidia-smi mig -cci -i {gpu}"),

@@ -175,8 +175,8 @@ BOARD: tuple[DiagnosticCheck, ...] = (
     ),
     DiagnosticCheck(
         "G09", CheckStage.HEALTH, "GPUs at work have their clocks",
-        how="nvmlDeviceGetClockInfo and clock event reasons of busy GPUs against their highest clock and their "
-        "siblings'; gpuwatch's own record",
+        how="nvmlDeviceGetClockInfo and clock event reasons of busy GPUs against their highest clock and the other "
+        "GPUs'; gpuwatch's own record",
         remedy="Most often its clocks were locked (nvidia-smi -lgc) and left so: unlock them. If that changes "
         "nothing, reset the GPU when its work is done.",
         commands=("nvidia-smi -i {gpu} -q -d CLOCK,PERFORMANCE", "nvidia-smi -i {gpu} -rgc"),

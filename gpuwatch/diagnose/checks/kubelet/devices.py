@@ -205,7 +205,7 @@ KUBELET_DEVICES: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "K05", CheckStage.KUBELET, "pods hold devices that exist, one pod each",
         how="pod-resources List against NVML's uuids; one holder for a device that is not shared",
-        remedy="The pod's device is gone: MIG was cut anew, or a GPU was replaced. Delete the pod; the next one gets "
+        remedy="The pod's device is gone: MIG was cut again, or a GPU was replaced. Delete the pod; the next one gets "
         "an existing device.",
         commands=("gpuwatch get pods", "kubectl get pods -A -o wide --field-selector spec.nodeName={node}"),
         judge=check_allocations, needs=("K01", "N03", "N04"), reads=("view",),

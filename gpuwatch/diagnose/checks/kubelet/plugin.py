@@ -156,8 +156,9 @@ PLUGIN: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "K06", CheckStage.KUBELET, "the kubelet's device checkpoint is sound",
         how="/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint: JSON, checksum",
-        remedy="A kubelet that restarts with it forgets which container has which GPU and allocates GPUs twice. Drain "
-        "the node, check that the disk is not full, stop the kubelet, remove the file, start the kubelet.",
+        remedy="A kubelet that restarts with it loses track of which container has which GPU and allocates GPUs "
+        "twice. Drain the node, check that the disk is not full, stop the kubelet, remove the file, start the "
+        "kubelet.",
         commands=("kubectl drain {node} --ignore-daemonsets --delete-emptydir-data",
                   "df -h /var/lib/kubelet",
                   "systemctl stop kubelet",
