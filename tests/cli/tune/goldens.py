@@ -223,7 +223,6 @@ SCREENS = (
     Screen("events-json", views.failing, ("events", "-o", "json"), 100, views.some_events),
     Screen("top-once", views.failing, ("top", "--once")),
     Screen("top-tree", views.healthy, ("top", "--tree", "--once")),
-    Screen("top-tree-60", views.healthy, ("top", "--tree", "--once"), 60),
     Screen("nagios", views.failing, ("status", "--nagios")),
     Screen("xid-79", views.healthy, ("xid", "explain", "79")),
     Screen("xid-31", views.healthy, ("xid", "explain", "31")),
