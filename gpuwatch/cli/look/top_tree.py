@@ -39,7 +39,7 @@ TREE: tuple[Column[TreeRow], ...] = (
     Column("CPU", lambda r, w: "" if r.host is None else w.ratio(_total(u.cpu for u in r.host)), right=True, drop=3),
     Column("HOST MEM", lambda r, w: "" if r.host is None else w.size(_total(u.memory for u in r.host)), True, 4),
     Column("TIME", lambda r, w: w.seconds(r.host[0].seconds if r.host else None) if r.pid else "", right=True, drop=5),
-    Column("WORKLOAD, PROCESSES", lambda r, _: r.label, shorten="end", least=40, style=lambda r: "bold" * r.workload),
+    Column("WORKLOAD, PROCESSES", lambda r, _: r.label, shorten="end", least=32, style=lambda r: "bold" * r.workload),
 )
 
 
