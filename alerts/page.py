@@ -18,22 +18,21 @@ INTRODUCTION = """\
 
 The rules are one file for Prometheus 2.42 and newer, [alerts/gpuwatch.rules.yaml](../alerts/gpuwatch.rules.yaml):
 `rule_files:` on a machine, a PrometheusRule for the Prometheus Operator (`kubectl apply -k alerts`, or the component
-`monitoring`). They go by the names of gpuwatch's metrics, whatever the scrape jobs are called. The label `node` joins
-what agent, remediator and tuner say of a node; without it, `instance` tells nodes apart. `gpuwatch metrics check` tells
-what your Prometheus has, and what alerts and dashboards would miss.
+`monitoring`). They work with any names of scrape jobs. The label `node` joins what agent, remediator and tuner say of a
+node; without it, `instance` tells nodes apart. `gpuwatch metrics check` names what your Prometheus lacks for them.
 
-- **critical** pages somebody now, **warning** is for working hours, **info** is context for other alerts.
-- Alerts about GPUs are levels over gpuwatch's own findings ([checks](checks.md)), which have their hysteresis and end
-  on evidence of a repair. **After** (`for`) only decides how long a fault may last before it is somebody's business.
+- **critical** pages a person now, **warning** is for working hours, **info** is context for other alerts.
+- Alerts about GPUs are levels over the findings of the [checks](checks.md) that stand after their summary; these have
+  hysteresis and end on evidence of a repair. **For** is how long a fault lasts before it alerts.
 - **Stays** (`keep_firing_for`) bridges a restart of the agent, and faults that come and go.
-- Each alert has a [runbook](runbooks/README.md), names the GPU and the pods that have it, and says what to do first.
-- How quickly each of them arrives, and which ones a fault brings along: [benchmarks](benchmarks.md#alerts).
+- Each alert has a [runbook](runbooks/README.md), names the GPU and its pods, and says what to do first.
+- How quickly each arrives, and which ones a fault brings along: [benchmarks](benchmarks.md#alerts).
 
 ## Silence one
 
-| what | how | to see that it is so |
+| what | how | check |
 | --- | --- | --- |
-| an alert, on one node, for some hours | `amtool --alertmanager.url=URL silence add \
+| an alert, on one node, for hours | `amtool --alertmanager.url=URL silence add \
 alertname=NAME node=NODE --duration=4h --comment=WHY` | `amtool --alertmanager.url=URL silence query` |
 | a check on all nodes: its finding, alert and condition | `checks: {ignore: [NAME]}`, then restart the agents \
 | `gpuwatch status`: ignored by checks.ignore |
@@ -42,7 +41,7 @@ alertname=NAME node=NODE --duration=4h --comment=WHY` | `amtool --alertmanager.u
 """
 
 GROUPS = {
-    "gpuwatch.agent": "Is anybody watching?",
+    "gpuwatch.agent": "Is gpuwatch watching?",
     "gpuwatch.gpu": "What is wrong with GPUs",
     "gpuwatch.workload": "Is work slow, or are GPUs wasted?",
     "gpuwatch.remediation": "What is done about it",
@@ -73,11 +72,11 @@ Only this, and nothing that a GPU contained, corrected, or repairs at its next r
 """
 
 ROUTES = """
-## Who hears of it
+## Routes and inhibition
 
 [alerts/alertmanager.example.yaml](../alerts/alertmanager.example.yaml) groups by cluster, alert and node, and routes by
-severity; tickets about gpuwatch itself are one for all nodes. Its inhibition sees to it that one broken GPU is one
-page; an alert in the middle is held back while one on the left is there for the same place:
+severity; tickets about gpuwatch itself are one for all nodes. Its inhibition makes one page of one broken GPU: alerts
+in the middle are held back while one on the left fires for the same place. The file also names the checks:
 
 """
 
@@ -88,8 +87,8 @@ What dashboards and alerts share, and what would be slow to add up each time:
 
 """
 
-PLACES = {"node": "node", "uuid": "GPU", "UUID": "GPU"}
-"""Labels that say where an alert is, and what people call it."""
+MANY_CHECKS = 3
+"""From so many on, a row leaves the checks to the names of their alerts."""
 
 FINDING = re.compile(r'gpuwatch_finding\{[^}]*check=~?"([^"]+)"')
 MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"(.*)"')
@@ -117,7 +116,7 @@ def page() -> str:
 
 
 def _table(alerts: list[dict[str, Any]]) -> str:
-    heads = ("Alert", "Severity", "After", "Stays", "Fires when", "Findings")
+    heads = ("Alert", "Severity", "For/stays", "Fires when")
     rows: list[tuple[str, ...]] = [heads, ("---",) * len(heads), *(tuple(_cells(alert)) for alert in alerts)]
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
@@ -126,36 +125,39 @@ def _cells(alert: dict[str, Any]) -> Iterator[str]:
     name, severity = alert["alert"], alert["labels"]["severity"]
     yield f"[{name}](runbooks/{name}.md)"
     yield f"**{severity}**" if severity == "critical" else severity
-    yield alert.get("for", "at once")
-    yield alert.get("keep_firing_for", "")
-    yield alert["annotations"]["summary"]
-    yield ", ".join(f"`{check}`" for found in FINDING.findall(alert["expr"]) for check in found.split("|"))
+    yield f"{alert.get('for', '0m')}/{alert.get('keep_firing_for', '0m')}"
+    checks = ", ".join(f"`{check}`" for check in _checks(alert))
+    yield alert["annotations"]["summary"] + f" {checks}" * bool(checks)
+
+
+def _checks(alert: dict[str, Any]) -> list[str]:
+    """The findings that it reads."""
+    return [check for found in FINDING.findall(alert["expr"]) for check in found.split("|")]
 
 
 def _inhibition(rules: list[dict[str, Any]]) -> str:
-    rows = [("While there is", "held back are", "of the same"), ("---",) * 3]
-    rows += [
-        (
-            _words(rule["source_matchers"]),
-            _words(rule["target_matchers"]),
-            " and ".join(PLACES[label] for label in rule["equal"] if label in PLACES) or "cluster",
-        )
-        for rule in rules
-    ]
+    rows = [("While", "held back", "same"), ("---",) * 3]
+    for rule in rules:
+        one_gpu = not {"uuid", "UUID"}.isdisjoint(rule["equal"])
+        places = "GPU" if one_gpu else "node" if "node" in rule["equal"] else "cluster"
+        rows.append((_words(rule["source_matchers"], one_gpu), _words(rule["target_matchers"], one_gpu), places))
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-def _words(matchers: list[str]) -> str:
-    """Matchers for people: names of alerts, and what they have in common."""
+def _words(matchers: list[str], one_gpu: bool) -> str:
+    """Matchers for people: names of alerts, and what they have in common. `one_gpu`: the row names the place."""
     words: list[str] = []
     for matcher in matchers:
         label, how, value = MATCHER.fullmatch(matcher).groups()  # type: ignore[union-attr]
+        names = value.replace(".+", "…").split("|")
         if label.lower() == "uuid":
-            words.append("of a GPU" if how == "!=" else "of the whole node")
+            words += [] if one_gpu else ["of a GPU" if how == "!=" else "of the whole node"]
         elif how[0] == "!":
-            words.append(f"not {value.replace('|', ' or ')}")
+            words.append(f"not {' or '.join(names)}")
+        elif label == "check":
+            words += [f"check {' or '.join(names)}"] if len(names) < MANY_CHECKS else []
         else:
-            words.append((", " if label == "alertname" else " or ").join(value.replace(".+", "…").split("|")))
+            words.append((", " if label == "alertname" else " or ").join(names))
     return ", ".join(words)
 
 

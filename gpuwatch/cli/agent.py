@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 HELP = """Run the node agent.
 
-Serves /metrics and a landing page, and answers other commands on a unix socket. /api/v1 is on that socket; over TCP
-only for users of the web configuration, or with `agent.api: open`. SIGTERM ends it.
+Serves /metrics and a landing page, and other commands on a unix socket. /api/v1 is on that socket; over TCP only for
+users of the web configuration, or with `agent.api: open`.
 
 \b
 Examples:

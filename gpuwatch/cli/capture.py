@@ -10,7 +10,7 @@ from gpuwatch.cli.console.session import Session, pass_session
 
 HELP = """Record what the driver answers, for replay elsewhere.
 
-FILE can then stand in for a GPU: gpuwatch --source capture:FILE status. Output of `nvidia-smi -q` is taken there, too.
+FILE then stands in for a GPU: gpuwatch --source capture:FILE status. Output of `nvidia-smi -q` does, too.
 
 \b
 Examples:

@@ -31,7 +31,7 @@ def config() -> None:
 def show(session: Session, /, output: str, **options: Any) -> None:
     """Show the configuration in force and where each value is from.
 
-    Takes the options of `agent`, so it shows what `agent` would do with them. As YAML it can be saved and used.
+    Takes the options of `agent`. As YAML it can be saved and used.
 
     \b
     Examples:
@@ -72,7 +72,7 @@ def _lines(values: dict[str, Any], origins: Any) -> list[Any]:
 def check(session: Session, file: str) -> None:
     """Check a configuration file: exit 0 when the agent would take it, 2 with the reason when not.
 
-    Web configurations that it names are checked with it, as far as they are on this machine.
+    Checks the web configurations that it names, too, if they are on this machine.
 
     \b
     Example:

@@ -25,8 +25,8 @@ from gpuwatch.storage.store import Store
 
 HELP = """Keep new work off sick GPUs.
 
-Follows the agent of this machine and decides what has to be done about its Node: taint, condition, Events, draining,
-and giving all of it back. In mode observe, the default, it writes nothing but what it would do.
+Decides from this machine's agent what its Node needs: taint, condition, Events, draining, and reverting them. Mode
+observe, the default, only reports.
 
 \b
 Examples:

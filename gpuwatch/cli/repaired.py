@@ -14,9 +14,9 @@ from gpuwatch.storage.store import Store
 
 HELP = """Say that a GPU was repaired: its findings from before end.
 
-A reset, a reboot or another driver is noticed without this by most GPUs. It is for those that have neither an energy
-counter nor a recovery action, and for a GPU that was taken out. What is still wrong is found again. The agent hears of
-it within ten seconds. ID is an index, a UUID or its beginning, a PCI address, or `node` for findings without a GPU.
+Needed only for GPUs with neither an energy counter nor a recovery action, and for one that was taken out: gpuwatch
+notices a reset, reboot or new driver of others. What is still wrong is found again. ID is an index, a UUID or its
+beginning, a PCI address, or `node` for findings without a GPU.
 
 \b
 Examples:

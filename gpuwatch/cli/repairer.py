@@ -20,12 +20,11 @@ from gpuwatch.storage.store import Store
 
 HELP = """Reset sick GPUs that nothing uses.
 
-Follows the agent of this machine. A GPU whose finding asks for a reset is reset when the remediator has quarantined
-the node, no pod, process, virtual machine or MIG instance is on the GPU and no other client holds it open; one GPU at a
-time, repair.tries times, each recorded first. With remediation.validate: active it also puts quarantined GPUs to work
-as `gpuwatch node validate` does. repair.mode is off by default; in mode observe it says what it would do.
+Resets a GPU whose finding asks for it when the remediator has quarantined the node and no pod, process, virtual
+machine, MIG instance or other client uses the GPU; one at a time, at most repair.tries times, each recorded first. With
+remediation.validate: active it also runs `gpuwatch node validate` on quarantined GPUs. Mode observe only reports.
 
-It has to run as root on the machine itself, or in a privileged pod with hostPID.
+It needs root on the machine itself, or a privileged pod with hostPID.
 
 \b
 Examples:

@@ -23,8 +23,8 @@ from gpuwatch.process.signals import ENDS, Signals
 
 HELP = """Show a recording in a browser, as an agent shows its node.
 
-The recording is one of `gpuwatch capture`, or output of `nvidia-smi -q`. Kernel log, kubelet, processes and GPUs of
-this machine are not read. On another address than this machine's own, /api/v1 answers only with `agent.api: open`.
+The recording is of `gpuwatch capture` or `nvidia-smi -q`; this machine is not read. Beyond this machine's own addresses
+/api/v1 answers only with `agent.api: open`.
 
 \b
 Examples:

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 HELP = """Let GPUs do their work with less energy.
 
-Follows the agent of this machine and reports for each GPU whether its clocks and power limit may be touched now. Mode
-observe, the default, does not load the driver. Mode enforce caps those that have opted in, within the slowdown
-promised, keeps the node's power budget, and gives everything back when it ends or is in doubt; it needs the driver's
-library, root, CAP_SYS_ADMIN, a guard that runs, and an agent that looks each second.
+Reports for each GPU of this machine's agent whether it may be tuned. Mode observe, the default, does not load the
+driver. Mode enforce caps GPUs that opted in, within the slowdown promised, keeps the node's power budget, and reverts
+everything when it ends or is in doubt; it needs the driver's library, root, CAP_SYS_ADMIN, a guard, and an agent that
+samples each second.
 
-With --guard it is the process beside a tuner, which gives back what is recorded once that one has been silent for 30 s.
-It needs the driver's library, root and CAP_SYS_ADMIN. With --consents it reads what pods say about tuning, labels for
-the metrics (Kubernetes API) and pages on which pods count their work. It needs a token, and neither GPU nor tuner.
+--guard runs beside a tuner and reverts what is recorded once the tuner is silent for 30 s; it needs the driver's
+library, root and CAP_SYS_ADMIN. --consents reads pods' consents and labels (Kubernetes API) and the pages on which they
+count their work; it needs a token, but no GPU or tuner.
 
 \b
 Examples:

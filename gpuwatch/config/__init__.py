@@ -40,7 +40,7 @@ class AgentConfig(Section, frozen=True, kw_only=True):
     socket_uid: int | None = None  # of the agent, where it is neither root nor the user that asks at its socket
     interval: float = 2.0  # seconds between samples
     web_config: str = ""  # exporter-toolkit web configuration file
-    api: Literal["users", "open"] = "users"  # who may read /api/v1 over TCP: users of web_config, or everybody
+    api: Literal["users", "open"] = "users"  # who may read /api/v1 over TCP: users of web_config, or every client
     hosts: tuple[
         str, ...
     ] = ()  # names for clients on loopback, besides the own; shell patterns, for all three processes
@@ -93,7 +93,7 @@ class SourcesConfig(Section, frozen=True, kw_only=True):
 
 
 class ChecksConfig(Section, frozen=True, kw_only=True):
-    """`checks:` what counts as a fault, and for how long. Seconds unless said otherwise."""
+    """`checks:` what counts as a fault, and for how long."""
 
     ignore: tuple[CheckName, ...] = ()  # no finding, so no alert, no condition, no taint; `status` names them
     boot_grace: float = 120.0  # after a boot or driver change some checks wait so long for everything to come up
@@ -111,7 +111,7 @@ class ChecksConfig(Section, frozen=True, kw_only=True):
     pcie_utilization: float = 0.2  # ratio; an idle link trains down and that is normal
     stuck_utilization: float = 0.5  # ratio above which clocks should be up
     stuck_clock: float = 0.3  # share of the highest clock below which they are not
-    zombie_memory: int = 1 << 30  # bytes in use by nobody
+    zombie_memory: int = 1 << 30  # bytes in use without a process or pod
 
 
 Day = Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
@@ -141,7 +141,7 @@ class DrainConfig(Section, frozen=True, kw_only=True):
 
     evict: Literal["pod", "owner-on-node"] = "pod"  # owner-on-node: with each pod those of the same job here
     protected_namespaces: tuple[str, ...] = ("kube-system",)  # their pods are never evicted
-    deadline: float = 3600.0  # seconds after which gpuwatch stops asking and says so
+    deadline: float = 3600.0  # seconds after which gpuwatch stops asking and reports it
     retry: float = 10.0  # seconds before a pod is asked again; doubles up to 5 minutes
     windows: tuple[MaintenanceWindow, ...] = ()  # evict only in these; none: at any time
 
@@ -161,7 +161,7 @@ class ValidationConfig(Section, frozen=True, kw_only=True):
 
 
 class RemediationConfig(Section, frozen=True, kw_only=True):
-    """`remediation:` what is done about findings. Seconds unless said otherwise."""
+    """`remediation:` what is done about findings."""
 
     mode: Mode = "observe"  # observe: it plans and writes nothing
     migrate: bool = False  # work leaves sick GPUs: where the table of checks says taint, pods are evicted as well
@@ -172,20 +172,20 @@ class RemediationConfig(Section, frozen=True, kw_only=True):
     effect: Effect = "NoSchedule"  # of the taint; NoExecute ends pods that do not tolerate it
     device_effect: DeviceEffect = "NoSchedule"  # of DeviceTaintRules, where pods get GPUs by resource claims
     fault_hold: float = 0.0  # a fault must last so long before a taint
-    recovery_hold: float = 300.0  # all must be well for so long before the node is given back
-    validate: Literal["passive", "active"] = "passive"  # active: given back only what `gpuwatch node validate` passed
+    recovery_hold: float = 300.0  # all must be healthy for so long before the node is released
+    validate: Literal["passive", "active"] = "passive"  # active: released only after `gpuwatch node validate` passed
     validation: ValidationConfig = ValidationConfig()
     min_quarantine: float = 300.0  # a taint stays at least so long
-    repeats: int = 3  # the same fault so often within repeat_window: only a person gives the node back
+    repeats: int = 3  # the same fault so often within repeat_window: only a person releases the node
     repeat_window: float = 7 * 86400.0  # within which repeats count
-    held_checks: tuple[CheckName, ...] = ("row_remap_failure",)  # only a person gives the node back
+    held_checks: tuple[CheckName, ...] = ("row_remap_failure",)  # only a person releases the node
     max_quarantines_per_day: int = 6  # of this node; more are blocked
     budget: BudgetConfig = BudgetConfig()
     drain: DrainConfig = DrainConfig()
     maintenance: tuple[MaintenanceWindow, ...] = ()  # nothing new is tainted or evicted in these
     handover: HandoverConfig = HandoverConfig()
-    restart_plugin: str = ""  # NAMESPACE/NAME of its DaemonSet: evicted here when it counts out a GPU that is well
-    foreign: tuple[str, ...] = ()  # more keys of labels, annotations or taints that mean: somebody else has the node
+    restart_plugin: str = ""  # NAMESPACE/NAME of its DaemonSet: evicted here when it leaves out a healthy GPU
+    foreign: tuple[str, ...] = ()  # more keys of labels, annotations or taints by which another controller has the node
     labels: tuple[SchedulingLabel, ...] = get_args(SchedulingLabel)  # gpuwatch.io/... on the Node; []: none
     heartbeat: float = 300.0  # the condition is refreshed so often; 0: only when it changes
     listen: str = ":9401"  # ADDRESS:PORT
@@ -235,7 +235,7 @@ class TuningConfig(Section, frozen=True, kw_only=True):
     )
     min_clock_fraction: float = 0.5  # of the highest clock; nothing below is tried
     node_budget_watts: float | None = None  # for all GPUs together; null: none
-    max_actions_per_hour: int = 12  # for each GPU; what is given back does not count
+    max_actions_per_hour: int = 12  # for each GPU; reverts do not count
     listen: str = ":9402"  # ADDRESS:PORT
     web_config: str = ""  # exporter-toolkit web configuration file
     node_name: str = ""  # for --consents; empty: NODE_NAME
@@ -252,12 +252,12 @@ class WorkClassRule(Section, frozen=True, kw_only=True):
 
 
 class RightsizingConfig(Section, frozen=True, kw_only=True):
-    """`rightsizing:` who holds more GPU than they use. Nothing is ever applied. Seconds unless said otherwise."""
+    """`rightsizing:` who holds more GPU than they use. Nothing is ever applied."""
 
     enabled: bool = True  # the agent keeps histograms of what work does with GPUs
     top: int = 20  # so many recommendations become series
     max_workloads: int = 1000  # more than that are forgotten, those that left longest ago first
-    min_history: float = 86400.0  # nothing is said of a workload's size before
+    min_history: float = 86400.0  # no recommendation of a workload's size before
     min_coverage: float = 0.95  # ratio; nor with larger gaps
     idle_after: float = 1800.0  # a GPU without any work for so long is idle
     lull: float = 4 * 86400.0  # a long weekend: who has breaks is not idle before, nor who was never seen for a week

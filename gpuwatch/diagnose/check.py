@@ -103,8 +103,6 @@ class DiagnosticCheck(NamedTuple):
     """The state of a healthy node: `the nvidia module is loaded`."""
     how: str
     """What it reads, for documents: file, NVML call, API object."""
-    failure: str
-    """Its message when it fails, with typical values: for documents."""
     remedy: str
     """What a person does then. A verdict may bring a more precise one."""
     judge: Callable[[CheckContext], CheckVerdict]

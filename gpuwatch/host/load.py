@@ -32,14 +32,14 @@ def host_use() -> HostUse:
 
 
 class ProcessUse(Record, frozen=True, kw_only=True):
-    """What a process takes of the host: `cpu` in processors since the previous look, `memory` (resident) in bytes, the
-    `seconds` that it lives, and its command line.
-    """
+    """`cpu` in processors since the previous look, `memory` (resident) in bytes, and the `seconds` that it lives."""
 
     cpu: float
     memory: int
     seconds: float
     command: str
+    parent: int
+    uid: int
 
 
 class ProcessLooks:
@@ -48,10 +48,13 @@ class ProcessLooks:
     def __init__(self) -> None:
         self._known: dict[int, psutil.Process] = {}
 
-    def look(self, pids: Iterable[int]) -> Mapping[int, ProcessUse]:
-        """By pid, without those that are gone or that this user may not look at."""
+    def look(self, pids: Iterable[int], *, parents: bool = False) -> Mapping[int, ProcessUse]:
+        """By pid, without those that are gone or that this user may not look at; with `parents` all above them, too."""
         found, known = {}, {}
-        for pid in pids:
+        waiting = [*pids]
+        while waiting:
+            if (pid := waiting.pop()) in found:
+                continue
             try:
                 process = self._known.get(pid) or psutil.Process(pid)
                 with process.oneshot():
@@ -59,11 +62,15 @@ class ProcessLooks:
                         cpu=process.cpu_percent(interval=None) / 100,
                         memory=process.memory_info().rss,
                         seconds=time.time() - process.create_time(),
-                        command=" ".join(process.cmdline()),
+                        command=" ".join(process.cmdline()) or process.name(),
+                        parent=process.ppid(),
+                        uid=process.uids().real,
                     )
                 known[pid] = process
             except psutil.Error:
                 continue
+            if parents:
+                waiting.append(found[pid].parent)
         self._known = known
         return found
 

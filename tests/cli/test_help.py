@@ -12,7 +12,7 @@ from gpuwatch import __version__
 from gpuwatch.cli.console.lazy import LazyGroup
 from gpuwatch.cli.main import cli
 from tests.cli.commands import run
-from tests.cli.help_page import markdown
+from tests.cli.help_page import SAME_OPTIONS, SHARED, markdown
 from tests.seeds import a_third
 
 DOCS = Path(__file__).parent.parent.parent / "docs" / "cli.md"
@@ -112,6 +112,21 @@ def test_help_fits_a_screen(path, command, ctx):
 
 def test_the_page_is_as_the_program_says():
     assert DOCS.read_text() == markdown(), "if the change is meant: python -m tests.cli.help_page > docs/cli.md"
+
+
+def test_the_page_names_every_option_and_every_variable_that_has_a_name_of_its_own():
+    page = markdown()
+    for path, command, ctx in TREE:
+        for param in command.get_params(ctx):
+            if isinstance(param, click.Option) and not param.hidden and path not in SAME_OPTIONS:
+                assert max(param.opts, key=len) in page, (path, param.opts)
+                shown = re.search(r"env var: ([^;\]]+)", param.get_help_record(ctx)[1])
+                assert shown is None or shown[1] in page, (path, shown[1])
+
+
+def test_what_the_page_explains_once_belongs_to_several_commands():
+    options = [max(param.opts, key=len) for _, command, ctx in TREE for param in command.get_params(ctx)]
+    assert all(options.count(option) > 1 for option in SHARED)
 
 
 def test_a_variable_does_what_the_option_does():

@@ -23,12 +23,13 @@ INTRODUCTION = """\
 # Configuration
 
 One YAML file for all processes: `--config FILE` or `GPUWATCH_CONFIG`; `/etc/gpuwatch/gpuwatch.yaml` in the units and
-in pods. Every key has a default, so the file may be empty. `gpuwatch config check FILE` says what is wrong in a file,
-`gpuwatch config show` what is in force, `gpuwatch config schema` is for editors. Options and variables
-(`gpuwatch agent --help`) overrule the file.
+in pods. It may be empty. `gpuwatch config check FILE` names its mistakes, `gpuwatch config show` the values in force,
+`gpuwatch config schema` is for editors. Options and variables (`gpuwatch agent --help`) overrule the file.
 
-A change of `metrics`, `remediation` or `tuning` is taken over within seconds; other sections wait for a restart. A file
-with a mistake is refused, and what was in force stays. Times are seconds unless said otherwise.
+Changes of `metrics`, `remediation` and `tuning` take effect within seconds, others at a restart. A file with a mistake
+is refused, and the values in force stay. Times are seconds unless another unit is named.
+
+In brackets stand the default and the values; of words the default is **bold**. A key without a default is required.
 """
 
 
@@ -37,7 +38,6 @@ class Key(NamedTuple):
 
     path: tuple[str, ...]
     values: str
-    default: str
     meaning: str
 
 
@@ -48,8 +48,21 @@ def keys(section: type[Any], path: tuple[str, ...] = ()) -> Iterator[Key]:
     for field in msgspec.structs.fields(section):
         if not _is_section(hints[field.name]):
             here = (*path, field.name)
-            default = "" if field.required else _value(field.default)
-            yield Key(here, _values(hints[field.name], here), default, comments.get(field.name, ""))
+            yield Key(here, _with_default(_values(hints[field.name], here), field), comments.get(field.name, ""))
+
+
+def _with_default(values: str, field: msgspec.structs.FieldInfo) -> str:
+    """The values that a key takes, and its default; without the type where the default shows it."""
+    if field.required:
+        return values
+    default = "{}" if field.default is msgspec.NODEFAULT else _value(field.default)
+    chosen = field.default if isinstance(field.default, tuple) and field.default else (default,)
+    if all(f"`{each}`" in values.removeprefix("list: ").split(", ") for each in chosen):
+        for each in chosen:
+            values = values.replace(f"`{each}`", f"**`{each}`**", 1)
+        return values
+    shown = values in {"text", "number", "whole number", "list: text", "true, false"} and default != "[]"
+    return f"`{default}`" if shown else f"`{default}`; {values}".removesuffix(" or null").removesuffix("; ")
 
 
 def sections(
@@ -91,7 +104,7 @@ def _values(kind: Any, path: tuple[str, ...]) -> str:
     if origin is Literal:
         return "a name of [the checks](checks.md)" if len(inside) > 12 else ", ".join(f"`{each}`" for each in inside)
     if origin is tuple:
-        return f"list: {_values(inside[0], ())}"
+        return f"list: {_values(inside[0], ())}".removesuffix(": ")
     if origin is dict:
         return f"{_values(inside[0], ())}: {_values(inside[1], ())}"
     if inside:
@@ -112,21 +125,21 @@ def _value(default: Any) -> str:
 
 
 def page() -> Iterator[str]:
-    """Line by line."""
+    """Line by line; of sections with the same keys only the first lists them."""
     yield INTRODUCTION
+    listed: dict[type[Any], str] = {}
     for path, section in sections():
-        rows = tuple(keys(section, path))
-        if path:
-            words = (
-                (section.__doc__ or "").split("` ", 1)[-1]
-                if (section.__doc__ or "").startswith("`")
-                else section.__doc__
-            )
-            yield f"## {'.'.join(path)}\n\n{(words or '')[:1].upper()}{(words or '')[1:]}\n" if rows else ""
-        yield "| key | values | default | meaning |\n|---|---|---|---|"
-        for key in rows:
-            cells = (f"`{'.'.join(key.path)}`", key.values, f"`{key.default}`" if key.default else "", key.meaning)
-            yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+        rows, name = tuple(keys(section, path)), ".".join(path)
+        if section in listed:
+            yield f"## {name}\n\nThe keys are those of `{listed[section]}`.\n"
+            continue
+        listed[section] = name
+        words = (
+            (section.__doc__ or "").split("` ", 1)[-1] if (section.__doc__ or "").startswith("`") else section.__doc__
+        )
+        if path and rows:
+            yield f"## {name}\n\n{(words or '')[:1].upper()}{(words or '')[1:]}\n"
+        yield from (f"- `{'.'.join(key.path)}` ({key.values}): {key.meaning}" for key in rows)
         yield ""
 
 

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from gpuwatch.diagnose.check import DiagnosticCheck
+from gpuwatch.diagnose.checks.remedies import REBOOT_NODE, RESET_GPU
 from gpuwatch.diagnose.checks.table import CHECKS
 from gpuwatch.diagnose.model import CheckStage
 
@@ -14,17 +15,24 @@ INTRODUCTION = """\
 
 {count} checks in {stages} stages, in the order in which a node comes up. How to use them: [diagnose.md](diagnose.md).
 
-- A check is asked only when every check it **needs** has not failed. Otherwise it is blocked by the one that has.
+- A check is blocked while one that it needs has failed, mostly one further up; the screen names it.
 - *full*: left out of `--level quick`. *active*: puts work on GPUs, hence only with `--active`.
-- **Fails** shows typical words; what a check really says names the values it saw. Many rows warn where the trouble is a
-  lesser one. A remedy may be more precise on the screen, too.
+- The screen names the values seen, prints the commands to run, and may know a more precise remedy. Many checks
+  only warn of lesser trouble.
 - Ids never change.
+
+Two remedies stand here only once:
+
+{shared}
 """
+
+SHARED = {"Reset the GPU": RESET_GPU.text, "Reboot the node": REBOOT_NODE.text}
+"""What many remedies say, by the name that the table gives it."""
 
 PURPOSES = {
     CheckStage.HOST: "The machine below the driver: PCI bus, kernel, firmware.",
     CheckStage.DRIVER: "The kernel modules and the driver's user space.",
-    CheckStage.NVML: "The library through which everybody asks the driver.",
+    CheckStage.NVML: "The library through which programs ask the driver.",
     CheckStage.DEVICES: "The device files that programs and containers open.",
     CheckStage.HEALTH: "The GPUs themselves.",
     CheckStage.FABRIC: "What joins GPUs to each other and to the network.",
@@ -38,13 +46,14 @@ PURPOSES = {
     CheckStage.BASELINE: "What a site expects of its nodes (`--expect`).",
 }
 
-HEADS = ("Id", "Passes when", "Looks at", "Fails", "Remedy", "Needs")
+HEADS = ("Passes when", "Looks at", "Remedy")
 
 
 def markdown() -> str:
     """The whole of docs/diagnose-checks.md."""
     counts = Counter(check.stage for check in CHECKS)
-    parts = [INTRODUCTION.format(count=len(CHECKS), stages=len(counts))]
+    shared = [f"- *{name}*: {_text(text)}" for name, text in SHARED.items()]
+    parts = [INTRODUCTION.format(count=len(CHECKS), stages=len(counts), shared="\n".join(shared))]
     parts += ["\n".join(_section(stage)) + "\n" for stage in CheckStage if counts[stage]]
     return "\n".join(parts)
 
@@ -56,11 +65,12 @@ def _section(stage: CheckStage) -> Iterator[str]:
 
 def _cells(check: DiagnosticCheck) -> Iterator[str]:
     notes = [note for note, holds in (("full", check.level == "full"), ("active", check.active)) if holds]
-    commands = "".join(f"<br>`{command}`" for command in check.commands)
-    yield f"**{check.id}**" + "".join(f"<br>*{note}*" for note in notes)
-    yield from map(_text, (check.title, check.how, check.failure))
-    yield _text(check.remedy) + commands.replace("|", "\\|")
-    yield ", ".join(check.needs)
+    yield f"**{check.id}** {_text(check.title)}" + "".join(f", *{note}*" for note in notes)
+    yield _text(check.how)
+    remedy = check.remedy
+    for name, text in SHARED.items():
+        remedy = remedy.replace(text, f"*{name}*.")
+    yield _text(remedy)
 
 
 def _text(text: str) -> str:

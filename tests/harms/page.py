@@ -7,11 +7,10 @@ from tests.harms.table import HARMS, Harm
 HEAD = """\
 # How an agent like this can do harm, and what gpuwatch has against it
 
-An agent that taints nodes, evicts pods and turns knobs of GPUs can do more damage than the faults it looks for.
-These are the ways in which such agents have done so, or could, and what gpuwatch does against each. The functions that
-do it and the tests that show it are in [tests/harms/table.py](../tests/harms/table.py), from which this page is made.
-`make test-slow` takes every guard out, one by one, and shows that its test then fails, `make test` those whose guard or
-test has changed.
+An agent that taints nodes, evicts pods and changes GPU settings can do more damage than the faults it looks for. Each
+section names one way, and what gpuwatch does against it. This page is made from
+[tests/harms/table.py](../tests/harms/table.py), which names the functions that do it and the tests that show it.
+`make test-slow` takes every guard out, one by one, and shows that its test fails.
 """
 
 

@@ -68,9 +68,9 @@ def proof(test: str, file: str, text: str, instead: str) -> Proof:
 HARMS: tuple[Harm, ...] = (
     Harm(
         1,
-        "A bad driver, or a parser's bug, makes every node look sick at once, and the whole fleet is tainted.",
-        "Before each taint a node needs one of N slots, Leases that all nodes share; no slot, or slots that cannot "
-        "be read: no taint. A share of a small fleet is at least one node.",
+        "A bad driver or a parser's bug makes every node look sick, and the whole fleet is tainted.",
+        "A taint needs one of N slots, Leases that all nodes share. Without a slot, or when slots cannot be read, "
+        "nothing is tainted. A share of a small fleet is at least one node.",
         (
             "remediation/planning/slots.py:choose",
             "remediation/planning/slots.py:slot_limit",
@@ -96,10 +96,10 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         2,
-        "The brake forgets at a restart how many nodes it has already taken out of service.",
-        "The count is that of the cluster's own objects. A slot whose holder stopped renewing it, as seen by the clock "
-        "of who wants it, is taken over only when the holder's Node carries neither our taint nor a young claim. Where "
-        "the budget is a share, quarantined nodes without a slot count, too.",
+        "The budget loses at a restart how many nodes are out of service.",
+        "The cluster's own objects are counted. A slot that is no longer renewed is taken over only when its holder's "
+        "Node has neither gpuwatch's taint nor a young claim. With a budget in percent, quarantined nodes without a "
+        "slot count, too.",
         (
             "remediation/planning/slots.py:_is_used",
             "remediation/service/slots.py:_run_out",
@@ -129,8 +129,8 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         3,
-        "A brake that has tripped also keeps healthy nodes from coming back.",
-        "The budget is asked before a taint is added, and never before one is removed.",
+        "A budget that is used up keeps healthy nodes from coming back.",
+        "The budget limits adding a taint, never removing one.",
         ("remediation/planning/recovery.py:_well", "remediation/planning/recovery.py:release"),
         (
             proof(
@@ -143,9 +143,9 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         4,
-        "A fault that comes and goes makes the taint come and go, and work with it.",
-        "A node comes back only after an unbroken stretch of good looks (`recovery_hold`, `min_quarantine`), and "
-        "only so often a day. Checks of readings need N of M bad looks to begin and several good ones to end.",
+        "An intermittent fault makes the taint, and work, come and go.",
+        "A node returns only after an unbroken healthy stretch (`recovery_hold`, `min_quarantine`), and only so "
+        "often a day. Checks of readings need N of M bad readings to begin and several good ones to end.",
         (
             "remediation/planning/recovery.py:_well",
             "remediation/service/observation.py:update",
@@ -175,9 +175,9 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         5,
-        "A taint or a cordon that a person set is taken away.",
-        "What is ours is what our annotation on that very Node says. A taint with our key without it is never "
-        "touched; `unschedulable` is undone only where we set it and nobody has lifted it since.",
+        "A taint or cordon that a person set is removed.",
+        "Only what gpuwatch's annotation on that Node records is gpuwatch's. A taint with its key but no annotation "
+        "stays; `unschedulable` is undone only where gpuwatch set it and it has not been lifted since.",
         (
             "remediation/planning/ownership.py:read_claim",
             "remediation/planning/recovery.py:_undo",
@@ -203,9 +203,8 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         6,
-        "A person takes the taint away, and the agent sets it again, and again.",
-        "The faults that a person has overruled are remembered, on the Node and on disk; only a new occurrence "
-        "counts again.",
+        "A person removes the taint, and the agent sets it again and again.",
+        "Overruled faults are remembered, on the Node and on disk; only a new occurrence counts.",
         ("remediation/planning/recovery.py:accept_override", "remediation/planning/inputs.py:taint_reasons"),
         (
             proof(
@@ -218,10 +217,10 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         7,
-        "The taint evicts the agent itself, or the pods that keep the node running.",
-        "The effect is NoSchedule, which ends no pod. NoExecute is only set where our own pod tolerates it. A drain "
-        "leaves out ourselves, DaemonSets, static pods and protected namespaces, and what has started again on a "
-        "healthy GPU; whole jobs leave only if the policy says so.",
+        "The taint evicts the agent, or pods that keep the node running.",
+        "NoSchedule ends no pod; NoExecute is set only where gpuwatch's pod tolerates it. A drain skips gpuwatch, "
+        "DaemonSets, static pods, protected namespaces and pods on healthy GPUs; whole jobs leave only if the policy "
+        "allows it.",
         (
             "config/__init__.py:RemediationConfig",
             "remediation/service/plan_reads.py:check",
@@ -262,9 +261,9 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         8,
-        "Work is lost because pods are ended without regard to their disruption budgets.",
-        "Pods leave through the Eviction API only. A refusal is answered with patience that doubles, and after a "
-        "deadline with words; nothing is ever deleted.",
+        "Pods are ended without regard to their disruption budgets.",
+        "Pods leave through the Eviction API only. After a refusal the wait doubles, and after a deadline "
+        "gpuwatch reports it; no pod is ever deleted.",
         (
             "remediation/service/node_writer.py:evict",
             "remediation/planning/draining.py:drain",
@@ -294,9 +293,8 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         9,
-        "A restart forgets the fault, or clears its condition, and the sick node gets work.",
-        "Open findings are kept on disk, and what the node is quarantined for in its annotation. A new life takes "
-        "over what it finds there.",
+        "A restart loses the fault or clears its condition, and the sick node gets work.",
+        "Open findings are on disk, the quarantine's reasons in the Node's annotation. A new process adopts both.",
         ("health/judge.py:_restore", "remediation/planning/plan.py:plan", "storage/store.py:open_findings"),
         (
             proof(
@@ -316,9 +314,9 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         10,
-        "A reboot is taken for a cure.",
-        "A new boot only brings a new look: a fault ends when its GPU is read and clean, with no repair pending "
-        "and nothing asked for. One that comes back too often waits for a person.",
+        "A reboot counts as a repair.",
+        "A fault ends only when its GPU reads clean, with no repair pending and no action requested. A fault that "
+        "returns too often waits for a person.",
         (
             "health/occurrences.py:is_repaired",
             "remediation/planning/evidence.py:missing_evidence",
@@ -356,9 +354,9 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         11,
-        "Old lines of the kernel log, from before the start or a reset, are taken for faults of now.",
-        "Records are known by boot and number; what was there before the start, or was told already, is listed and "
-        "not judged. A reset that is seen makes older faults void.",
+        "Kernel lines from before the start or a reset count as new faults.",
+        "Records are known by boot and number; older or reported ones are listed, not judged. A reset that is "
+        "observed voids older faults.",
         ("collect/kernel_log/follower.py:KernelLog", "health/xid/ledger.py:_is_repeated", "health/history.py:_xid"),
         (
             proof(
@@ -384,9 +382,9 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         12,
-        "Lines are missed: the ring ran over, the reader died of one bad record, or nobody read in time.",
-        "The ring is read from its beginning; what was overwritten is counted, a bad record is passed over, and the "
-        "recovery action that the driver itself tells is read with every sample.",
+        "Kernel lines are missed: the ring overran, a bad record ended the reader, or nothing read in time.",
+        "The ring is read from its beginning, overwritten records are counted, a bad record is skipped, and each "
+        "sample reads the driver's own recovery action.",
         ("collect/kernel_log/ring.py:read", "health/checks/gpu.py:recovery_asked"),
         (
             proof(
@@ -417,9 +415,9 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         13,
-        "Something is done because of data that is old, or that could not be read.",
-        "Views and samples have an age; past it nothing is added and nothing given back. A reading that fails is "
-        "neither zero nor good: its checks neither begin nor end.",
+        "gpuwatch acts on data that is old or could not be read.",
+        "Views and samples have an age; past it nothing is added or reverted. A failed reading is neither zero "
+        "nor good: its checks neither begin nor end.",
         ("remediation/planning/evidence.py:is_fresh", "health/check.py:can_tell", "health/check.py:is_seen"),
         (
             proof(
@@ -438,9 +436,9 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         14,
-        "A driver call that hangs freezes the metrics, the probes or the whole agent.",
-        "NVML lives in a child process with a thread for each GPU; pages are made from the last View. A GPU that "
-        "hangs is told (a condition, no taint by default), and keeps nobody waiting.",
+        "A driver call that hangs freezes the metrics, the probes or the agent.",
+        "NVML runs in a child process, a thread for each GPU; pages come from the last View. A hanging GPU is "
+        "reported (a condition, no taint by default) and delays nothing else.",
         (
             "agent/node_state.py:round_complete",
             "collect/reader/gpu_thread.py:run",
@@ -464,9 +462,8 @@ HARMS: tuple[Harm, ...] = (
     Harm(
         15,
         "The monitor makes the sick GPU worse: it kills a process inside the driver, or asks again and again.",
-        "A reader inside a driver call is left alone and never killed. New ones are started ever more rarely, and "
-        "none at all while several hang. A lost GPU is asked less and less often, one that is slow again and again "
-        "left alone for as long as it took.",
+        "A reader inside a driver call is never killed. New readers start ever more rarely, and not while several "
+        "hang. A lost GPU is asked less often; a slow one rests for as long as its call took.",
         (
             "collect/reader/supervisor.py:_run_one",
             "collect/reader/supervisor.py:run",
@@ -501,9 +498,9 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         16,
-        "A failure of the monitor is taken for a failure of the GPU.",
-        "A reader that died, a driver that cannot be opened, a source that is down: a finding of its own that can "
-        "never taint, and GPUs whose health is unknown.",
+        "A failure of the monitor counts as a failure of the GPU.",
+        "A dead reader, a driver that does not open or a source that is down is a finding that can never taint; the "
+        "GPUs' health is unknown.",
         ("agent/node_state.py:_unread", "health/checks/node.py:MONITOR_CHECKS"),
         (
             proof(
@@ -522,9 +519,9 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         17,
-        "Nothing is heard of a GPU, and that is taken for health.",
-        "`unknown` is a state of its own: of GPUs, of the node and of the condition GPUHealthy. Giving a node back "
-        "needs a fresh look at every GPU concerned.",
+        "A GPU without readings counts as healthy.",
+        "`unknown` is a state of its own, of GPUs, the node and the condition GPUHealthy. Releasing a node needs "
+        "a fresh reading of every GPU concerned.",
         (
             "health/judge.py:gpu_healths",
             "remediation/planning/evidence.py:_unproven_gpus",
@@ -547,9 +544,9 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         18,
-        "The name is that of another node, and a healthy machine is tainted.",
-        "The Node's name must be given; its boot id, machine id and system uuid must be this machine's before "
-        "anything is written, and one of them must be known on both sides.",
+        "The Node's name is another node's, and a healthy machine is tainted.",
+        "The name must be configured. Boot id, machine id and system uuid must be this machine's before anything "
+        "is written, and one must be known on both sides.",
         ("remediation/planning/evidence.py:identity_mismatch", "kube/reader.py:of"),
         (
             proof(
@@ -574,8 +571,8 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         19,
-        "A Node is created anew under the same name, and is treated as the old one.",
-        "Memory belongs to a Node's uid, and so does the annotation: with another uid neither counts.",
+        "A Node that is created again under the same name is treated as the old one.",
+        "State and annotation belong to a Node's uid; with another uid neither counts.",
         ("remediation/planning/plan.py:plan", "remediation/planning/ownership.py:read_claim"),
         (
             proof(
@@ -595,14 +592,12 @@ HARMS: tuple[Harm, ...] = (
     Harm(
         20,
         "Rights are so wide that one node's pod can change every node.",
-        "The default mode observes, and has no code that writes; requests that would touch what is foreign are not "
-        "made. Rights are granted by feature (`deploy/components/remediation*`): reading, to observe; patch of Nodes, "
-        "Events and the Leases of one namespace, to act; evictions only where draining is on. RBAC has no word for a "
-        "pod's own Node, so admission policies (`remediation-enforce/own-node-policy.yaml`, "
-        "`remediation-drain/own-pods-policy.yaml`) compare the token's node: only gpuwatch's taint, condition, labels, "
-        "and annotations may change, a node has one slot, only pods on it that ask for a GPU, and those of a device "
-        "plugin that is named, may be evicted; "
-        "`tests/cluster/test_own_node_policy.py` shows it, rule by rule, on a real API server.",
+        "The default mode has no code that writes. Rights are granted by feature (`deploy/components/remediation*`): "
+        "reading, to observe; patch of Nodes, Events and one namespace's Leases, to act; evictions only with "
+        "draining. Admission policies (`remediation-enforce/own-node-policy.yaml`, "
+        "`remediation-drain/own-pods-policy.yaml`) compare the token's node, as RBAC cannot: only gpuwatch's own "
+        "marks may change, a node has one slot, and only its pods that request a GPU, or a named device plugin's, may "
+        "be evicted. `tests/cluster/test_own_node_policy.py` tries each rule on a real API server.",
         (
             "remediation/service/remediator.py:_connected",
             "remediation/service/node_writer.py:node_patch",
@@ -639,9 +634,9 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         21,
-        "Two controllers write the list of taints at once, and one of them loses what it wrote.",
-        "A change of taints carries the resourceVersion of the Node it was made from; a conflict means looking and "
-        "planning anew.",
+        "Two controllers write the taints at once, and one loses its change.",
+        "A change carries the resourceVersion of the Node it was planned from; after a conflict gpuwatch reads and "
+        "plans again.",
         ("remediation/service/node_writer.py:node_patch", "remediation/service/remediator.py:_cycle"),
         (
             proof(
@@ -655,8 +650,8 @@ HARMS: tuple[Harm, ...] = (
     Harm(
         22,
         "Thousands of agents flood the API server.",
-        "Only changes are written; a heartbeat is due every five minutes, words alone wait for it. A storm of "
-        "findings is no storm of requests, and every wait has jitter.",
+        "Only changes are written; a heartbeat is due every five minutes, and changed messages wait for it. Many "
+        "findings cause no more requests, and every wait has jitter.",
         (
             "remediation/planning/node_events.py:condition_update",
             "remediation/service/remediator.py:step",
@@ -679,9 +674,9 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         23,
-        "Labels made of messages, pids or endless events blow up the metrics' storage.",
-        "Series are those of GPUs, codes and pods that are there; messages are no labels; processes are opt-in; "
-        "above `metrics.max_series` whole families are left out, and counted.",
+        "Labels of messages, pids or endless events overload the metrics' storage.",
+        "Series are of existing GPUs, codes and pods; messages are no labels; processes are opt-in; above "
+        "`metrics.max_series` whole families are left out and counted.",
         ("metrics/native/__init__.py:cap", "metrics/native/node.py", "metrics/native/__init__.py:collect"),
         (
             proof(
@@ -700,9 +695,9 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         24,
-        "Bugs of applications (XIDs 13, 31, 43, 45) take hardware out of service.",
-        "XIDs of that class can do no more than tell their pod, whatever a policy says; many different pods on one "
-        "GPU only are a reason to look, not to taint.",
+        "Application errors (XIDs 13, 31, 43, 45) take hardware out of service.",
+        "Such XIDs only inform their pod, whatever the policy. Many different pods failing on one GPU only is a "
+        "reason to look, not to taint.",
         (
             "health/xid/classify.py:classify",
             "remediation/planning/policy.py:answer",
@@ -725,9 +720,8 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         25,
-        "The process that a line names is blamed, or ended: often it is only the monitor that asked.",
-        "Affected are the pods that were given the GPU, by the kubelet's word; they are told as possibly affected, "
-        "and the pid decides nothing.",
+        "The process in a kernel line is held responsible or ended; often it is the monitor that asked.",
+        "The pods that the kubelet gave the GPU are reported as possibly affected; the pid decides nothing.",
         (
             "health/history.py:_understood",
             "remediation/planning/node_events.py:pod_events",
@@ -744,9 +738,9 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         26,
-        "A PCI address is matched with the wrong GPU after a loss or a new order.",
-        "Addresses and UUIDs are learned while GPUs are there, from NVML and the driver's lines, and kept. A fault "
-        "at an address that nobody knows is the node's, never a guessed GPU's.",
+        "A PCI address is matched with the wrong GPU after a loss or renumbering.",
+        "Addresses and UUIDs are learned from NVML and the driver's lines while GPUs are present, and kept. A "
+        "fault at an unknown address is the node's.",
         ("health/history.py:uuid", "health/xid/ledger.py:know", "health/judge.py:_attach_to_gpu"),
         (
             proof(
@@ -765,8 +759,8 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         27,
-        "A code that nobody knows is acted on, or dropped without a word.",
-        "It is a finding that can never taint, an event, and a count of its own.",
+        "An unknown code is acted on, or dropped.",
+        "It is a finding that can never taint, an event, and a counter of its own.",
         ("health/xid/classify.py:classify", "health/xid/ledger.py:_xid"),
         (
             proof(
@@ -785,8 +779,8 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         28,
-        "A contained fault of one MIG instance punishes the whole GPU, or is lost.",
-        "The instance in the line is read; its pods alone are affected, and contained XIDs do not taint by default.",
+        "A contained fault of a MIG instance takes the whole GPU, or is lost.",
+        "Only the pods of the instance in the line are affected, and contained XIDs do not taint by default.",
         ("health/gpu_history.py:pods", "health/xid/classify.py:CONTAINED", "collect/kernel_log/lines.py"),
         (
             proof(
@@ -805,9 +799,9 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         29,
-        "Anybody who may write to the kernel log, or choose a program's name, can claim any fault.",
-        "Only records of the kernel's own facility count; the switch that admits others is for tests and the "
-        "simulator. klogctl's lines are put together into records, of which only the first line can be the driver's.",
+        "Any user who can write to the kernel log, or choose a program's name, can claim any fault.",
+        "Only records of the kernel's facility count; the switch that admits others is for tests and the simulator. "
+        "klogctl's lines are joined into records, whose first line alone can be the driver's.",
         ("collect/kernel_log/lines.py:read_frame", "collect/kernel_log/records.py:records"),
         (
             proof(
@@ -826,9 +820,9 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         30,
-        "Two remediators work on one node and undo each other.",
+        "Two remediators on one node undo each other.",
         "Marks of others (NVSentinel, Karpenter, autoscalers, the GPU operator's upgrade, medik8s, kured, foreign "
-        "cordons, keys of the configuration) mean: nothing new. The opt-out label also gives back what is ours.",
+        "cordons, configured keys) stop new actions; the opt-out label also reverts gpuwatch's own.",
         (
             "remediation/planning/ownership.py:other_controller",
             "remediation/planning/ownership.py:opted_out",
@@ -851,9 +845,9 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         31,
-        "A typo in the configuration widens a rule, or switches it off.",
-        "Unknown keys, checks, responses and values are errors that name the key and the nearest known one, at start "
-        "and at reload; the policy in force then stays.",
+        "A typo in the configuration widens a rule or switches it off.",
+        "Unknown keys, checks, responses and values are errors that name the nearest known one, at start and at "
+        "reload; the policy in force stays.",
         ("config/__init__.py:parse", "remediation/planning/policy.py:compile", "process/signals.py:reload"),
         (
             proof(
@@ -872,9 +866,9 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         32,
-        "After an upgrade or an uninstall taints stay behind that nobody takes away.",
-        "`gpuwatch node release --forget` gives back all that the annotation says is ours, from the Node alone, "
-        "wherever the remediator was stopped.",
+        "After an upgrade or an uninstall taints stay behind.",
+        "`gpuwatch node release --forget` reverts all that the Node's annotation records, wherever the remediator "
+        "was stopped.",
         ("remediation/planning/manual_quarantine.py:release", "cli/node/node.py"),
         (
             proof(
@@ -893,10 +887,10 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         33,
-        "A reset of one GPU breaks the NVLinks of its peers, and the work on them.",
-        "gpuwatch resets no GPU; one file alone has calls of NVML that change anything, and those are of power limits "
-        "and clocks. It prints the ladder (drain, reset, reboot, inspect), and asks for a reboot, where told to, only "
-        "once all who had to go have gone.",
+        "A reset of one GPU breaks the NVLinks of its peers and the work on them.",
+        "The remediator resets no GPU: it prints the ladder (drain, reset, reboot, inspect) and requests a reboot, "
+        "where configured, after the drain. Only one file has NVML calls that change anything: power limits and "
+        "clocks.",
         ("remediation/planning/recovery.py:_draining", "health/xid/classify.py:FATAL_ACTIONS"),
         (
             proof(
@@ -915,8 +909,8 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         34,
-        "A GPU that is held back by its power limit or by heat is taken out of service.",
-        "A software power cap is normal; brakes and heat that last several looks are a condition, never a taint by "
+        "A GPU that its power limit or heat slows down is taken out of service.",
+        "A software power cap is normal; brakes and heat over several readings are a condition, never a taint by "
         "default.",
         ("health/checks/gpu.py:BOARD_CHECKS",),
         (
@@ -930,9 +924,9 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         35,
-        "The number of GPUs a node should have is learned wrongly, and a complete node counts as broken.",
-        "It is never learned: it is told by the configuration, or compared with the PCI bus and NVML. What is missing "
-        "is told, and taints nothing by default.",
+        "The expected number of GPUs is learned wrongly, and a complete node counts as broken.",
+        "It is configured, or compared with the PCI bus and NVML, never learned. A missing GPU is reported and "
+        "taints nothing by default.",
         ("health/checks/node.py:gpus_missing", "agent/view_builder.py:view"),
         (
             proof(
@@ -945,9 +939,9 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         36,
-        "Giving a power limit back raises it above what it was, or undoes what a person has set meanwhile.",
-        "A record whose values are above the original is refused, and only a limit that is still the recorded one is "
-        "touched. What cannot be read is not written.",
+        "Restoring a power limit raises it above the original, or undoes a person's change.",
+        "A record above the original is refused, and only a limit that still has the recorded value is touched. "
+        "What cannot be read is not written.",
         (
             "tuning/model/order.py:power_target",
             "tuning/actuation/record.py:_nonsense",
@@ -976,9 +970,9 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         37,
-        "What was set before a reboot or a driver's reload is given back after it, on GPUs that others have set since.",
-        "A record names its boot and its driver; one of another boot or driver is dropped, and where the boot cannot "
-        "be told nothing is written.",
+        "Settings from before a reboot or driver reload are restored on GPUs that others have set since.",
+        "A record names its boot and driver. With another boot or driver it is dropped; with an unknown boot "
+        "nothing is written.",
         ("tuning/model/order.py:outlived", "tuning/actuation/restore.py:_gpu"),
         (
             proof(
@@ -997,9 +991,9 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         38,
-        "A tuner dies or hangs and its GPUs stay slow for ever; or its guard takes a living one's settings away.",
-        "The guard is a process of its own, which acts on 30 s of silence by a clock that does not jump. It looks at "
-        "the record first and at the heartbeat then, so that a tuner which has just begun is heard.",
+        "A tuner dies or hangs and its GPUs stay slow; or its guard reverts a living tuner's settings.",
+        "The guard is a process of its own that acts after 30 s of silence by a clock that does not jump. It reads "
+        "the record before the heartbeat, to notice a tuner that began a moment ago.",
         ("tuning/actuation/guard.py:_abandoned", "tuning/actuation/guard.py:step"),
         (
             proof(
@@ -1025,9 +1019,9 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         39,
-        "Who can write the record of settings has a process with CAP_SYS_ADMIN set what it says or write elsewhere.",
-        "A record that is of another user, or that others may write, is not believed; it is never written through a "
-        "link, and a knob that is listed twice is refused.",
+        "A user who can write the record of settings makes a process with CAP_SYS_ADMIN set values or write elsewhere.",
+        "A record of another user, or writable by others, is refused; gpuwatch never writes it through a link, and "
+        "refuses a setting listed twice.",
         ("storage/versioned_file.py:read", "storage/versioned_file.py:replace_file", "tuning/actuation/record.py:read"),
         (
             proof(
@@ -1046,10 +1040,9 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         40,
-        "A GPU that comes and goes changes labels of its Node all the time, and schedulers and controllers of the "
-        "whole cluster look again each time.",
-        "Labels for schedulers change once in five minutes at most, and only when they say something else. When they "
-        "last did stands on the Node, so that a restart is no excuse.",
+        "A GPU that comes and goes keeps changing Node labels, and the cluster's schedulers work each time.",
+        "Labels change at most once in five minutes, and only to another value. The time of the last change is on "
+        "the Node, so a restart does not reset it.",
         ("remediation/planning/labels.py:publication",),
         (
             proof(
@@ -1062,8 +1055,8 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         41,
-        "A label that people have put on a Node, or changed, is overwritten or taken away.",
-        "A label is ours only while the Node's annotation says so and it says what we wrote.",
+        "A label that a person put on a Node or changed is overwritten or removed.",
+        "A label is gpuwatch's only while the Node's annotation records it and its value is the one gpuwatch wrote.",
         ("remediation/planning/labels.py:_changes", "remediation/planning/labels.py:published_by_us"),
         (
             proof(
@@ -1076,9 +1069,9 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         42,
-        "A tuner sets a limit above what its operator had set, or a clock that the GPU does not have.",
-        "An order above the original is refused, and what is above it by a rounding only is cut to it. The original is "
-        "what was configured before the first write; what is written later does not change it.",
+        "A tuner sets a limit above the operator's, or a clock that the GPU does not have.",
+        "An order above the original is refused; a rounding error is cut to it. The original is the value before "
+        "the first write, and later writes do not change it.",
         ("tuning/model/order.py:watts_to_set", "tuning/model/order.py:original_limit"),
         (
             proof(
@@ -1098,8 +1091,8 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         43,
-        "A tuner dies between setting a value and writing down that it did, and nobody knows what to give back.",
-        "Each value is on the disk before the driver is asked for it, and stays there while it may be in force.",
+        "A tuner dies between setting a value and recording it, and the value to restore is lost.",
+        "Each value is on disk before the driver is asked for it, and stays there while it may be in force.",
         ("tuning/actuation/actuator.py:_set",),
         (
             proof(
@@ -1112,9 +1105,9 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         44,
-        "A tuner that was told to end leaves GPUs slow, or sets something after it has given everything back.",
-        "From the first moment of the end nothing is set any more; an order under way is waited for and given back. "
-        "What the driver does not give back in time stays recorded, for the guard.",
+        "A tuner that ends leaves GPUs slow, or sets something after it reverted everything.",
+        "Once it ends nothing is set; an order under way is awaited and reverted. What the driver does not revert "
+        "in time stays recorded, for the guard.",
         ("tuning/service/tuner.py:end", "tuning/actuation/actuator.py:give_back"),
         (
             proof(
@@ -1134,9 +1127,8 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         45,
-        "A tuner hangs in the driver while its guard gives back; the call comes through afterwards, and the record of "
-        "it is gone.",
-        "Who gives back while another process holds the GPU forgets nothing.",
+        "A tuner hangs in the driver while its guard reverts; the call returns later, and its record is gone.",
+        "A process that reverts while another holds the GPU keeps the record.",
         ("tuning/actuation/restore.py:_gpu", "tuning/actuation/record.py:lock_gpu"),
         (
             proof(
@@ -1149,8 +1141,8 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         46,
-        "A tuner sets caps while no guard runs: `kill -9` would leave them for ever.",
-        "Without a beat of the guard in 30 s everything is given back, and nothing is set before the first one.",
+        "A tuner sets caps without a guard: `kill -9` would leave them for ever.",
+        "Nothing is set before the guard's first heartbeat, and after 30 s without one everything is reverted.",
         ("tuning/cycle/obstacles.py:everywhere", "tuning/service/state_dir.py:is_alive"),
         (
             proof(
@@ -1170,8 +1162,8 @@ HARMS: tuple[Harm, ...] = (
     Harm(
         47,
         "Work is slowed whose owners never agreed, or have changed their mind.",
-        "Operator, Node, namespace and pod may each say less than the others, none more. What is not known, too old or "
-        "cannot be understood is a no.",
+        "Operator, Node, namespace and pod may each allow less than the others, none more. An unknown, outdated "
+        "or unclear answer is a no.",
         ("tuning/gates/consent.py:tuning_request", "tuning/gates/consent.py:consent_decision"),
         (
             proof(
@@ -1190,8 +1182,8 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         48,
-        "Who can write what pods agree to, in a file, decides whose GPUs are slowed.",
-        "A file of another user, or one that others may write, or a link, is not believed; then no pod has agreed.",
+        "A user who can write the file of consents decides whose GPUs are slowed.",
+        "A file of another user, writable by others, or a link is refused; then no pod has consented.",
         ("consents/file.py:read", "storage/versioned_file.py:read"),
         (
             proof(
@@ -1204,9 +1196,9 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         49,
-        "A cap that was found for one pod's work slows the next one's.",
-        "Other owners, other GPUs, or processes of which none was there before: the cap goes in the cycle that sees "
-        "it, and all begins anew.",
+        "A cap found for one pod's work slows the next one's.",
+        "With other owners, other GPUs, or only new processes the cap is lifted in the same cycle, and the search "
+        "begins again.",
         ("tuning/gates/owners.py:follow", "tuning/cycle/gang.py:decide"),
         (
             proof(
@@ -1220,7 +1212,7 @@ HARMS: tuple[Harm, ...] = (
     Harm(
         50,
         "One GPU of a job is slowed, and all others wait for it and save nothing.",
-        "GPUs of one owner have one cap at every instant; what stands against one of them stands against all.",
+        "GPUs of one owner always have one cap; an objection to one holds for all.",
         ("tuning/gates/owners.py:gangs", "tuning/cycle/gang.py:_together"),
         (
             proof(
@@ -1233,9 +1225,9 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         51,
-        "A GPU that is sick or hot is held down as well, and what is wrong with it is hidden.",
-        "A fault, an XID, a thermal or hardware slowdown lifts the cap in the cycle that sees it, and the GPU is left "
-        "alone for ten minutes after.",
+        "A cap hides that a GPU is sick or hot.",
+        "A fault, an XID, a thermal or hardware slowdown lifts the cap in the same cycle, and the GPU is left "
+        "alone for ten minutes.",
         ("tuning/gates/eligibility.py:GATES",),
         (
             proof(
@@ -1248,9 +1240,9 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         52,
-        "Two power managers turn one knob against each other.",
-        "A clock or a limit that is neither gpuwatch's nor the original is somebody else's: what is gpuwatch's is "
-        "given back, and the GPU is theirs for an hour.",
+        "Two power managers change one setting against each other.",
+        "A clock or limit that is neither gpuwatch's nor the original is another manager's: gpuwatch reverts its "
+        "own and leaves the GPU alone for an hour.",
         ("tuning/gates/conflict.py:look", "tuning/gates/cooldowns.py:conflict_cooldown"),
         (
             proof(
@@ -1270,7 +1262,7 @@ HARMS: tuple[Harm, ...] = (
     Harm(
         53,
         "Settings change all the time, and work never runs at one speed.",
-        "A GPU is tried at another cap so many times an hour at most; giving back never counts and never waits.",
+        "The tries of another cap an hour are limited; a revert never counts and never waits.",
         ("tuning/gates/cooldowns.py:wait_seconds", "tuning/cycle/gang.py:_attempt"),
         (
             proof(
@@ -1283,9 +1275,9 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         54,
-        "Work is slowed by more than was promised, and nobody notices.",
-        "A held cap is compared with full speed again every half hour, and at once when the work looks different; a "
-        "cap that no longer keeps the bound is raised or given back.",
+        "Work is slowed by more than was promised, unnoticed.",
+        "A held cap is compared with full speed every half hour, and at once when the work changes; one that "
+        "breaks the bound is raised or reverted.",
         ("tuning/energy/hold.py:keeps", "tuning/energy/hold.py:is_odd"),
         (
             proof(
@@ -1304,9 +1296,9 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         55,
-        "The limits of a node's GPUs add up to more than what its budget, or its breaker, holds.",
-        "Limits are lowered first and read back before any is raised; a GPU that cannot be read counts with the most "
-        "it may have, and while that is so nothing is raised.",
+        "The limits of a node's GPUs add up to more than its budget or breaker.",
+        "Limits are lowered and read back before any is raised. A GPU that cannot be read counts with its "
+        "maximum, and until then nothing is raised.",
         ("tuning/power_budget/loop.py:cycle", "tuning/power_budget/limits.py"),
         (
             proof(
@@ -1326,9 +1318,9 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         56,
-        "A tuner that should only look sets something.",
-        "A process that was not started to enforce has no driver loaded, has no actuator, and a reload cannot give it "
-        "one. The loop orders nothing in any other mode.",
+        "A tuner that should only observe sets something.",
+        "A process not started to enforce loads no driver and has no actuator, and a reload cannot add one. Other "
+        "modes give no orders.",
         ("cli/tune/driver_access.py:nvml_actuator", "tuning/service/tuner.py:checked", "tuning/cycle/cycle.py:_orders"),
         (
             proof(
@@ -1353,11 +1345,12 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         57,
-        "A process without any right has the kernel print a made-up XID or SXid, and a healthy node is taken away.",
-        "A line of the kernel log is never enough: an XID or a fatal SXid acts only when the driver confirms it within "
-        "`checks.xid_confirm_within`, by its event of that code, by a state that comes with such a fault, or by its "
-        "silence. Until then it is `xid_unconfirmed` or `sxid_unconfirmed`, which no policy answers with more than "
-        "`observe` and which pass with time. A line about a lost GPU counts only while the GPU does not answer.",
+        "A process without rights makes the kernel print a false XID or SXid, and a healthy node is taken out of "
+        "service.",
+        "An XID or fatal SXid acts only when the driver confirms it within `checks.xid_confirm_within`: by its event, "
+        "a state that comes with such a fault, or its silence. Until then it is `xid_unconfirmed` or "
+        "`sxid_unconfirmed`, which are only observed and pass with time. A line about a lost GPU counts only while "
+        "the GPU does not answer.",
         (
             "health/corroboration.py:unconfirmed",
             "health/corroboration.py:driver_state",
@@ -1393,10 +1386,10 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         58,
-        "A forged record of settings makes a restore raise a power limit, or undo a lock of an administrator.",
-        "Only tuner and guard can write the record's folder. The record is its owner's alone and sealed with a key "
-        "that changes whenever it has been empty. A restore sets no more than the default and what was read before, "
-        "and leaves clocks alone that run above the recorded lock.",
+        "A forged record makes a restore raise a power limit or undo an administrator's lock.",
+        "Only tuner and guard can write the record's folder; its seal's key changes whenever it has been empty. A "
+        "restore sets at most the default and what was read before, and leaves clocks alone that run above the "
+        "recorded lock.",
         (
             "tuning/actuation/record.py:SettingsRecord",
             "tuning/actuation/driver.py:power_limits",
@@ -1425,9 +1418,9 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         59,
-        "Another user plants a socket, a link or a folder, and gpuwatch acts on a forged View or deletes files there.",
-        "No run folder is below /tmp; only root and this user may write on the way to one. A View is taken only from a "
-        "process of root, this user or `agent.socket_uid`. A simulation deletes only what a simulation has made.",
+        "Another user plants a socket, link or folder, and gpuwatch trusts a forged View or deletes files there.",
+        "No run folder is below /tmp; only root and this user may write on the way to one. A View is accepted "
+        "only from root, this user or `agent.socket_uid`. A simulation deletes only what a simulation made.",
         (
             "storage/private_folder.py:check_way",
             "agent/client.py:connect",
@@ -1456,9 +1449,9 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         60,
-        "A pod's counter of progress reaches into the network, or has a cap kept that costs too much.",
-        "Only the pod's own address is asked, no redirect is followed, bytes and time are bounded. GPU counters that "
-        "all tell of too slow a cap overrule the counter.",
+        "A pod's progress counter reaches into the network, or keeps a cap that costs too much.",
+        "Only the pod's own address is asked, without redirects, with bounded bytes and time. GPU counters that show "
+        "too slow a cap overrule it.",
         ("consents/progress.py:fetch", "tuning/energy/estimate.py:contradicted"),
         (
             proof(
@@ -1478,10 +1471,10 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         61,
-        "One GPU is sick, and the work of the healthy GPUs beside it ends: its pods are evicted, or the node rebooted.",
-        "Of a quarantine of scope gpu only pods that the kubelet ties to the sick GPU are evicted, by the same budget, "
-        "disruption budgets and deadline as ever. Where a reboot would be asked for, the scope is the node. NoExecute "
-        "waits for the device plugin before it ends the work of a whole node.",
+        "One GPU is sick, and the work of its healthy neighbours ends by eviction or reboot.",
+        "A quarantine of scope gpu evicts only pods that the kubelet ties to the sick GPU, within the same "
+        "budgets and deadline. Where a reboot is needed, the scope is the node. NoExecute waits for the device "
+        "plugin.",
         (
             "remediation/planning/draining.py:_affected_pods",
             "remediation/planning/scope.py:_not_one_gpu",
@@ -1517,10 +1510,10 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         62,
-        "The list of allocatable GPUs lies or ages, the node stays untainted, and pods start on the sick GPU.",
-        "The kubelet's list must lack every sick GPU, and the Node's figures must agree, before a taint is left out. "
-        "A GPU that is offered again, or a pod that starts on it, gives the node its taint, and this quarantine trusts "
-        "the list no more. A fault of the node, of NVLinks or the fabric always takes the node.",
+        "The list of allocatable GPUs is wrong or old, the node stays untainted, and pods start on the sick GPU.",
+        "The taint is left out only when the kubelet's list lacks every sick GPU and the Node's figures agree. A sick "
+        "GPU offered again, or a pod that starts on it, taints the node for this quarantine. A fault of the node, "
+        "NVLinks or the fabric always takes the node.",
         ("remediation/planning/scope.py:why_node", "remediation/planning/recovery.py:_rescoped"),
         (
             proof(
@@ -1551,10 +1544,10 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         63,
-        "A DeviceTaintRule is about another node's device or a healthy GPU, stays for ever, or a person's is deleted.",
-        "Devices are those of NVIDIA's driver in this Node's own pool that have the GPU's UUID. A rule is recorded on "
-        "the Node first, carries its quarantine's id, and only a rule with that id is deleted. An admission policy "
-        "bounds the rights to this Node's GPUs; `tests/cluster/test_device_rules.py` tries them with a stolen token.",
+        "A DeviceTaintRule names another node's or a healthy GPU, stays for ever, or a person's is deleted.",
+        "Devices are NVIDIA's in this Node's pool with the GPU's UUID. A rule is recorded on the Node first; only one "
+        "with its quarantine's id is deleted. An admission policy bounds the rights to this Node's GPUs; "
+        "`tests/cluster/test_device_rules.py` tries them with a stolen token.",
         (
             "kube/devices.py:_gpus",
             "remediation/service/node_writer.py:_delete_rule",
@@ -1591,10 +1584,9 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         64,
-        "A GPU that reads well but still computes wrongly gets work again.",
-        "With `validate: active` a quarantine ends only when each GPU that had a fault has passed the active checks "
-        "and the operator's command after its fault and in this boot. A GPU in use proves nothing. A fault that occurs "
-        "after a validation removes it.",
+        "A GPU that reads well but computes wrongly gets work again.",
+        "With `validate: active` each faulty GPU must pass the active checks and the operator's command after its "
+        "fault and in this boot. A GPU in use proves nothing; a later fault voids the result.",
         (
             "remediation/planning/evidence.py:unvalidated",
             "agent/repairs.py:validations",
@@ -1636,7 +1628,7 @@ HARMS: tuple[Harm, ...] = (
     Harm(
         65,
         "The wrong GPU is reset.",
-        "The command names the GPU by its UUID and is refused by the configuration without it. Index, device file and "
+        "The command names the GPU by UUID, and the configuration is refused without it. Index, device file and "
         "UUID come from one sample of a View of this machine and boot.",
         ("config/errors.py:FORMS", "repair/reset.py:reset", "repair/repairer.py:step"),
         (
@@ -1663,9 +1655,9 @@ HARMS: tuple[Harm, ...] = (
     Harm(
         66,
         "A GPU is reset under work, or while new work may come.",
-        "Pods, processes, memory in use, vGPUs, MIG and virtual machines stand against a reset, and so does each that "
-        "is not known. Only a node that the remediator holds in quarantine is touched. Open device files are looked at "
-        "last, after the agent has closed the GPU.",
+        "Pods, processes, memory in use, vGPUs, MIG and virtual machines prevent a reset, as does each that is "
+        "unknown. The node must be in the remediator's quarantine. Open device files are checked last, after the "
+        "agent closed the GPU.",
         (
             "repair/eligibility.py:refusal",
             "repair/eligibility.py:allocation",
@@ -1708,8 +1700,8 @@ HARMS: tuple[Harm, ...] = (
     Harm(
         67,
         "Two repairers reset one GPU at once, or one resets it again and again.",
-        "A lock in `state_dir` admits one. Tries are on the disk before a GPU is touched, and after `repair.tries` of "
-        "them it is left to a reboot, also by a new process.",
+        "A lock in `state_dir` admits one. Tries are on disk before a GPU is touched; after `repair.tries` it is "
+        "left to a reboot, also by a new process.",
         ("cli/repairer.py:repairer", "repair/repairer.py:_standing", "repair/reset.py:reset"),
         (
             proof(
@@ -1740,10 +1732,10 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         68,
-        "Evidence that is kept of a fault fills the node's disk, takes the agent's memory, or is made without end.",
-        "A process of its own makes it, with lowest priority, limits of memory, file and time that it sets before it "
-        "loads anything, and one folder that is deleted with all else that it wrote. None is begun on a disk that is "
-        "nearly full. Each try is on the disk before it begins; a fault has three, and a bundle a day.",
+        "Evidence of a fault fills the disk, takes the agent's memory, or is collected without end.",
+        "A process of its own collects it, at lowest priority, with limits of memory, file and time, in one folder "
+        "that is deleted afterwards, and not on a nearly full disk. Each try is on disk before it begins; a fault has "
+        "three tries, and one bundle a day.",
         (
             "agent/support_cases.py:keep_case",
             "agent/support_cases.py:_due",
@@ -1786,11 +1778,10 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         69,
-        "The device plugin is restarted in a loop, or at the wrong moment, and gives sick GPUs to pods again.",
-        "Only the pod of the DaemonSet that the operator names is asked to leave: on a node in service, after the "
-        "recovery hold, while nothing but the plugin's own list is wrong there, at most once in two days, and only if "
-        "it is older than a day and than the finding. The admission policy allows that one DaemonSet, and none by "
-        "default.",
+        "The device plugin is restarted in a loop or at the wrong moment, and offers sick GPUs again.",
+        "Only the configured DaemonSet's pod is evicted: on a node in service, after the recovery hold, while only "
+        "the plugin's list is wrong, at most once in two days, and only if it is older than a day and than the "
+        "finding. The admission policy allows that DaemonSet alone.",
         ("remediation/planning/device_plugin.py:restart_plugin",),
         (
             proof(

@@ -34,10 +34,13 @@ class Glyphs(NamedTuple):
     arrow: str
     dot: str
     sparks: str  # from nothing to full
+    branch: str  # of a tree
+    last_branch: str
+    trunk: str
 
 
-UNICODE = Glyphs("–", "…", "×", "°C", "→", "·", " ▁▂▃▄▅▆▇█")
-ASCII = Glyphs("-", "~", "x", "C", "->", "|", " ._-=+*#@")
+UNICODE = Glyphs("–", "…", "×", "°C", "→", "·", " ▁▂▃▄▅▆▇█", "├─", "└─", "│  ")
+ASCII = Glyphs("-", "~", "x", "C", "->", "|", " ._-=+*#@", "|-", "`-", "|  ")
 
 WIDE = 100_000
 

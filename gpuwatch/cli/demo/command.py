@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
 HELP = """Run a simulated node through a story of faults.
 
-Needs neither a GPU nor Kubernetes. The node and the cluster answer as real ones would: try the commands it names in
-another terminal.
+Needs neither a GPU nor Kubernetes. Try the commands it names in another terminal.
 
 \b
 Examples:

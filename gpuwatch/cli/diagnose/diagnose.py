@@ -20,9 +20,9 @@ from gpuwatch.model.errors import UsageError
 
 HELP = """Find out why this node does not work, and what to do now.
 
-Looks at the node in the order in which it comes up: host, driver, nvml, devices, health, fabric, runtime, kubelet,
-sharing, exporters, cluster, power, functional, baseline. Begin with the first failure: what cannot be judged because
-of it is blocked, not failed. Nothing is changed.
+Checks the node in the order in which it comes up: host, driver, nvml, devices, health, fabric, runtime, kubelet,
+sharing, exporters, cluster, power, functional, baseline. Begin with the first failure: what depends on it is blocked.
+Changes nothing.
 
 \b
 Examples:

@@ -35,8 +35,7 @@ from gpuwatch.tuning.model.setting import Setting
 
 HELP = """Show everything about one GPU, or about a pod or Slurm job and its GPUs.
 
-ID is an index, a UUID or its beginning, or a PCI address; NAME is a pod, or NAMESPACE/POD, or a job's number. Values
-that a GPU does not support are marked so.
+ID is an index, a UUID or its beginning, or a PCI address; NAME is a pod, NAMESPACE/POD, or a job's number.
 
 \b
 Examples:

@@ -1,7 +1,7 @@
 """`gpuwatch status`: a line for the node, a line per GPU, findings and what to do about them; health as exit code."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import click
 
@@ -241,13 +241,17 @@ def finding_lines(
     return [head, *(Text(line) for line in below)]
 
 
-def gpu_ranges(gpus: Sequence[int]) -> str:
-    """`node`, `gpu 3`, `gpus 0-3,7`."""
+def gpu_numbers(gpus: Collection[int]) -> str:
+    """`0-3,7`."""
     ranges: list[list[int]] = []
     for gpu in sorted(gpus):
         if ranges and gpu == ranges[-1][-1] + 1:
             ranges[-1].append(gpu)
         else:
             ranges.append([gpu])
-    text = ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in ranges)
-    return f"{'gpu' if len(gpus) == 1 else 'gpus'} {text}" if gpus else "node"
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in ranges)
+
+
+def gpu_ranges(gpus: Collection[int]) -> str:
+    """`node`, `gpu 3`, `gpus 0-3,7`."""
+    return f"{'gpu' if len(gpus) == 1 else 'gpus'} {gpu_numbers(gpus)}" if gpus else "node"

@@ -24,6 +24,7 @@ from gpuwatch.cli.look.status import NODE_LINE, folded, gpu_ranges, node_line
 from gpuwatch.cli.look.top_state import (
     HISTORY,
     MOST_HISTORY,
+    PROCESS_SCREENS,
     PROCESS_SORTS,
     SORTS,
     ProcessRow,
@@ -34,26 +35,28 @@ from gpuwatch.cli.look.top_state import (
     press,
     typed_keys,
 )
+from gpuwatch.cli.look.top_tree import TREE, tree_rows
 from gpuwatch.host.load import HostUse, ProcessLooks, ProcessUse, host_use
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.view import View
 
 HELP = """Watch the GPUs live.
 
-Keys: p shows the processes on the GPUs instead, and the GPUs again; s and the arrows left and right choose the column
-to sort by, r turns the order round; f filters by workload, user, type, health, name or number, Escape shows all again;
-? lists the keys, q quits. It looks: no key touches a process.
+p shows the processes on the GPUs, t the same as a tree: workload, parents, processes; s and the arrows left and right
+choose the column to sort by, r reverses it; f filters by workload, user, type, health, name or number, Escape shows
+all; ? lists the keys, q quits. No key touches a process.
 
 \b
 Examples:
   gpuwatch top
   gpuwatch top --sort power --interval 1
   gpuwatch top --processes
-  gpuwatch top --once
+  gpuwatch top --tree --once
 """
 
 KEYS_HELP = (
     ("p, Tab", "processes instead of GPUs, and back"),
+    ("t", "tree of workloads, their parents and processes, and back"),
     ("s, left, right", "the column to sort by; the largest comes first"),
     ("r, up, down", "the order turned round"),
     ("f, /", "filter: a part of a pod, job, user, type, health, name, command or number"),
@@ -66,15 +69,17 @@ KEYS_HELP = (
 @option("--interval", type=click.FloatRange(min=0.1), default=2.0, metavar="SECONDS", help="Default: 2.")
 @option("--sort", type=click.Choice(list(SORTS)), default="gpu", help="Column to begin with. Default: gpu.")
 @option("--processes", is_flag=True, help="Begin with the processes on the GPUs.")
+@option("--tree", is_flag=True, help="Begin with workloads and their processes as a tree.")
 @option("--once", is_flag=True, help="Print once and end; so it is when the output is no terminal.")
 @pass_session
-def top(session: Session, interval: float, sort: str, processes: bool, once: bool) -> None:
+def top(session: Session, interval: float, sort: str, processes: bool, tree: bool, once: bool) -> None:
     """Draw a View, wait for a key or for the interval, until q."""
-    state, history = TopState(sort=sort, screen="processes" if processes else "gpus"), UtilizationHistory()
+    state = TopState(sort=sort, screen="tree" if tree else "processes" if processes else "gpus")
+    history = UtilizationHistory()
     with open_source(session) as source:
         if once or not sys.stdout.isatty():
             terminal, view = session.terminal, source.view()
-            host = _host(session, view, ProcessLooks())
+            host = _host(session, view, ProcessLooks(), state)
             terminal.show(*screen(view, state, history, terminal.glyphs, width=terminal.width, host=host))
         else:
             _live(session, source, state, history, interval, ProcessLooks())
@@ -87,7 +92,7 @@ class HostLook(NamedTuple):
     processes: Mapping[int, ProcessUse]
 
 
-def _host(session: Session, view: View, looks: ProcessLooks) -> HostLook | None:
+def _host(session: Session, view: View, looks: ProcessLooks, state: TopState) -> HostLook | None:
     """None: the GPUs shown are not this machine's."""
     if session.source not in (None, "nvml", "agent") or view.snapshot.node not in (
         os.environ.get("NODE_NAME"),
@@ -95,7 +100,7 @@ def _host(session: Session, view: View, looks: ProcessLooks) -> HostLook | None:
     ):
         return None
     pids = {process.pid for gpu in view.snapshot.gpus for process in gpu.processes or ()}
-    return HostLook(host_use(), looks.look(pids))
+    return HostLook(host_use(), looks.look(pids, parents=state.screen == "tree"))
 
 
 def _live(
@@ -114,7 +119,7 @@ def _live(
     console, glyphs = session.terminal.console(live=True), session.terminal.glyphs
     view, error = source.view(), ""
     history.add(view)
-    host = _host(session, view, looks)
+    host = _host(session, view, looks, state)
     screen_of = partial(Live, console=console, screen=True, auto_refresh=False)
     with typed_keys() as keys, screen_of(redirect_stdout=False, redirect_stderr=False) as live:
         due = time.monotonic() + interval
@@ -124,13 +129,15 @@ def _live(
             live.update(stacked(lines), refresh=True)
             key = keys.wait(due - time.monotonic())
             if key is not None:
-                state = press(state, key)
+                before, state = state, press(state, key)
+                if state.screen == "tree" != before.screen:
+                    due = time.monotonic()  # no other screen looks at the parents
             elif time.monotonic() >= due:
                 due = time.monotonic() + interval
                 try:
                     view, error = source.view(), ""
                     history.add(view)
-                    host = _host(session, view, looks)
+                    host = _host(session, view, looks, state)
                 except GpuwatchError as failure:
                     error = str(failure)
 
@@ -184,7 +191,7 @@ def screen(
     words = Words(glyphs, view.snapshot.at)
     if state.screen == "help":
         rows = [Text.assemble((f"{keys:<16}", "bold"), does) for keys, does in KEYS_HELP]
-    elif state.screen == "processes":
+    elif state.screen in PROCESS_SCREENS:
         rows = _processes(view, state, words, width, host)
     else:
         gpus = arranged(state, gpu_items(view))
@@ -218,8 +225,12 @@ def screen(
 def _processes(view: View, state: TopState, words: Words, width: int, host: HostLook | None) -> list[Text]:
     processes = host.processes if host else {}
     found = [ProcessRow(item, processes.get(item.pid)) for item in process_items(view)]
+    chosen = arranged_processes(state, found)
+    if state.screen == "tree":
+        tree = [column for column in TREE if host or column.header not in OF_THE_HOST]
+        return table(tree, [*tree_rows(chosen, processes, words.glyphs)], words, width=width)
     shown = [column for column in PROCESSES if host or column.header not in OF_THE_HOST]
-    return table(shown, arranged_processes(state, found), words, width=width)
+    return table(shown, chosen, words, width=width)
 
 
 def _gpu_columns(
@@ -248,10 +259,11 @@ def _footer(state: TopState, glyphs: Glyphs, error: str) -> Text:
         )
     if state.screen == "help":
         return Text("any key goes back, q quits", "dim")
-    names, sort = (PROCESS_SORTS, state.process_sort) if state.screen == "processes" else (SORTS, state.sort)
+    of_processes = state.screen in PROCESS_SCREENS
+    names, sort = (PROCESS_SORTS, state.process_sort) if of_processes else (SORTS, state.sort)
     sorts = [(f" {name} ", "reverse" if name == sort else "dim") for name in names]
     order = " reversed" if state.reverse else ""
     kept = f"   filter: {state.filter}" if state.filter else ""
-    other = "GPUs" if state.screen == "processes" else "processes"
-    keys = f"   q quit {glyphs.dot} p {other} {glyphs.dot} s sort {glyphs.dot} f filter {glyphs.dot} ? keys"
+    other, tree = ("GPUs" if state.screen == name else name for name in PROCESS_SCREENS)
+    keys = f" {glyphs.dot} ".join(("   q quit", "? keys", f"p {other}", f"t {tree}", "s sort", "f filter"))
     return Text.assemble(("sort", "dim"), *sorts, (order, "dim"), (kept, "yellow"), (keys, "dim"))

@@ -52,11 +52,13 @@ PROCESS_SORTS: dict[str, Callable[[ProcessRow], Any]] = {
 }
 """The same of processes."""
 
+PROCESS_SCREENS = ("processes", "tree")
+
 
 class TopState(msgspec.Struct, frozen=True, kw_only=True):
     """What the user has chosen. `editing`: keys go into the filter."""
 
-    screen: Literal["gpus", "processes", "help"] = "gpus"
+    screen: Literal["gpus", "processes", "tree", "help"] = "gpus"
     sort: str = "gpu"
     process_sort: str = "gpu"
     reverse: bool = False
@@ -75,22 +77,24 @@ def _reverse(state: TopState) -> TopState:
 
 def _sort(step: int) -> Callable[[TopState], TopState]:
     def turn(state: TopState) -> TopState:
-        field, names = ("process_sort", [*PROCESS_SORTS]) if state.screen == "processes" else ("sort", [*SORTS])
+        of_processes = state.screen in PROCESS_SCREENS
+        field, names = ("process_sort", [*PROCESS_SORTS]) if of_processes else ("sort", [*SORTS])
         name = names[(names.index(getattr(state, field)) + step) % len(names)]
         return msgspec.structs.replace(state, **{field: name})
 
     return turn
 
 
-def _other_screen(state: TopState) -> TopState:
-    return msgspec.structs.replace(state, screen="gpus" if state.screen == "processes" else "processes")
+def _turn_to(screen: Literal["processes", "tree"]) -> Callable[[TopState], TopState]:
+    return lambda state: msgspec.structs.replace(state, screen="gpus" if state.screen == screen else screen)
 
 
 KEYS: dict[str, Callable[[TopState], TopState]] = {
     "q": _change(done=True),
     "?": _change(screen="help"),
-    "p": _other_screen,
-    "tab": _other_screen,
+    "p": _turn_to("processes"),
+    "tab": _turn_to("processes"),
+    "t": _turn_to("tree"),
     "f": _change(editing=True),
     "/": _change(editing=True),
     "escape": _change(filter=""),

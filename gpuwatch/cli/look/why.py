@@ -23,8 +23,8 @@ from gpuwatch.model.view import View
 
 HELP = """Say why a GPU or a pod is slow: causes, the likeliest first.
 
-Without a name: every GPU that somebody uses or that a fault holds. With an agent the last two minutes are judged,
-without one what this command measures itself in --seconds.
+Without a name: every GPU that is used or faulty. Judges the agent's last two minutes, without an agent what it measures
+itself in --seconds.
 
 \b
 Examples:

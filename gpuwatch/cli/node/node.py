@@ -110,7 +110,7 @@ def status(ctx: click.Context, session: Session, /, output: str, **where: str | 
 def plan(session: Session, /, output: str, **where: str | None) -> None:
     """Show what would be done now, as a diff; change nothing.
 
-    Asks the agent, the live Node and the policy, as the remediator does, whatever the mode is.
+    Asks agent, Node and policy as the remediator does, whatever the mode.
 
     \b
     Examples:

@@ -91,8 +91,8 @@ def quarantine(
 def release(session: Session, /, reason: str, *, acknowledge: bool, yes: bool, **where: str | None) -> None:
     """Give back all that gpuwatch holds on the node.
 
-    Takes away its own taint, cordon, labels, annotations, condition and slot, also those that an uninstalled gpuwatch
-    left behind; needs no agent. What is not gpuwatch's stays.
+    Removes its own taint, cordon, labels, annotations, condition and slot, also those of an uninstalled gpuwatch; needs
+    no agent.
 
     \b
     Examples:

@@ -20,10 +20,9 @@ from gpuwatch.storage.store import Store
 
 HELP = """Put idle GPUs to work, as proof that they are well.
 
-Runs the active checks of `gpuwatch diagnose --active` on these GPUs (all without ID), and the command of
-remediation.validation, and notes the result where the agent of this machine reads it. With remediation.validate: active
-a quarantined GPU or node is released only after that. A GPU in use is not tried. ID is an index, a UUID or its
-beginning, or a PCI address.
+Runs the checks of `gpuwatch diagnose --active` and the command of remediation.validation on these GPUs (all without
+ID), and records the result for the agent. With remediation.validate: active a quarantine ends only after that. A GPU in
+use is not tried. ID is an index, a UUID or its beginning, or a PCI address.
 
 The exit code: 0 all passed, 4 one failed, 1 none failed and one was not tried.
 

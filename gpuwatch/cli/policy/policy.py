@@ -33,9 +33,9 @@ def policy() -> None:
 def check(session: Session, file: str | None, output: str) -> None:
     """Check the policy and show what is done about each fault.
 
-    FILE is a configuration; without it, --config. Exit 0 when the remediator would take it, 2 with the reason when not.
-    MOST is as far as any configuration may go. SCOPE gpu: only the sick GPU is taken out of service where the device
-    plugin keeps pods from it, else the node; the line `scope gpu` says what that comes to on this node, by its agent.
+    FILE is a configuration; without it, --config. Exit 0 when the remediator would accept it, 2 with the reason when
+    not. MOST limits every configuration. SCOPE gpu: only the sick GPU is taken out of service where the device plugin
+    keeps pods from it, else the node; the line `scope gpu` says which on this node.
 
     \b
     Examples:
@@ -75,9 +75,8 @@ def check(session: Session, file: str | None, output: str) -> None:
 def test(session: Session, /, events: str, duration: str, seed: int, file: str | None, output: str) -> None:
     """Show what would have been done, on recorded views or a scenario.
 
-    EVENTS is a file of views, one JSON a line, also .gz, or - for stdin; or sim:SCENARIO, which is played as fast
-    as it goes. The remediator's own plan is carried out on an imaginary Node that nobody else uses; nothing is
-    written anywhere. Views are recorded from a running agent like this:
+    EVENTS is a file of views, one JSON a line, also .gz, or - for stdin; or sim:SCENARIO. The remediator's own plan is
+    carried out on an imaginary Node; nothing is written. Record views of a running agent:
 
     \b
       while sleep 2; do

@@ -35,9 +35,9 @@ from gpuwatch.tuning.service.state_dir import StopRequest, TunerStopFile, state_
 def stop(ctx: click.Context, session: Session, *, reason: str, wait: float) -> None:
     """Stop tuning at once and give everything back.
 
-    Writes the file tuner.stop into the state directory; one that is there stays, unless another reason is given. A
-    tuner that runs gives back what it has set within a cycle, and sets nothing until `gpuwatch tune resume`. It
-    outlasts restarts. The exit code is 3 where something is still set after --wait.
+    Writes tuner.stop into the state directory; an older one stays, unless another reason is given. A running tuner
+    reverts its settings within a cycle and sets nothing until `gpuwatch tune resume`, also after restarts. Exit 3:
+    something is still set after --wait.
 
     \b
     Examples:
@@ -92,8 +92,8 @@ def resume(session: Session) -> None:
 def restore(session: Session, *, everything: bool) -> None:
     """Give back every setting that gpuwatch has changed.
 
-    Only what the record in the state directory lists is touched, and only to the value from before. Needs root and
-    CAP_SYS_ADMIN. Run it before an uninstall. Where a tuner runs, `gpuwatch tune stop` is the way.
+    Restores the former value of what the record in the state directory lists. Needs root and CAP_SYS_ADMIN. Run it
+    before an uninstall; while a tuner runs, use `gpuwatch tune stop`.
 
     \b
     Examples:

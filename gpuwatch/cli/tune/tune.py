@@ -44,10 +44,10 @@ def tune() -> None:
 def status(ctx: click.Context, session: Session, output: str, gpu: str | None) -> None:
     """Show what is tuned, what it costs and saves, and why the rest is not.
 
-    SLOWDOWN is the measured loss of speed and the upper end of its 95 % interval; BOUND is what was promised. Where no
-    tuner answers it says so, and judges what is there at this moment.
+    SLOWDOWN is the measured loss of speed and the upper end of its 95 % interval; BOUND is what was promised. Without a
+    tuner it judges the present state.
 
-    The exit code is 3 where something is set that no tuner answers for, or the tuner has trouble.
+    Exit 3: a setting without a tuner, or a tuner in trouble.
 
     \b
     Examples:
@@ -133,9 +133,8 @@ def _is_degraded(sight: "TunerInputs") -> bool:
 def plan(session: Session, output: str, gpu: str | None) -> None:
     """Show what enforce would do with each GPU; change nothing.
 
-    By the tuner's own rules and what is there at this moment, whatever mode is configured: who agrees, up to which
-    slowdown, by which knob, what would be tried first, and why the others would be left alone. What a cap saves and
-    costs is known once it was tried, so no saving is foretold.
+    By the tuner's own rules, whatever the mode: which GPUs opted in, up to which slowdown, by which knob, what would be
+    tried first, and why others are left alone. Savings are known only after a cap was tried.
 
     \b
     Examples:

@@ -43,8 +43,8 @@ def _codes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
 def explain(session: Session, code: str, output: str) -> None:
     """Say what an XID means and what to do.
 
-    CODE is its number; a whole LINE of the kernel log is decoded as well, whatever a logger put before it. "-" reads it
-    from stdin: the first line of the driver's that names an XID.
+    CODE is its number; a whole LINE of the kernel log is decoded as well, with any prefix. "-" reads the first line
+    with an XID from stdin.
 
     \b
     Examples:
@@ -116,9 +116,8 @@ def parse(session: Session, file: BinaryIO) -> None:
     """Read kernel log lines, print one JSON object a line, for each record.
 
     Takes raw /dev/kmsg records, the journal's JSON and export forms, dmesg, klogctl, syslog and journal text, and lines
-    pasted with any other prefix. In text a
-    process name with a newline can look like a line of the driver: lines that share a time to the microsecond are one
-    record, and what could still be such a name is marked "forgeable". Absent fields are null.
+    with any other prefix. Lines of text that share a time to the microsecond are one record; one that a process name
+    with a newline could have forged is marked "forgeable". Absent fields are null.
 
     \b
     Examples:

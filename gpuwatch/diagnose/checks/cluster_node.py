@@ -134,38 +134,32 @@ NODE: tuple[DiagnosticCheck, ...] = (
         "L04", CheckStage.CLUSTER, "gpuwatch's taint stands for a fault that is there",
         how="Node taint gpuwatch.io/gpu-fault, annotations gpuwatch.io/owner and gpuwatch.io/faults, findings of the "
         "View",
-        failure="tainted for gpu_lost on GPU 3, of which nothing is seen any more, and the remediator has not written "
-        "for 90 min",
-        remedy="Nobody takes this taint away: start the remediator again (mode enforce), which gives the node back "
-        "after its hold, or release the node by hand.",
+        remedy="Nothing removes this taint: start the remediator again (mode enforce), which releases the node after "
+        "its hold, or release the node by hand.",
         commands=(STATUS, RELEASE),
         judge=check_taint, needs=("N03", "N04"), reads=("cluster", "view"),
     ),
     DiagnosticCheck(
         "L06", CheckStage.CLUSTER, "the Node is Ready",
         how="Node conditions Ready, NetworkUnavailable, MemoryPressure, DiskPressure, PIDPressure",
-        failure="Ready is Unknown (NodeStatusUnknown)",
-        remedy="The control plane gets no report, or a bad one, from this node's kubelet: see whether it runs and "
-        "what it logs. Under DiskPressure or MemoryPressure pods are evicted: make room first.",
+        remedy="The control plane gets no report, or a bad one, from this node's kubelet: check that it runs, and "
+        "read its log. Under DiskPressure or MemoryPressure pods are evicted: free space first.",
         commands=(CONDITIONS, "systemctl status kubelet", "journalctl -u kubelet --since -15min"),
         judge=check_conditions, needs=("K01",), reads=("cluster",),
     ),
     DiagnosticCheck(
         "L07", CheckStage.CLUSTER, "nobody else has taken the node out of service",
         how="spec.unschedulable, deletion, and the labels, annotations and taints of other controllers",
-        failure="a person or another controller has cordoned the node | the GPU operator's driver upgrade is working "
-        "on the node (label ...)",
-        remedy="No new work comes here, on purpose. Ask who did it, or wait until that controller is done; gpuwatch "
-        "steps back meanwhile.",
+        remedy="New work is kept away on purpose. Ask who did it, or wait for that controller; gpuwatch does not act "
+        "meanwhile.",
         commands=(CONDITIONS,),
         judge=check_in_hand, reads=("cluster",),
     ),
     DiagnosticCheck(
         "L09", CheckStage.CLUSTER, "what gpuwatch says of the node is kept up to date",
         how="time of the condition GPUHealthy; labels listed in the annotation gpuwatch.io/labels against the View",
-        failure="the remediator has not written for 90 min; no longer true: gpuwatch.io/gpu-healthy-count=8",
-        remedy="Schedulers and people go by labels and a condition that nobody renews. Start the remediator again "
-        "(mode enforce), or take away all that it has left.",
+        remedy="Labels and a condition are no longer renewed, but still used. Start the remediator again (mode "
+        "enforce), or remove what it left.",
         commands=(STATUS, f"{RELEASE} --forget"),
         judge=check_own_marks, needs=("N03", "N04"), reads=("cluster", "view"),
     ),

@@ -125,16 +125,15 @@ def _fault(facts: NodeFacts, spec: CdiSpec) -> str | None:
 
 
 REMEDY = (
-    "Have the specification written anew: it is made once and does not follow the driver. Containers that start with "
-    "an old one find no device or no library."
+    "Make the specification again: it does not follow the driver, and containers started with an old one lack devices "
+    "or libraries."
 )
 
 CDI: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "T04", CheckStage.RUNTIME, "CDI specifications fit driver and GPUs",
-        how="/etc/cdi and /var/run/cdi: kind, driver version in paths of libraries, device files and mounts that "
-        "exist, uuids that NVML shows",
-        failure="/etc/cdi/nvidia.yaml: names libraries of driver 550.90.07, loaded is 570.86.15",
+        how="/etc/cdi and /var/run/cdi: kind, driver version in library paths, existing device files and mounts, "
+        "uuids of NVML",
         remedy=REMEDY,
         commands=("nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml", "nvidia-ctk cdi list"),
         judge=check_specs, needs=("D01", "D03", "D04", "N03", "N04", "V01", "V03", "T02"), reads=("cdi",),

@@ -150,9 +150,8 @@ DEVICES: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "V01", CheckStage.DEVICES, "the device files are there",
         how="/dev/nvidiactl, nvidia-uvm, nvidia-uvm-tools and nvidiaN, with the majors of /proc/devices",
-        failure="/dev/nvidia-uvm missing | /dev/nvidia-uvm is 511:0, the driver is 508:0",
-        remedy="Remove files with wrong numbers and make them anew. Containers keep the files they were started with: "
-        "restart those that use GPUs, first the device plugin. With the GPU operator: delete this node's driver pod.",
+        remedy="Remove files with wrong numbers and make them again. Containers keep their old files: restart those "
+        "that use GPUs, first the device plugin. With the GPU operator: delete this node's driver pod.",
         commands=("rm -f /dev/nvidia-uvm /dev/nvidia-uvm-tools",
                   "nvidia-modprobe -u -c=0",
                   "nvidia-smi",
@@ -162,16 +161,14 @@ DEVICES: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "V02", CheckStage.DEVICES, "every device file has its link in /dev/char",
         how="/dev/char/195:* and those of nvidia-uvm, where a runtime has its cgroups made by systemd",
-        failure="/dev/char/508:0 (/dev/nvidia-uvm) is missing",
-        remedy="After systemctl daemon-reload running containers lose what has no link: `Failed to initialize NVML: "
-        "Unknown Error`. Make the links; have a udev rule make them when the driver is loaded, or use CDI.",
+        remedy="After systemctl daemon-reload containers lose devices without a link: `Failed to initialize NVML: "
+        "Unknown Error`. Make the links, by a udev rule when the driver is loaded, or use CDI.",
         commands=("nvidia-ctk system create-dev-char-symlinks --create-all",),
         judge=check_links, needs=("V01",), reads=("nodes", "runtime"),
     ),
     DiagnosticCheck(
         "V03", CheckStage.DEVICES, "every MIG instance has its capability files",
         how="/proc/driver/nvidia/capabilities against /dev/nvidia-caps",
-        failure="/dev/nvidia-caps/nvidia-cap12 and 1 more missing: MIG instances cannot be used",
         remedy="Make them, then restart the device plugin. With the GPU operator: restart this node's toolkit pod.",
         commands=("nvidia-modprobe -f /proc/driver/nvidia/capabilities/gpu0/mig/gi1/access", "ls -l /dev/nvidia-caps"),
         judge=check_mig_capabilities, needs=("D01",), reads=("nodes",),
@@ -179,9 +176,8 @@ DEVICES: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "V04", CheckStage.DEVICES, "limits allow RDMA and NCCL",
         how="locked memory allowed to the container runtime's process, size of /dev/shm; only where RDMA is",
-        failure="memlock of containerd is 8192 KiB: RDMA cannot pin memory",
-        remedy="Containers inherit the limit of their runtime. Set LimitMEMLOCK=infinity in its systemd unit and "
-        "restart it; for logins set memlock in /etc/security/limits.conf.",
+        remedy="Containers inherit their runtime's limit. Set LimitMEMLOCK=infinity in its systemd unit and restart "
+        "it; for logins set memlock in /etc/security/limits.conf.",
         commands=("systemctl edit containerd  # [Service] LimitMEMLOCK=infinity", "systemctl restart containerd"),
         judge=check_limits, reads=("limits", "kernel"),
     ),

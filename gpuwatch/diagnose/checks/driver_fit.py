@@ -190,18 +190,15 @@ FIT: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "D03", CheckStage.DRIVER, "kernel module and libraries are of one version",
         how="/proc/driver/nvidia/version against the names of libnvidia-ml and libcuda in each driver root",
-        failure="the loaded module is 570.86.15, the libraries in / are 580.105.08",
-        remedy="The driver was updated below a running module: nothing new can use the GPUs. Drain the node and "
-        "reboot it, or stop everything that uses the GPUs, unload the modules (nvidia_peermem, nvidia_uvm, "
-        "nvidia_drm, nvidia_modeset, nvidia) and load them again. With the GPU operator: delete this node's driver "
-        "pod.",
+        remedy="The driver was updated under a loaded module: new programs cannot use the GPUs. Drain and reboot the "
+        "node, or end all GPU users, unload the modules (nvidia_peermem, nvidia_uvm, nvidia_drm, "
+        "nvidia_modeset, nvidia) and load them again. With the GPU operator: delete this node's driver pod.",
         commands=(DRAIN, REBOOT),
         judge=check_versions, needs=("D01", "D04"), reads=("kernel", "driver_roots"),
     ),
     DiagnosticCheck(
         "D06", CheckStage.DRIVER, "the driver supports the GPUs",
         how="driver branch against the GPUs' generation (PCI device id), of GPUs that NVML cannot read; the kernel log",
-        failure="GPU 0000:1b:00.0: Blackwell needs driver 570 or newer, this is 550.54.15",
         remedy="Install a driver branch that supports these GPUs, then reboot. With the GPU operator: set "
         "driver.version in the ClusterPolicy.",
         commands=("lspci -nn -d 10de:", "cat /proc/driver/nvidia/version", KERNEL_LOG),
@@ -210,19 +207,17 @@ FIT: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "D07", CheckStage.DRIVER, "the kernel modules are of the kind the GPUs need",
         how="/proc/driver/nvidia/version or the module's license: open or proprietary; the kernel log",
-        failure="GPU 0000:1b:00.0: Blackwell needs the open kernel modules, the proprietary ones are installed",
-        remedy="Blackwell and newer need NVIDIA's open kernel modules; GPUs before Turing need the proprietary ones. "
-        "Install that kind (Ubuntu: nvidia-driver-BRANCH-server-open; RHEL: nvidia-open) and reboot. With the GPU "
-        "operator: driver.kernelModuleType=open.",
+        remedy="Blackwell and newer need NVIDIA's open kernel modules, GPUs before Turing the proprietary ones. "
+        "Install that kind (Ubuntu: nvidia-driver-BRANCH-server-open; RHEL: nvidia-open) and reboot. With the "
+        "GPU operator: driver.kernelModuleType=open.",
         commands=("cat /proc/driver/nvidia/version", "modinfo -F license nvidia", KERNEL_LOG),
         judge=check_flavor, needs=("H01",), reads=("bus", "kernel"),
     ),
     DiagnosticCheck(
         "D09", CheckStage.DRIVER, "the GPUs' firmware (GSP) is there and answers",
         how="/lib/firmware/nvidia/VERSION/gsp_*.bin, XIDs 119 and 120, `No firmware image found` in the kernel log",
-        failure="GPU 3 (0000:61:00.0): its firmware (GSP) does not answer | the GSP firmware was not found",
-        remedy="Drain the node and reboot it. If it happens again, update the driver; with proprietary modules of an "
-        "old branch on GPUs before Blackwell NVreg_EnableGpuFirmware=0 does without the GSP.",
+        remedy="Drain and reboot the node. If it happens again, update the driver; with old proprietary modules on "
+        "GPUs before Blackwell NVreg_EnableGpuFirmware=0 avoids the GSP.",
         commands=(KERNEL_LOG, DRAIN, REBOOT),
         judge=check_firmware, needs=("H01", "H03"), reads=("bus", "kernel"), each=True,
     ),

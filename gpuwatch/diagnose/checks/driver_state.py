@@ -135,18 +135,16 @@ STATE: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "D01", CheckStage.DRIVER, "the nvidia module is loaded",
         how="/proc/driver/nvidia/version, /proc/modules, /sys/module/nvidia",
-        failure="the nvidia module is not loaded | ...: no NVIDIA driver is installed | ...: it is blacklisted",
-        remedy="The module is installed and could be loaded. Load it and see what the kernel says; if that works, "
-        "find out what should do it at boot (nvidia-persistenced, systemd-modules-load).",
+        remedy="The module is installed and could be loaded. Load it and read the kernel log; if that works, find out "
+        "what should do it at boot (nvidia-persistenced, systemd-modules-load).",
         commands=("modprobe nvidia", KERNEL_LOG),
         judge=check_loaded, needs=("H01", "H07", "H08", "H09", "D06", "D07", "D08"), reads=("kernel",),
     ),
     DiagnosticCheck(
         "D02", CheckStage.DRIVER, "the nvidia_uvm module is loaded",
         how="/proc/modules, /proc/devices",
-        failure="nvidia_uvm is not loaded: CUDA fails to start (999, unknown error)",
-        remedy="Load it and make its device files; have it loaded at boot. With the GPU operator: delete this node's "
-        "driver pod.",
+        remedy="Load it, make its device files, and load it at boot. With the GPU operator: delete this node's driver "
+        "pod.",
         commands=("nvidia-modprobe -u -c=0 || modprobe nvidia-uvm",
                   "echo nvidia-uvm > /etc/modules-load.d/nvidia-uvm.conf"),
         judge=check_unified_memory, needs=("D01",), reads=("kernel",),
@@ -154,18 +152,16 @@ STATE: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "D04", CheckStage.DRIVER, "the driver's libraries are installed",
         how="libnvidia-ml.so.1 below /, /run/nvidia/driver and where cloud images keep them",
-        failure="libnvidia-ml.so.1 missing in / | the driver's libraries are nowhere",
-        remedy="Install the driver's user space in the version of the kernel module (Ubuntu: "
-        "libnvidia-compute-BRANCH-server; RHEL: nvidia-driver-cuda), then ldconfig. With the GPU operator: look at "
-        "the driver pod, which mounts its root at /run/nvidia/driver.",
+        remedy="Install the driver's user space in the kernel module's version (Ubuntu: "
+        "libnvidia-compute-BRANCH-server; RHEL: nvidia-driver-cuda), then ldconfig. With the GPU operator: "
+        "look at the driver pod, whose root is /run/nvidia/driver.",
         commands=("cat /proc/driver/nvidia/version", "ls /usr/lib*/*/libnvidia-ml.so* /run/nvidia/driver", DRIVER_PODS),
         judge=check_root, needs=("D01",), reads=("driver_roots",),
     ),
     DiagnosticCheck(
         "D11", CheckStage.DRIVER, "CUDA's driver library is installed",
         how="libcuda.so.1 beside libnvidia-ml.so.1",
-        failure="libcuda.so.1 missing in /: CUDA programs cannot start",
-        remedy="Only a part of the driver's user space is there. Install the rest in the same version (Ubuntu: "
+        remedy="The driver's user space is incomplete. Install the rest in the same version (Ubuntu: "
         "libnvidia-compute-BRANCH-server; RHEL: nvidia-driver-cuda), then ldconfig.",
         commands=("ls /usr/lib*/*/libcuda.so* /usr/lib64/libcuda.so*", "ldconfig -p | grep libcuda"),
         judge=check_cuda, needs=("D01", "D04"), reads=("driver_roots",),
@@ -173,9 +169,8 @@ STATE: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "D05", CheckStage.DRIVER, "the GPU operator has validated the driver",
         how="/run/nvidia/validations/driver-ready",
-        failure="the GPU operator has not validated the driver: no /run/nvidia/validations/driver-ready",
-        remedy="Toolkit, device plugin and all else of the operator wait for this. Look at the init container "
-        "driver-validation of the operator-validator pod on this node, then at the driver pod.",
+        remedy="Toolkit, device plugin and the operator's other parts wait for this. Look at the init container "
+        "driver-validation of this node's operator-validator pod, then at the driver pod.",
         commands=("kubectl get pods -n gpu-operator --field-selector spec.nodeName={node}",
                   "kubectl logs -n gpu-operator -l app=nvidia-operator-validator -c driver-validation --tail=50",
                   DRIVER_LOGS),
@@ -184,9 +179,8 @@ STATE: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "D08", CheckStage.DRIVER, "no driver upgrade is under way",
         how=f"the Node's label {UPGRADE_LABEL}",
-        failure="the driver is being upgraded (pod-restart-required) | the driver upgrade failed",
-        remedy="Wait: the operator drains the node, changes the driver and gives the node back. If the state does not "
-        "change for half an hour, see which pod it waits for.",
+        remedy="Wait: the operator drains the node, changes the driver and releases the node. If nothing changes for "
+        "half an hour, see which pod it waits for.",
         commands=(f"kubectl get node {{node}} -L {UPGRADE_LABEL}",
                   DRIVER_PODS,
                   "kubectl logs -n gpu-operator deploy/gpu-operator --tail=50"),
@@ -195,9 +189,8 @@ STATE: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "D10", CheckStage.DRIVER, "every GPU is bound to the nvidia driver",
         how="the link `driver` of each GPU in /sys/bus/pci/devices",
-        failure="GPU 0000:61:00.0: no driver is bound",
-        remedy="The driver did not take this GPU; the kernel log says why (probe failed, BAR not assigned, not "
-        "supported). Bind it by hand once; if that fails, drain the node and power it off and on.",
+        remedy="The kernel log says why the driver refused this GPU (probe failed, BAR not assigned, not supported). "
+        "Bind it by hand once; if that fails, drain the node and power it off and on.",
         commands=(KERNEL_LOG, "lspci -nnk -d 10de:", DRAIN, REBOOT),
         judge=check_bound, needs=("H03", "H07", "D01"), reads=("bus",), each=True,
     ),

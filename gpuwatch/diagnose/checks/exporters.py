@@ -116,9 +116,8 @@ EXPORTERS: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "C01", CheckStage.EXPORTERS, "DCGM's host engine runs where somebody wants it",
         how="the process nv-hostengine, TCP port 5555; nvidia-dcgm.service enabled, or a pod nvidia-dcgm",
-        failure="nvidia-dcgm.service is enabled, but nv-hostengine does not run",
-        remedy="Whoever asks it (dcgmi, dcgm-exporter with a remote host engine) gets nothing. Read its log, then "
-        "start it. It is optional: if nobody asks, disable the service.",
+        remedy="Its clients (dcgmi, dcgm-exporter with a remote host engine) get nothing. Read its log, then start "
+        "it, or disable the service if it has no clients.",
         commands=("systemctl status nvidia-dcgm",
                   "journalctl -b -u nvidia-dcgm --no-pager | tail -n 50",
                   "systemctl restart nvidia-dcgm"),
@@ -128,20 +127,17 @@ EXPORTERS: tuple[DiagnosticCheck, ...] = (
         "C02", CheckStage.EXPORTERS, "no profiler holds the counters that exporters read",
         how="processes ncu, nsys, nvprof beside nv-hostengine, dcgm-exporter or an exporter with DCGM_FI_PROF_* "
         "families",
-        failure="ncu (pid 4711) profiles while dcgm-exporter collects profiling counters",
-        remedy="A profiler and DCGM's profiling counters exclude each other: one of them fails or shows gaps. While "
-        "somebody profiles, pause the collection and resume it afterwards; or take DCGM_FI_PROF_* out of the "
-        "exporter's list of counters on this node.",
+        remedy="A profiler and DCGM's profiling counters exclude each other: one fails or has gaps. Pause the "
+        "collection while profiling, or remove DCGM_FI_PROF_* from the exporter's counters on this node.",
         commands=("dcgmi profile --pause", "dcgmi profile --resume"),
         judge=check_profilers, reads=("services",),
     ),
     DiagnosticCheck(
         "C03", CheckStage.EXPORTERS, "dcgm-exporter serves a whole page",
-        how="one GET of /metrics at 127.0.0.1 within a few seconds: DCGM_FI_DEV_GPU_UTIL or profiling counters, pod "
-        "labels where pods hold GPUs",
-        failure="dcgm-exporter at port 9400: no pod labels, though pods hold GPUs",
-        remedy="Read its log. An empty page: it has not reached the driver or the host engine; restart its pod. No "
-        "pod labels: set DCGM_EXPORTER_KUBERNETES=true and mount /var/lib/kubelet/pod-resources. Slow: a longer "
+        how="one GET of /metrics at 127.0.0.1 within seconds: DCGM_FI_DEV_GPU_UTIL or profiling counters, pod labels "
+        "where pods hold GPUs",
+        remedy="Read its log. An empty page: it has not reached the driver or host engine; restart its pod. No pod "
+        "labels: set DCGM_EXPORTER_KUBERNETES=true and mount /var/lib/kubelet/pod-resources. Slow: a longer "
         "collect interval, fewer counters.",
         commands=(EXPORTER_POD, "curl -s -m 10 localhost:9400/metrics | grep -c ^DCGM_FI"),
         judge=check_page, needs=("N02",), reads=("exporters",),
@@ -149,9 +145,8 @@ EXPORTERS: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "C04", CheckStage.EXPORTERS, "only one exporter reads profiling counters",
         how="exporters with DCGM_FI_PROF_* families; processes dcgm-exporter and nv-hostengine",
-        failure="2 dcgm-exporters run (pids 2101, 2177)",
-        remedy="Two readers of profiling counters disturb each other, cost time on the GPU, and count everything "
-        "twice in Prometheus. Keep one: take away the second DaemonSet, or its DCGM_FI_PROF_* counters.",
+        remedy="Two readers of profiling counters disturb each other, cost GPU time, and count twice in Prometheus. "
+        "Keep one: remove the second DaemonSet, or its DCGM_FI_PROF_* counters.",
         commands=(EXPORTER_POD, "systemctl list-units --no-pager '*dcgm*'"),
         judge=check_doubles, reads=("services",),
     ),

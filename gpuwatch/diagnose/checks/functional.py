@@ -154,20 +154,18 @@ FUNCTIONAL: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "X01", CheckStage.FUNCTIONAL, "CUDA starts and computes rightly on every GPU and MIG instance",
         how="CUDA driver API: cuInit, a context, a vectorAdd kernel over a million numbers, compared with the CPU",
-        failure="GPU 0: cuInit: CUDA_ERROR_SYSTEM_NOT_READY (802): system not yet initialized",
-        remedy="The GPU computes wrongly or is not the one that NVML names. Take it out of service at once: its "
-        "results cannot be trusted. Run DCGM's long diagnosis on it and have it replaced if that confirms it.",
+        remedy="The GPU computes wrongly or is not the one that NVML names: its results cannot be trusted. Take it "
+        "out of service at once. Run DCGM's long diagnosis; if that confirms it, replace the GPU.",
         commands=(OUT_OF_SERVICE, "dcgmi diag -r 3 -i {gpu}", "nvidia-smi -i {gpu} -q -d ECC,ROW_REMAPPER"),
         judge=check_adds, needs=("D02", "N02", "N04", "V01", "F01", "F02"), reads=("active",), active=True, each=True,
     ),
     DiagnosticCheck(
         "X02", CheckStage.FUNCTIONAL, "data gets to the GPUs and back at the speed of their PCIe link",
-        how="copies of up to 64 MiB of pinned memory, best of 5 each way, compared with what PCIe generation and "
-        "width can do: below 60 % is a warning, below 25 % a failure",
-        failure="GPU 3: 6.1 GB/s to the GPU, 25.4 GB/s back, of 63.0 (PCIe 5.0 x16)",
-        remedy="Look at the link while the GPU is busy, for an idle one trains down. Narrower or slower than it could "
-        "be: reseat the card, check riser and BIOS (bifurcation, link speed). Full width: check that the IOMMU passes "
-        "through (iommu=pt), the CPU's power saving, and whether the check ran on the GPU's own NUMA node.",
+        how="copies of up to 64 MiB of pinned memory, best of 5 each way, against what PCIe generation and width "
+        "allow: below 60 % warns, below 25 % fails",
+        remedy="Look at the link while the GPU is busy; an idle one trains down. Too narrow or slow: reseat the card, "
+        "check riser and BIOS (bifurcation, link speed). Full width: check that the IOMMU passes through "
+        "(iommu=pt), the CPU's power saving, and whether the check ran on the GPU's NUMA node.",
         commands=("nvidia-smi -i {gpu} --query-gpu=pcie.link.gen.gpucurrent,pcie.link.width.current --format=csv",
                   "nvidia-smi topo -m",
                   "cat /proc/cmdline"),
@@ -175,21 +173,19 @@ FUNCTIONAL: tuple[DiagnosticCheck, ...] = (
     ),
     DiagnosticCheck(
         "X03", CheckStage.FUNCTIONAL, "the GPUs' memory keeps what is written to it",
-        how="kernels write a pattern and its inverse to 1 GiB (at most half of what is free) and verify both",
-        failure="GPU 5: 3 of 268435456 words are wrong, the first at byte 4711: 0x5eed1224 in place of 0x5eed1234",
+        how="a pattern and its inverse in 1 GiB (at most half of the free memory), written and verified",
         remedy="The GPU's memory is faulty. Take it out of service, look at ECC and row remapping, run DCGM's memory "
-        "test and have the GPU replaced if that fails, too. A GPU without ECC gives no other sign than this one.",
+        "test; if that fails, too, replace the GPU. Without ECC this is the only sign.",
         commands=(OUT_OF_SERVICE, "nvidia-smi -i {gpu} -q -d ECC,ROW_REMAPPER", "dcgmi diag -r memtest -i {gpu}"),
         judge=check_remembers, needs=("X01",), reads=("active",), active=True, each=True,
     ),
     DiagnosticCheck(
         "X04", CheckStage.FUNCTIONAL, "GPUs joined by NVLink copy to each other, rightly and faster than over PCIe",
-        how="cuDeviceCanAccessPeer and cuMemcpyPeer of up to 64 MiB both ways, verified by the receiver; every direct "
-        "neighbour, on NVSwitches a ring",
-        failure="GPUs 0 and 1: the GPUs cannot reach each other's memory (cuDeviceCanAccessPeer says no)",
-        remedy="With NVSwitches: is the fabric manager running, and are both GPUs registered? Else look at the links' "
-        "state and errors, at ACS (it must be off on bare metal) and the IOMMU. Drain the node and reset the GPUs "
-        "together; if a link stays down, have the bridge or board inspected.",
+        how="cuDeviceCanAccessPeer and cuMemcpyPeer of up to 64 MiB both ways, verified; every direct neighbour, "
+        "with NVSwitches a ring",
+        remedy="With NVSwitches: check that the fabric manager runs and both GPUs are registered. Else look at the "
+        "links' state and errors, at ACS (off on bare metal) and the IOMMU. Drain the node and reset the GPUs "
+        "together; if a link stays down, inspect the bridge or board.",
         commands=("nvidia-smi topo -p2p r",
                   "nvidia-smi nvlink -s -i {gpu}",
                   "systemctl status nvidia-fabricmanager",

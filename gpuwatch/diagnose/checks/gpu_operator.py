@@ -123,29 +123,27 @@ OPERATOR: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "L01", CheckStage.CLUSTER, "the labels of GPU feature discovery are those of these GPUs",
         how="Node labels nvidia.com/gpu.product, gpu.count, cuda.driver-version.full against NVML",
-        failure="the label says NVIDIA-A100-SXM4-80GB, NVML NVIDIA H100 80GB HBM3",
-        remedy="GPU feature discovery renews its labels every minute; it does not run, or cannot write. See its pod "
-        "and log, then restart it. Labels that stay when it is gone come from an old NodeFeature object or from "
-        "somebody's hand.",
+        remedy="GPU feature discovery, which renews its labels every minute, does not run or cannot write. Read its "
+        "pod's log, then restart it. Labels that stay without it come from an old NodeFeature object or were "
+        "set by hand.",
         commands=(GFD_POD, "kubectl -n gpu-operator rollout restart daemonset/gpu-feature-discovery"),
         judge=check_discovery, needs=("N03", "N04"), reads=("cluster", "view"),
     ),
     DiagnosticCheck(
         "L02", CheckStage.CLUSTER, "node-feature-discovery has found the GPUs",
         how="Node label feature.node.kubernetes.io/pci-10de.present (or pci-0302_10de, pci-0300_10de)",
-        failure="node-feature-discovery labels this node, but has not seen an NVIDIA device",
-        remedy="Without this label the GPU operator takes everything off this node. See the log of the worker on it; "
-        "its configuration must list PCI classes 03 and 0302 (sources.pci.deviceClassWhitelist) and the field vendor.",
+        remedy="Without this label the GPU operator removes its parts from this node. Read the log of the worker on "
+        "it; its configuration must list PCI classes 03 and 0302 (sources.pci.deviceClassWhitelist) and the "
+        "field vendor.",
         commands=(NVIDIA_PODS, "kubectl get nodefeatures -A"),
         judge=check_feature_discovery, needs=("H01",), reads=("cluster",),
     ),
     DiagnosticCheck(
         "L03", CheckStage.CLUSTER, "the GPU operator deploys its parts here",
         how="Node labels nvidia.com/gpu.deploy.*: true, false, or paused-for-mig-change, paused-for-driver-upgrade",
-        failure="device-plugin paused for mig-change (mig.config.state is pending)",
-        remedy="While MIG is changed or the driver is upgraded these parts are paused; wait some ten minutes. If it "
-        "lasts, see the log of the MIG manager or of the driver's pod on this node, mend what it names, and let it "
-        "run: it takes the pause away itself. Set the label back by hand only when nothing is at work any more.",
+        remedy="These parts pause while MIG or the driver is changed; wait ten minutes. If it lasts, read the log of "
+        "this node's MIG manager or driver pod and correct what it names; it then ends the pause. Set the "
+        "label back by hand only when neither works any more.",
         commands=(
             "kubectl get node {node} --show-labels | tr ',' '\\n' | grep -E 'gpu.deploy|mig.config|upgrade-state'",
             "kubectl -n gpu-operator logs daemonset/nvidia-mig-manager --tail=50",
@@ -155,9 +153,8 @@ OPERATOR: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "L05", CheckStage.CLUSTER, "the GPU operator is ready",
         how="status.state of the ClusterPolicy (nvidia.com/v1)",
-        failure="the ClusterPolicy is notReady",
-        remedy="It is notReady as long as any of its DaemonSets is not, on whichever node: look for pods that do not "
-        "run, and at the operator's log, which names the state it waits for.",
+        remedy="It is notReady while any of its DaemonSets is, on any node: look for pods that do not run, and in the "
+        "operator's log for the state it waits for.",
         commands=("kubectl -n gpu-operator get pods -o wide",
                   "kubectl -n gpu-operator logs deploy/gpu-operator --tail=50"),
         judge=check_policy, reads=("cluster",),
@@ -165,9 +162,8 @@ OPERATOR: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "L08", CheckStage.CLUSTER, "NVIDIA's pods on this node are ready",
         how="pods of this node whose app is NVIDIA's or the GPU operator's: Ready, waiting reason, restarts",
-        failure="gpu-operator/nvidia-device-plugin-daemonset-x7k2p is not ready (CrashLoopBackOff, 12 restarts)",
-        remedy="See why the first one waits. Pods in Init wait for the part before them: driver, then toolkit, then "
-        "device plugin. ImagePullBackOff: registry, tag and pull secret. CrashLoopBackOff: its log, also with "
+        remedy="See why the first one waits. Pods in Init wait for the part before them: driver, toolkit, device "
+        "plugin. ImagePullBackOff: registry, tag and pull secret. CrashLoopBackOff: its log, also with "
         "--previous.",
         judge=check_pods, needs=("N02", "K02"), reads=("cluster",),
     ),

@@ -152,9 +152,8 @@ KERNEL: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "H07", CheckStage.HOST, "no other driver has the GPUs",
         how="/proc/modules and the driver each GPU is bound to: nouveau, nova_core, nvidiafb",
-        failure="nouveau owns 8 of 8 GPUs",
-        remedy="Keep nouveau out: blacklist it, rebuild the initramfs (RHEL: dracut --force; Debian, Ubuntu: "
-        "update-initramfs -u) and reboot. With the GPU operator do the same on the host.",
+        remedy="Keep nouveau from loading, rebuild the initramfs (RHEL: dracut --force; Debian, Ubuntu: "
+        "update-initramfs -u) and reboot; with the GPU operator, too.",
         commands=("printf 'blacklist nouveau\\noptions nouveau modeset=0\\n' > /etc/modprobe.d/blacklist-nouveau.conf",
                   "update-initramfs -u || dracut --force",
                   REBOOT),
@@ -163,10 +162,9 @@ KERNEL: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "H08", CheckStage.HOST, "the nvidia module is built for the running kernel",
         how="modules.dep and nvidia.ko (.modinfo: vermagic) below /lib/modules, DKMS, uname -r, the kernel log",
-        failure="the nvidia module is there for 6.8.0-50-generic, not for 6.8.0-51-generic; its headers are missing",
-        remedy="The kernel was updated and the driver was not built for it. Install the kernel's headers and let DKMS "
-        "build, or install the distribution's module for this kernel (Ubuntu: "
-        "linux-modules-nvidia-BRANCH-server-open-$(uname -r)); or boot the kernel it is there for.",
+        remedy="The kernel is newer than the driver's module. Install the kernel's headers and let DKMS build, or "
+        "install the distribution's module for it (Ubuntu: linux-modules-nvidia-BRANCH-server-open-$(uname "
+        "-r)); or boot the former kernel.",
         commands=("apt-get install linux-headers-$(uname -r) || dnf install kernel-devel-$(uname -r)",
                   "dkms autoinstall -k $(uname -r)",
                   "modprobe nvidia"),
@@ -175,10 +173,8 @@ KERNEL: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "H09", CheckStage.HOST, "the kernel takes the nvidia module's signature",
         how="the SecureBoot variable of UEFI, module.sig_enforce, nvidia.ko, the kernel log",
-        failure="the kernel rejected the signature of a module",
-        remedy="Secure Boot takes only modules signed with a key it knows. Enrol the key that DKMS signs with and "
-        "confirm it at the console on the next boot, or use the distribution's signed modules, or switch Secure Boot "
-        "off in the firmware.",
+        remedy="Secure Boot accepts only modules signed with a known key. Enrol DKMS's key and confirm it at the "
+        "console on the next boot, use the distribution's signed modules, or switch Secure Boot off.",
         commands=("mokutil --sb-state",
                   "mokutil --import /var/lib/shim-signed/mok/MOK.der || mokutil --import /var/lib/dkms/mok.pub",
                   REBOOT),
@@ -187,9 +183,8 @@ KERNEL: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "H10", CheckStage.HOST, "the kernel log reports no GPU that failed",
         how="NVRM lines of /dev/kmsg (or a copy) since the driver was loaded, about GPUs that NVML cannot read",
-        failure="GPU 3 (0000:61:00): XID 79, GPU has fallen off the bus.",
-        remedy="The driver gave this GPU up. Drain the node and reboot it; power it off and on if the GPU stays away. "
-        "If it comes back with the same line: reseat it, check its power, then have it replaced.",
+        remedy="The driver gave this GPU up. Drain and reboot the node; power it off and on if the GPU stays away. If "
+        "the line returns: reseat it, check its power, then replace it.",
         commands=(KERNEL_LOG, DRAIN, REBOOT),
         judge=check_log, needs=("H01", "H02", "H03", "D06", "D07", "D09"), reads=("kernel_log",), each=True,
     ),

@@ -154,32 +154,27 @@ def _rdma(adapters: list[Adapter]) -> str:
 LINKS: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "F03", CheckStage.FABRIC, "every NVLink that leads somewhere is up",
-        how="nvmlDeviceGetNvLinkState of every link; finding nvlink_down; on NVSwitch systems as many as its siblings "
-        "have",
-        failure="GPU 3: NVLink 4 down (17 of 18 links)",
-        remedy="Look for XID 74 or 144-150 and for SXids in the kernel log. Drain the node and reset all GPUs of the "
-        "board together (nvidia-smi -r). A link that stays down is hardware: have the bridge or the GPU reseated, "
-        "then replaced.",
+        how="nvmlDeviceGetNvLinkState of every link; finding nvlink_down; with NVSwitches the other GPUs' number",
+        remedy="Look for XIDs 74 and 144-150 and for SXids in the kernel log. Drain the node and reset all GPUs of "
+        "the board together (nvidia-smi -r). If a link stays down, reseat the bridge or the GPU, then replace "
+        "it.",
         commands=("nvidia-smi nvlink -s -i {gpu}", KERNEL_LOG, DRAIN, "nvidia-smi --gpu-reset"),
         judge=check_links, needs=("N04", "F01"), reads=("view",), each=True,
     ),
     DiagnosticCheck(
         "F04", CheckStage.FABRIC, "NVLink error counters stand still",
         how="error counters of every NVLink, twice; finding nvlink_errors",
-        failure="GPU 3: 1200 NVLink errors within an hour, most on link 4",
-        remedy="Errors are repeated or corrected at a price, and often become a dead link. When its work is done, "
-        "drain the node and reset the GPUs; if they rise again, have the GPU or the bridge reseated, then replaced.",
+        remedy="Correcting errors costs speed, and the link often dies later. When its work is done, drain the node "
+        "and reset the GPUs; if errors rise again, reseat the GPU or the bridge, then replace it.",
         commands=("nvidia-smi nvlink -e -i {gpu}", DRAIN, "nvidia-smi --gpu-reset"),
         judge=check_link_errors, needs=("N04",), reads=("view",), each=True,
     ),
     DiagnosticCheck(
         "F05", CheckStage.FABRIC, "RDMA adapters can reach GPU memory",
-        how="nvidia_peermem in /proc/modules, or open kernel modules on Linux 5.12 or newer (dma-buf); only where an "
-        "mlx5 adapter has an InfiniBand device",
-        failure="2 RDMA adapters, but no way to GPU memory: nvidia_peermem is not loaded",
-        remedy="Communication between nodes goes through host memory, at a fraction of the speed. Load the module, at "
-        "every boot too; it needs the RDMA modules to be loaded first. With the GPU operator: "
-        "driver.rdma.enabled=true.",
+        how="nvidia_peermem in /proc/modules, or open kernel modules on Linux 5.12 or newer (dma-buf), where an mlx5 "
+        "adapter has an InfiniBand device",
+        remedy="Traffic between nodes takes the slow way through host memory. Load the module, also at boot, after "
+        "the RDMA modules. With the GPU operator: driver.rdma.enabled=true.",
         commands=("modprobe nvidia-peermem", "echo nvidia-peermem > /etc/modules-load.d/nvidia-peermem.conf"),
         judge=check_peer_memory, needs=("D01",), reads=("services", "kernel"),
     ),
@@ -187,20 +182,18 @@ LINKS: tuple[DiagnosticCheck, ...] = (
         "F06", CheckStage.FABRIC, "RDMA adapters have their driver",
         how="PCI functions of ConnectX, their bound driver and InfiniBand devices; "
         "/run/mellanox/drivers/.driver-ready of the network operator",
-        failure="adapter 0000:18:00.0 has no driver",
-        remedy="Load the adapter's modules and see what the kernel says. With the network operator: look at the "
-        "driver pod (mofed) of this node; the GPU operator's driver pod waits for it where RDMA is enabled.",
+        remedy="Load the adapter's modules and read the kernel log. With the network operator: look at this node's "
+        "driver pod (mofed); with RDMA the GPU operator's driver pod waits for it.",
         commands=("modprobe mlx5_core", "modprobe mlx5_ib", "dmesg -T | grep -i mlx5", "rdma link"),
         judge=check_adapter_drivers, reads=("services",),
     ),
     DiagnosticCheck(
         "F07", CheckStage.FABRIC, "IMEX is there where NVLink spans nodes",
         how="on GB200 and GB300: the process nvidia-imex, and /dev/nvidia-caps-imex-channels",
-        failure="neither nvidia-imex nor an IMEX channel is there",
-        remedy="Jobs of several nodes cannot share GPU memory over NVLink. With NVIDIA's DRA driver a ComputeDomain "
-        "brings both when a job asks for it: look there. Without it, on every node of the domain: fill "
-        "/etc/nvidia-imex/nodes_config.cfg and start the service; channel 0 is made with `options nvidia "
-        "NVreg_CreateImexChannel0=1`.",
+        remedy="Jobs of several nodes cannot share GPU memory over NVLink. With NVIDIA's DRA driver look at the job's "
+        "ComputeDomain, which brings both. Else on every node of the domain: fill "
+        "/etc/nvidia-imex/nodes_config.cfg and start the service; `options nvidia NVreg_CreateImexChannel0=1` "
+        "makes channel 0.",
         commands=("systemctl status nvidia-imex", "nvidia-imex-ctl -N", "ls -l /dev/nvidia-caps-imex-channels"),
         judge=check_imex, needs=("D01",), reads=("services", "view"),
     ),

@@ -213,27 +213,24 @@ NVML: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "N01", CheckStage.NVML, "libnvidia-ml.so.1 can be loaded",
         how="dlopen of libnvidia-ml.so.1 in the reader process (NVML_ERROR_LIBRARY_NOT_FOUND)",
-        failure="libnvidia-ml.so.1 cannot be loaded",
-        remedy="The driver's libraries are not installed, or not to be seen from here. On the host: install the "
-        "driver's user space of the version of the kernel module (Debian, Ubuntu: libnvidia-compute-570-server; RHEL: "
-        "nvidia-driver-cuda-libs), then ldconfig. In a container: set runtimeClassName: nvidia, "
-        "NVIDIA_VISIBLE_DEVICES=all and NVIDIA_DRIVER_CAPABILITIES=utility. With the GPU operator the driver lies "
-        "below /run/nvidia/driver: name its library with --nvml-library.",
+        remedy="The driver's libraries are not installed or not visible here. On the host: install them in the kernel "
+        "module's version (Debian, Ubuntu: libnvidia-compute-570-server; RHEL: nvidia-driver-cuda-libs), then "
+        "ldconfig. In a container: runtimeClassName: nvidia, NVIDIA_VISIBLE_DEVICES=all, "
+        "NVIDIA_DRIVER_CAPABILITIES=utility. With the GPU operator: name the library below /run/nvidia/driver "
+        "with --nvml-library.",
         commands=("ldconfig -p | grep libnvidia-ml", "ls /run/nvidia/driver/usr/lib*/libnvidia-ml.so.1"),
         judge=check_library, needs=("D01", "D04"),
     ),
     DiagnosticCheck(
         "N02", CheckStage.NVML, "NVML starts",
         how="nvmlInit and nvmlDeviceGetCount in the reader process, with a deadline",
-        failure="nvmlInit: driver not loaded | library and kernel module differ | no permission | does not return",
-        remedy="See what the kernel says of the driver; nvidia-smi must work before anything else can.",
+        remedy="Read what the kernel log says of the driver; nvidia-smi must work first.",
         commands=("nvidia-smi", KERNEL_LOG),
         judge=check_init, needs=("N01", "D03"),
     ),
     DiagnosticCheck(
         "N03", CheckStage.NVML, "NVML shows every GPU of the bus",
         how="nvmlDeviceGetCount against the GPUs of /sys/bus/pci/devices that the nvidia driver has taken",
-        failure="NVML has 7 GPUs, the driver has 8 on the bus (missing: 0000:9d:00.0)",
         remedy="The driver could not start this GPU, or lost it. The kernel log says why (RmInitAdapter failed, "
         "fallen off the bus). " + REBOOT_NODE.text,
         commands=(KERNEL_LOG, DRAIN, REBOOT),
@@ -241,8 +238,7 @@ NVML: tuple[DiagnosticCheck, ...] = (
     ),
     DiagnosticCheck(
         "N04", CheckStage.NVML, "every GPU answers",
-        how="name, uuid and samples of each GPU in time (nvmlDeviceGetHandleByIndex and all that is read)",
-        failure="GPU 3: lost: GPU is lost | GPU 3: unresponsive: a driver call does not return",
+        how="name, uuid and samples of each GPU in time (nvmlDeviceGetHandleByIndex and all readings)",
         remedy="If a call about it hangs, kill nothing that is inside it. " + REBOOT_NODE.text,
         commands=(KERNEL_LOG, *REBOOT_NODE.commands),
         judge=check_answers, needs=("N02", "H02", "H03", "H10", "D09"), reads=("view",), each=True,

@@ -72,18 +72,16 @@ ACCESS: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "N05", CheckStage.NVML, "GPUs that have activity counters offer them",
         how="nvmlGpmQueryDeviceSupport (Hopper and newer)",
-        failure="GPU 0: it should have activity counters, but its driver offers none",
-        remedy="SM, tensor and memory activity are missing from the metrics; all else works. Update the driver to 535 "
-        "or newer; in a virtual machine the host may withhold them.",
+        remedy="SM, tensor and memory activity are missing from the metrics. Update the driver to 535 or newer; in a "
+        "virtual machine the host may withhold them.",
         commands=("nvidia-smi --query-gpu=index,name,driver_version --format=csv",),
         judge=check_gpm, needs=("N04",), reads=("view", "kernel"), level="full", each=True,
     ),
     DiagnosticCheck(
         "N06", CheckStage.NVML, "activity counters may be read",
         how="two GPM samples (nvmlGpmSampleGet); RmProfilingAdminOnly of /proc/driver/nvidia/params",
-        failure="GPU 0: activity counters are refused: Insufficient Permissions",
-        remedy="Either another program holds the counters (ncu, nsys, DCGM with profiling): end it or dcgmi profile "
-        "--pause. Or this process may not read them: run it as root, or load the module with "
+        remedy="If another program holds the counters (ncu, nsys, DCGM with profiling), end it or dcgmi profile "
+        "--pause. If this process may not read them, run it as root, or load the module with "
         "NVreg_RestrictProfilingToAdminUsers=0.",
         commands=("grep RmProfilingAdminOnly /proc/driver/nvidia/params", "ps -eo pid,comm | grep -E 'ncu|nsys|dcgm'"),
         judge=check_readable, needs=("N04",), reads=("view",), level="full", each=True,
@@ -91,9 +89,8 @@ ACCESS: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "N07", CheckStage.NVML, "who is to tune may set clocks and limits",
         how="capabilities and user of this process, power constraints of the GPUs; nothing is written",
-        failure="the tuner is to set clocks and limits, and a process like this one may not",
-        remedy="Run the tuner as root with CAP_SYS_ADMIN: in the chart's values switch the tuner on, by hand add "
-        "SYS_ADMIN to its securityContext. Or leave tuning.mode at observe: it then recommends only.",
+        remedy="Run the tuner as root with CAP_SYS_ADMIN: switch the tuner on in the chart's values, or add SYS_ADMIN "
+        "to its securityContext. Or leave tuning.mode at observe: it only recommends.",
         commands=("grep CapEff /proc/self/status", "gpuwatch tune status"),
         judge=check_actuation, needs=("N02",),
     ),

@@ -164,23 +164,20 @@ NVSWITCH: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "F01", CheckStage.FABRIC, "the fabric manager of the driver's very version runs where there are NVSwitches",
         how="NVSwitches below /sys/bus/pci/devices (class 0680) or ConnectX functions that manage them (SW_MNG); "
-        "process nv-fabricmanager; its version from fabricmanager.log and from the package database, against the "
+        "process nv-fabricmanager; its version in fabricmanager.log and the package database against the "
         "driver's",
-        failure="4 NVSwitches, but nv-fabricmanager does not run | fabric manager 550.90.07, driver 570.86.15",
-        remedy="Without it CUDA ends with error 802 (system not yet initialized). See why it ended, then start it. "
-        "With the GPU operator it runs inside this node's driver pod: read that pod's log, delete the pod to start it "
-        "anew.",
+        remedy="Without it CUDA fails with error 802 (system not yet initialized). See why it ended, then start it. "
+        "With the GPU operator it runs in this node's driver pod: read that pod's log, then delete the pod.",
         commands=("systemctl status nvidia-fabricmanager", MANAGER_LOG, "systemctl restart nvidia-fabricmanager"),
         judge=check_manager, needs=("D01", "F08"), reads=("services",),
     ),
     DiagnosticCheck(
         "F02", CheckStage.FABRIC, "every GPU is registered with a healthy NVLink fabric",
         how="nvmlDeviceGetGpuFabricInfo: state, status and health mask; finding fabric_state",
-        failure="GPU 3: it is not registered with the NVSwitch fabric yet",
-        remedy="CUDA on such a GPU ends with error 802, or sees no peers. If it stays so for minutes: restart the "
-        "fabric manager while the GPUs are idle; if that does not help, drain the node and reset all GPUs together "
-        "(nvidia-smi -r), or reboot. In a virtual machine without NVSwitches the host's fabric manager has to "
-        "activate its partition.",
+        remedy="CUDA on such a GPU fails with error 802, or sees no peers. If it lasts minutes: restart the fabric "
+        "manager while the GPUs are idle; else drain the node and reset all GPUs together (nvidia-smi -r), or "
+        "reboot. In a virtual machine without NVSwitches the host's fabric manager must activate its "
+        "partition.",
         commands=("nvidia-smi -q | grep -A 10 -w Fabric", MANAGER_LOG, "systemctl restart nvidia-fabricmanager"),
         judge=check_registration, needs=("N04", "F01"), reads=("view",), each=True,
     ),
@@ -188,10 +185,9 @@ NVSWITCH: tuple[DiagnosticCheck, ...] = (
         "F08", CheckStage.FABRIC, "what manages NVLink 5 switches is there",
         how="where ConnectX functions manage the NVSwitches (HGX B200 and newer): ib_umad, by "
         "/sys/class/infiniband_mad, and the process nvlsm",
-        failure="ib_umad is not loaded: the switches cannot be reached",
-        remedy="The fabric manager's start script begins the NVLink subnet manager (nvlsm), which speaks to the "
-        "switches through ib_umad; without ib_umad, ibstat (infiniband-diags) or nvlsm it gives up. Install what is "
-        "missing, load the module at every boot too, then restart the fabric manager.",
+        remedy="The fabric manager's start script starts the NVLink subnet manager (nvlsm), which reaches the "
+        "switches through ib_umad. Install what is missing of ib_umad, ibstat (infiniband-diags) and nvlsm, "
+        "load the module at boot, then restart the fabric manager.",
         commands=("modprobe ib_umad",
                   "echo ib_umad > /etc/modules-load.d/ib_umad.conf",
                   "command -v ibstat; dpkg -l nvlsm || rpm -q nvlsm",
@@ -201,10 +197,9 @@ NVSWITCH: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "F09", CheckStage.FABRIC, "no NVSwitch has reported a fatal error lately",
         how="SXids of the kernel log; findings sxid_fatal and sxid_warning",
-        failure="SXid 20034 of NVSwitch 2: LTSSM Fault Up (fatal), 4 min ago",
         remedy="Jobs over NVLink have been stopped or will fail. Drain the node and reset all GPUs and NVSwitches "
-        "together (nvidia-smi -r without -i), or reboot. If the same switch or link tells it again, have the "
-        "baseboard looked at.",
+        "together (nvidia-smi -r without -i), or reboot. If the same switch or link reports it again, inspect "
+        "the baseboard.",
         commands=("dmesg -T | grep -i sxid", DRAIN, "nvidia-smi --gpu-reset", REBOOT),
         judge=check_switch_errors, needs=("N02",), reads=("view",),
     ),

@@ -175,55 +175,48 @@ PCI_BUS: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "H01", CheckStage.HOST, "the PCI bus has NVIDIA GPUs",
         how="/sys/bus/pci/devices: vendor 0x10de, class 0x03xx, no virtual functions",
-        failure="no NVIDIA GPU on the PCI bus",
-        remedy="If this machine should have GPUs: power it off fully and on again; check seating, power cables and "
-        "the BMC's log. In a virtual machine, check that the hypervisor passes the GPUs through.",
+        remedy="If this machine should have GPUs: power it off fully and on; check seating, power cables and the "
+        "BMC's log. In a virtual machine, check that the hypervisor passes the GPUs through.",
         commands=("lspci -nn -d 10de:",),
         judge=check_gpus_on_the_bus, reads=("bus",),
     ),
     DiagnosticCheck(
         "H02", CheckStage.HOST, "as many GPUs are on the bus as the node should have",
         how="the PCI bus against --expect, agent.expected_gpus or the label nvidia.com/gpu.count",
-        failure="7 of 8 GPUs on the PCI bus (missing: 0000:9d:00.0)",
-        remedy="A GPU fell off the bus. Drain the node, power it off fully (a reboot may not be enough) and on again. "
-        "If the GPU stays away: check seating, power cables and the BMC's log, then have it replaced.",
+        remedy="A GPU fell off the bus. Drain the node, power it off fully (a reboot may not be enough) and on. If "
+        "the GPU stays away: check seating, power cables and the BMC's log, then replace it.",
         commands=(DRAIN, "lspci -nn -d 10de:", KERNEL_LOG),
         judge=check_all_gpus, needs=("H01",), reads=("bus",), each=True,
     ),
     DiagnosticCheck(
         "H03", CheckStage.HOST, "every GPU answers on the bus",
         how="the first register of /sys/bus/pci/devices/*/config",
-        failure="GPU 3 (0000:61:00.0) answers ffffffff: it has fallen off the bus",
-        remedy="What runs on this GPU is lost. Drain the node and reboot it; if the GPU is still away, power the "
-        "machine off and on. If it happens again: check power, cooling and seating, and have the GPU replaced.",
+        remedy="Work on this GPU is lost. Drain and reboot the node; if the GPU stays away, power it off and on. If "
+        "it happens again: check power, cooling and seating, then replace the GPU.",
         commands=(KERNEL_LOG, DRAIN, REBOOT),
         judge=check_answering, needs=("H01",), reads=("bus",), each=True,
     ),
     DiagnosticCheck(
         "H04", CheckStage.HOST, "every GPU's PCIe link has all its lanes",
-        how="current_link_width and max_link_width of GPU and slot in sysfs; the agent's finding pcie_degraded for a "
-        "speed that is low at work, as it falls while a GPU rests",
-        failure="PCIe link of GPU 3 (0000:61:00.0) is x8 of x16",
-        remedy="Transfers to and from this GPU are slower. When the node is free, reseat the GPU or its riser and "
-        "look at the slot's bifurcation in the BIOS; if the slot has no more lanes, this is as good as it gets.",
+        how="link width of GPU and slot in sysfs; the agent's finding pcie_degraded for a low speed under load",
+        remedy="Transfers of this GPU are slower. When the node is free, reseat the GPU or its riser and check the "
+        "slot's bifurcation in the BIOS; a slot with fewer lanes cannot do better.",
         commands=("nvidia-smi --query-gpu=index,pcie.link.width.current,pcie.link.width.max --format=csv",),
         judge=check_width, needs=("H01", "H03"), reads=("bus",),
     ),
     DiagnosticCheck(
         "H05", CheckStage.HOST, "no uncorrectable PCIe errors",
         how="aer_dev_fatal and aer_dev_nonfatal of the GPUs and the bridges above them",
-        failure="12 uncorrectable PCIe errors since boot",
-        remedy="The link loses data. If the number grows: drain the node, reseat the GPU, its riser or cable, update "
-        "the BIOS and the switch's firmware; then have the GPU replaced.",
+        remedy="The link loses data. If the number grows: drain the node, reseat GPU, riser or cable, update BIOS and "
+        "switch firmware; then replace the GPU.",
         commands=("grep -H . /sys/bus/pci/devices/*/aer_dev_nonfatal | grep -v ' 0$'", "dmesg | grep AER"),
         judge=check_errors, needs=("H01", "H03"), reads=("bus",),
     ),
     DiagnosticCheck(
         "H06", CheckStage.HOST, "GPUs reach each other over PCIe directly",
-        how="ACS control of the PCIe switches above the GPUs, and the type of the GPUs' IOMMU groups",
-        failure="ACS redirect is on at 8 switch ports: peer-to-peer is slow",
-        remedy="Peers' traffic goes up to the CPU and back. On bare metal switch ACS off in the BIOS, or with setpci "
-        "at each boot. Leave it on where GPUs are given to virtual machines.",
+        how="ACS control of the PCIe switches above the GPUs; type of their IOMMU groups",
+        remedy="Peer traffic takes the way through the CPU. On bare metal switch ACS off in the BIOS, or with setpci "
+        "at each boot. Leave it on where virtual machines get GPUs.",
         commands=(_SHOW_ACS, "setpci -s PORT ECAP_ACS+6.w=0000"),
         judge=check_peer_to_peer, needs=("H01",), reads=("bus",), level="full",
     ),

@@ -133,26 +133,22 @@ POWER: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "P01", CheckStage.POWER, "somebody answers for what gpuwatch has set",
         how="actuation.json of the state directory against boot, driver and the tuner's heartbeat",
-        failure="GPU 3: a clock lock at 1005 MHz of gpuwatch's tuner is left over: no tuner runs",
-        remedy="Give it back, then see why neither the tuner nor its guard did: see their logs, and whether they "
-        "share the state directory.",
+        remedy="Restore it, then find in the logs why neither the tuner nor its guard did, and whether they share the "
+        "state directory.",
         commands=("gpuwatch tune restore", "nvidia-smi -i {gpu} -q -d POWER,CLOCK"),
         judge=check_orphans, needs=("N02",), reads=("record",),
     ),
     DiagnosticCheck(
         "P02", CheckStage.POWER, "nobody but gpuwatch sets power and clocks here",
         how="the Dynamo power agent's annotations, power limits against gpuwatch's record, nv-hostengine",
-        failure="the Dynamo power agent sets power or clocks as well: pod ml/decode has "
-        "dynamo.nvidia.com/gpu-power-limit=400",
-        remedy="Two who set the same thing undo each other: choose one. Set tuning.mode to observe, or take the other "
-        "away from this node.",
+        remedy="Two managers of one setting undo each other. Set tuning.mode to observe, or remove the other from "
+        "this node.",
         commands=("gpuwatch tune status",),
         judge=check_others, reads=("record",),
     ),
     DiagnosticCheck(
         "P03", CheckStage.POWER, "power limits stay within the node's budget",
         how="sum of nvmlDeviceGetEnforcedPowerLimit against power_budget of the baseline",
-        failure="the limits of 8 GPUs add up to 5600 W, the budget is 4800 W",
         remedy="Under full load the node can draw more than it was promised. Lower the limits or raise the budget.",
         commands=("nvidia-smi -q -d POWER | grep -i 'power limit'",),
         judge=check_budget, needs=("N04",), reads=("view",),
@@ -160,9 +156,8 @@ POWER: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "P04", CheckStage.POWER, "energy counters grow",
         how="nvmlDeviceGetTotalEnergyConsumption of two looks",
-        failure="GPU 1: it draws power, but its energy counter stands still",
-        remedy="Energy figures of this GPU are wrong until the driver is loaded again. One that went back was reset "
-        "meanwhile; one that stands still is the driver's fault: look for a newer one of its branch.",
+        remedy="Energy figures of this GPU are wrong until the driver is loaded again. A counter that went back was "
+        "reset; one that stands still is a driver fault: look for a newer release.",
         commands=("nvidia-smi -i {gpu} --query-gpu=power.draw,power.draw.instant --format=csv -l 1",),
         judge=check_energy, needs=("N04",), reads=("view", "earlier"), level="full", each=True,
     ),

@@ -19,16 +19,14 @@ class RepairAdvice(NamedTuple):
 
 
 RESET_GPU = RepairAdvice(
-    "Drain the node, then reset the GPU. If nvidia-smi says that it is in use, see who has it open (fuser -v "
-    "/dev/nvidia*): stop DCGM and nvidia-persistenced, with the GPU operator also its device plugin and exporter pods. "
-    "Where NVLinks tie GPUs of one board together it may ask for all of them: leave out -i. If it cannot be reset, "
-    "reboot.",
+    "Drain the node, then reset the GPU. If it is in use, find the users (fuser -v /dev/nvidia*): stop DCGM and "
+    "nvidia-persistenced, with the GPU operator also its device plugin and exporter pods. If nvidia-smi asks for all "
+    "GPUs that NVLinks tie together, leave out -i. If the reset fails, reboot.",
     (DRAIN, RESET),
 )
 
 REBOOT_NODE = RepairAdvice(
-    "Drain the node and reboot it. If the GPU is not back, switch the power off and on; if this happens again, have "
-    "it reseated or replaced.",
+    "Drain and reboot the node. If the GPU stays away, power it off and on; if it happens again, reseat or replace it.",
     (DRAIN, REBOOT),
 )
 
@@ -38,8 +36,7 @@ INSPECT = RepairAdvice(
 )
 
 CONTACT_SUPPORT = RepairAdvice(
-    "Drain the node. Write down what nvidia-bug-report.sh collects and ask NVIDIA's or the vendor's support whether "
-    "the GPU must be replaced.",
+    "Drain the node, run nvidia-bug-report.sh and ask NVIDIA's or the vendor's support whether to replace the GPU.",
     (DRAIN, "nvidia-bug-report.sh"),
 )
 
@@ -59,30 +56,29 @@ DRIVER_LOG = "dmesg -T | grep -i -e NVRM -e nvidia | tail -50"
 OUT_OF_SERVICE = "kubectl cordon {node}"
 
 _MEMORY = RepairAdvice(
-    "The GPU's memory has an error that ECC cannot correct. Drain the node and reset the GPU, which also repairs rows "
-    "that wait for it; if it comes back, or a row cannot be remapped, have the GPU replaced.",
+    "The GPU's memory has an error that ECC cannot correct. Drain the node and reset the GPU, which also repairs "
+    "waiting rows; if it comes back, or a row cannot be remapped, replace the GPU.",
     ("nvidia-smi -i {gpu} -q -d ECC,ROW_REMAPPER", OUT_OF_SERVICE, "nvidia-smi -i {gpu} --gpu-reset"),
 )
 _COMPILER = RepairAdvice(
-    "The driver cannot compile for this GPU: its user-space half is incomplete or of another version. Install "
-    "libnvidia-ptxjitcompiler.so.1 of the same version as libcuda.so.1; in a container NVIDIA_DRIVER_CAPABILITIES must "
-    "include compute.",
+    "The driver cannot compile for this GPU: install libnvidia-ptxjitcompiler.so.1 in libcuda.so.1's version; in a "
+    "container NVIDIA_DRIVER_CAPABILITIES must include compute.",
     ("ldconfig -p | grep -e libcuda.so -e ptxjitcompiler", "cat /proc/driver/nvidia/version"),
 )
 _KERNEL = RepairAdvice(
-    "A kernel that is known to be right has failed. Read the XID in the kernel log and follow it; without one, drain "
-    "the node, reset the GPU and run DCGM's long diagnosis. If it fails again, have the GPU replaced.",
+    "A correct kernel has failed. Follow the XID in the kernel log; without one, drain the node, reset the GPU and "
+    "run DCGM's long diagnosis. If it fails again, replace the GPU.",
     (DRIVER_LOG, OUT_OF_SERVICE, "nvidia-smi -i {gpu} --gpu-reset", "dcgmi diag -r 3 -i {gpu}"),
 )
 _MPS = RepairAdvice(
-    "The MPS server does not serve. Restart the MPS control daemon (the GPU operator's is the device plugin's "
-    "mps-control-daemon pod), or end it where MPS is not meant to be used.",
+    "Restart the MPS control daemon (the GPU operator's is the device plugin's mps-control-daemon pod), or end it "
+    "where MPS is not meant to be used.",
     ("ps -e | grep nvidia-cuda-mps", "echo quit | nvidia-cuda-mps-control"),
 )
 
 BY_CODE: dict[int, RepairAdvice] = {
     2: RepairAdvice(
-        "Something else has taken the memory of the GPU. See who it is, and run this again when it is free.",
+        "Another program has taken the GPU's memory. See which, and run this again when it is free.",
         ("nvidia-smi -i {gpu}",),
     ),
     46: RepairAdvice(
@@ -92,9 +88,8 @@ BY_CODE: dict[int, RepairAdvice] = {
     ),
     100: RepairAdvice(
         "CUDA has no GPU although NVML has: this process may not open the device files. On a host, create "
-        "/dev/nvidia-uvm and /dev/nvidia0...; in a container, it must have been given the GPU (NVIDIA_VISIBLE_DEVICES, "
-        "CDI or the device plugin). Permission denied by the devices cgroup after a `systemctl daemon-reload`: restart "
-        "the container.",
+        "/dev/nvidia-uvm and /dev/nvidia0...; a container must be given the GPU (NVIDIA_VISIBLE_DEVICES, CDI or the "
+        "device plugin). After a `systemctl daemon-reload` restart the container.",
         ("ls -l /dev/nvidia*", "nvidia-modprobe -u -c 0"),
     ),
     214: _MEMORY,
@@ -104,20 +99,19 @@ BY_CODE: dict[int, RepairAdvice] = {
     221: _COMPILER,
     222: _COMPILER,
     220: RepairAdvice(
-        "An NVLink has had an error that cannot be corrected. Drain the node and reset all GPUs of the fabric together "
-        "(with NVSwitches restart nvidia-fabricmanager afterwards). If it comes back, have the link inspected.",
+        "An NVLink had an error that cannot be corrected. Drain the node and reset all GPUs of the fabric together "
+        "(with NVSwitches restart nvidia-fabricmanager afterwards). If it comes back, inspect the link.",
         ("nvidia-smi nvlink -e -i {gpu}", OUT_OF_SERVICE, DRIVER_LOG),
     ),
     304: RepairAdvice(
-        "A system call of the driver has failed. Look for a denial (SELinux, seccomp, the devices cgroup) and for a "
-        "limit on locked memory.",
+        "A system call of the driver has failed. Look for a denial (SELinux, seccomp, devices cgroup) and a limit on "
+        "locked memory.",
         ("dmesg -T | tail -50", "ulimit -l"),
     ),
     **dict.fromkeys((700, 702, 714, 715, 716, 717, 718, 719), _KERNEL),
     802: RepairAdvice(
-        "The system is not ready. With NVSwitches the fabric manager must run, in exactly the driver's version, and "
-        "have finished: start it, or install the package of that version. In confidential-computing mode the GPUs must "
-        "first be declared ready.",
+        "With NVSwitches the fabric manager must run, in exactly the driver's version, and have finished: start it, "
+        "or install that version. In confidential-computing mode the GPUs must first be declared ready.",
         (
             "systemctl status nvidia-fabricmanager",
             "nvidia-smi -q | grep -A4 Fabric",
@@ -126,9 +120,8 @@ BY_CODE: dict[int, RepairAdvice] = {
         ),
     ),
     803: RepairAdvice(
-        "libcuda.so.1 is of another version than the loaded kernel module: the driver was upgraded and not reloaded. "
-        "Reboot, or unload and load the modules with no GPU in use; restart containers that were started before. With "
-        "the GPU operator restart the driver pod of this node.",
+        "libcuda.so.1 is of another version than the loaded kernel module. Reboot, or reload the modules with no GPU "
+        "in use; restart containers that were started before. With the GPU operator restart this node's driver pod.",
         ("cat /proc/driver/nvidia/version", "ldconfig -p | grep libcuda.so", DRIVER_LOG),
     ),
     804: RepairAdvice(
@@ -138,8 +131,8 @@ BY_CODE: dict[int, RepairAdvice] = {
     ),
     **dict.fromkeys(range(805, 811), _MPS),
     999: RepairAdvice(
-        "The driver cannot be started, mostly because nvidia-uvm is missing or was left in a bad state. Load it and "
-        "create its device file; if that does not help, unload and load it with no GPU in use, or reboot.",
+        "The driver cannot be started, mostly for lack of nvidia-uvm. Load it and create its device file; if that "
+        "does not help, reload it with no GPU in use, or reboot.",
         ("lsmod | grep nvidia_uvm", "modprobe nvidia-uvm", "nvidia-modprobe -u -c 0", DRIVER_LOG),
     ),
 }
@@ -147,20 +140,20 @@ BY_CODE: dict[int, RepairAdvice] = {
 
 BY_FAULT: dict[Fault, RepairAdvice] = {
     "library": RepairAdvice(
-        "Programs do not find the driver's user-space half. Install it in the driver's version (Ubuntu: "
+        "Programs do not find the driver's user space. Install it in the driver's version (Ubuntu: "
         "libnvidia-compute-<branch>, RHEL: nvidia-driver-cuda-libs). In a container: the nvidia runtime class, and "
-        "NVIDIA_DRIVER_CAPABILITIES that includes compute. Where only the GPU operator's driver container has it, name "
-        "it with --cuda-library; it is below /run/nvidia/driver.",
+        "NVIDIA_DRIVER_CAPABILITIES that includes compute. With the GPU operator's driver container, name it with "
+        "--cuda-library; it is below /run/nvidia/driver.",
         ("ldconfig -p | grep libcuda.so", "find /run/nvidia/driver/usr -name libcuda.so.1"),
     ),
     "hang": RepairAdvice(
         "A call of the driver does not return. Do not kill the process: that can make it worse. Read the XID in the "
-        "kernel log, cordon and drain the node, then reboot it; a reset of the GPU would hang as well.",
+        "kernel log, drain the node, then reboot it; a reset of the GPU would hang as well.",
         (DRIVER_LOG, OUT_OF_SERVICE, "nvidia-smi -i {gpu} -q -d PIDS"),
     ),
     "crash": RepairAdvice(
-        "The driver's library has taken its process down, as every CUDA program here may be. Reinstall the driver's "
-        "user-space half in the version of the kernel module, and look for a memory limit that ended the process.",
+        "The driver's library ended its process, as it may any CUDA program here. Reinstall the driver's user space "
+        "in the kernel module's version, and look for a memory limit that ended the process.",
         ("dmesg -T | tail -50", "cat /proc/driver/nvidia/version", "ldconfig -p | grep libcuda.so"),
     ),
 }

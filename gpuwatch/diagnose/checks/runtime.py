@@ -190,27 +190,24 @@ RUNTIME: tuple[DiagnosticCheck, ...] = (
         "T01", CheckStage.RUNTIME, "NVIDIA's container toolkit is installed",
         how="/usr/bin or /usr/local/nvidia/toolkit: nvidia-ctk, nvidia-container-runtime; version from dpkg; "
         "/run/nvidia/validations/toolkit-ready",
-        failure="no container toolkit: neither nvidia-ctk nor nvidia-container-runtime is on this host",
-        remedy="Install the package nvidia-container-toolkit (apt, dnf or zypper, from NVIDIA's repository) and tell "
-        "the runtime of it. With the GPU operator look at the toolkit pod of this node instead.",
+        remedy="Install nvidia-container-toolkit (apt, dnf or zypper, NVIDIA's repository) and configure the runtime "
+        "for it. With the GPU operator look at this node's toolkit pod.",
         commands=(INSTALL, "nvidia-ctk runtime configure --runtime=containerd", "systemctl restart containerd"),
         judge=check_toolkit, needs=("D01", "D05"), reads=("runtime",),
     ),
     DiagnosticCheck(
         "T02", CheckStage.RUNTIME, "the container runtime knows NVIDIA's",
-        how="configuration of the runtime the kubelet uses, with imports and drop-ins: containerd (versions 1 to 3), "
-        "CRI-O, Docker; the handler's binary must exist; CDI may replace it",
-        failure="containerd has no nvidia runtime in /etc/containerd/config.toml, and CDI does not replace it",
-        remedy="Add the nvidia runtime with nvidia-ctk and restart the container runtime; containers live on, but "
-        "Docker's only with live-restore. Usually an update has replaced the file. With the GPU operator restart the "
-        "toolkit pod of this node instead: it writes the configuration and restarts the runtime.",
+        how="configuration of the kubelet's runtime, with imports and drop-ins: containerd (versions 1 to 3), CRI-O, "
+        "Docker; its binary; CDI may replace it",
+        remedy="Usually an update replaced the file. Add the nvidia runtime with nvidia-ctk and restart the container "
+        "runtime; containers keep running, Docker's only with live-restore. With the GPU operator restart this "
+        "node's toolkit pod: it does both.",
         judge=check_configured, needs=("T01",), reads=("runtime",),
     ),
     DiagnosticCheck(
         "T03", CheckStage.RUNTIME, "a RuntimeClass leads to NVIDIA's runtime",
         how="API: RuntimeClasses whose handler is an nvidia runtime of this node",
-        failure="no RuntimeClass leads to containerd's runtime nvidia",
-        remedy="Create the RuntimeClass; the GPU operator makes its own again when its pod is restarted.",
+        remedy="Create the RuntimeClass; the GPU operator makes its own when its pod restarts.",
         commands=(
             "printf 'apiVersion: node.k8s.io/v1\\nkind: RuntimeClass\\nmetadata: {name: nvidia}\\nhandler: nvidia\\n' "
             "| kubectl apply -f -",
@@ -221,19 +218,16 @@ RUNTIME: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "T05", CheckStage.RUNTIME, "containers keep their GPUs when systemd reloads",
         how="runtime's cgroup driver, the toolkit's mode, links 195:* in /dev/char",
-        failure="systemctl daemon-reload will take GPUs away from running containers: no links in /dev/char",
-        remedy="It shows as `Failed to initialize NVML: Unknown Error` in containers that worked before. Make the "
-        "links, and again at each boot (NVIDIA's documentation has a udev rule), or use CDI: container toolkit 1.18 "
-        "or newer in mode auto, or cdi.enabled=true of the GPU operator, whose validator also makes the links.",
+        remedy="Running containers fail with `Failed to initialize NVML: Unknown Error`. Make the links, also at boot "
+        "(NVIDIA's documentation has a udev rule), or use CDI: container toolkit 1.18 or newer in mode auto, "
+        "or cdi.enabled=true of the GPU operator, whose validator also makes the links.",
         commands=("nvidia-ctk system create-dev-char-symlinks --create-all",),
         judge=check_systemd_reload, needs=("T02",), reads=("runtime", "nodes"),
     ),
     DiagnosticCheck(
         "T06", CheckStage.RUNTIME, "NVIDIA's runtime may give containers access to GPUs",
         how="config.toml of nvidia-container-runtime: readable, no-cgroups",
-        failure="no-cgroups = true in /etc/nvidia-container-runtime/config.toml: containers see GPUs, but may not "
-        "open them",
-        remedy="no-cgroups is for rootless containers only. Switch it off; containers started from then on are well.",
+        remedy="no-cgroups is only for rootless containers. Switch it off; containers started afterwards work.",
         commands=("nvidia-ctk config --set nvidia-container-cli.no-cgroups=false --in-place",),
         judge=check_toolkit_config, needs=("T01",), reads=("runtime",),
     ),

@@ -166,31 +166,28 @@ SHARING: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "M01", CheckStage.SHARING, "no change of MIG mode waits for a reset",
         how="nvmlDeviceGetMigMode: current and pending; finding mig_pending",
-        failure="GPU 3: MIG mode is to be on after the next reset",
-        remedy="The mode changes only when the GPU is reset while nobody has it open. Drain the node, stop DCGM, "
-        "nvidia-persistenced and the pods of device plugin and exporters, then reset; in a virtual machine reboot. To "
-        "stay as it is instead, set the mode back: nvidia-smi -i {gpu} -mig 0 (or 1). With the GPU operator, leave it "
-        "to mig-manager: set the label nvidia.com/mig.config.",
+        remedy="The mode changes only by a reset with no program on the GPU. Drain the node, stop DCGM, "
+        "nvidia-persistenced and the pods of device plugin and exporters, then reset; in a virtual machine "
+        "reboot. To keep the old mode: nvidia-smi -i {gpu} -mig 0 (or 1). With the GPU operator leave it to "
+        "mig-manager: set the label nvidia.com/mig.config.",
         commands=(DRAIN, RESET, "nvidia-smi -i {gpu} --query-gpu=mig.mode.current,mig.mode.pending --format=csv"),
         judge=check_pending, needs=("N04",), reads=("view",), each=True,
     ),
     DiagnosticCheck(
         "M02", CheckStage.SHARING, "mig-manager has done what the label asks for",
         how="node label nvidia.com/mig.config.state",
-        failure="mig.config.state is failed (mig.config: all-1g.10gb)",
-        remedy="Read mig-manager's log: most often somebody had a GPU open, or the ConfigMap has no such "
-        "configuration. Mend it, then have it try again: set the label nvidia.com/mig.config to another configuration "
-        "and back.",
+        remedy="Read mig-manager's log: most often a program had a GPU open, or the ConfigMap lacks the "
+        "configuration. Correct it and let it try again: set the label nvidia.com/mig.config to another "
+        "configuration and back.",
         commands=(MIG_MANAGER, "kubectl logs -n gpu-operator -l app=nvidia-mig-manager --tail=50", "nvidia-smi"),
         judge=check_configuration, needs=("N02",), reads=("cluster",),
     ),
     DiagnosticCheck(
         "M03", CheckStage.SHARING, "MIG instances are whole, and those the label asks for",
         how="MIG devices by NVML; GPU instances of /proc/driver/nvidia/capabilities; node label nvidia.com/mig.config",
-        failure="GPU 0: GPU instance 2 has no compute instance | GPU 3: 2x 3g.40gb, but the label asks for all-1g.10gb",
-        remedy="Somebody cut by hand, or cutting was broken off. Nobody can be given what is missing. When no work is "
-        "left on the GPU, cut it anew: with the GPU operator set the label nvidia.com/mig.config to another "
-        "configuration and back; without it nvidia-mig-parted apply, or nvidia-smi mig -cci for a GPU instance "
+        remedy="Cutting was done by hand or interrupted, and the missing instances cannot be allocated. When the GPU "
+        "is free, cut it again: with the GPU operator set the label nvidia.com/mig.config to another "
+        "configuration and back; else nvidia-mig-parted apply, or nvidia-smi mig -cci for a GPU instance "
         "without compute instance. Then restart the device plugin.",
         commands=("nvidia-smi mig -lgi", "nvidia-smi mig -lci", "nvidia-smi mig -cci -i {gpu}"),
         judge=check_instances, needs=("N04", "M01", "M02"), reads=("view",), each=True,
@@ -199,10 +196,9 @@ SHARING: tuple[DiagnosticCheck, ...] = (
         "M04", CheckStage.SHARING, "the MIG strategy fits how GPUs are cut",
         how="node label nvidia.com/mig.strategy, else MIG_STRATEGY of the device plugin, against the MIG devices; "
         "nvidia.com/gpu.product ending in MIG-INVALID",
-        failure="strategy single, but the instances are 1g.10gb and 3g.40gb",
-        remedy="With the strategy single every GPU of the node must be cut, and all into the same profile: else the "
-        "device plugin advertises nothing. Take the strategy mixed (GPU operator: mig.strategy=mixed of the "
-        "ClusterPolicy; device plugin: MIG_STRATEGY=mixed), or cut all GPUs alike by the label nvidia.com/mig.config.",
+        remedy="With the strategy single the device plugin advertises nothing unless all GPUs are cut into one "
+        "profile. Use the strategy mixed (GPU operator: mig.strategy=mixed of the ClusterPolicy; device "
+        "plugin: MIG_STRATEGY=mixed), or cut all alike by the label nvidia.com/mig.config.",
         commands=("nvidia-smi -L",
                   "kubectl get node {node} -L nvidia.com/mig.strategy,nvidia.com/gpu.product,nvidia.com/mig.config"),
         judge=check_strategy, needs=("N02", "M01", "M02"), reads=("view", "cluster"),
@@ -211,20 +207,18 @@ SHARING: tuple[DiagnosticCheck, ...] = (
         "M05", CheckStage.SHARING, "the MPS control daemon runs where GPUs are shared by MPS",
         how="node labels nvidia.com/gpu.sharing-strategy and nvidia.com/mps.capable; the process "
         "nvidia-cuda-mps-control; its pipe below /run/nvidia/mps",
-        failure="GPUs are advertised as shared by MPS, but no MPS control daemon runs",
-        remedy="Pods that get such a slot fail in cuInit, or wait. Look at the device plugin's MPS control daemon of "
-        "this node and restart it, then the device plugin. It runs only on nodes with the label "
-        "nvidia.com/mps.capable=true, and not together with MIG.",
+        remedy="Pods with such a slot fail in cuInit, or wait. Restart this node's MPS control daemon of the device "
+        "plugin, then the device plugin. It runs only on nodes labelled nvidia.com/mps.capable=true, and not "
+        "with MIG.",
         commands=(MPS_DAEMON, "ls -lR /run/nvidia/mps"),
         judge=check_mps, needs=("D01",), reads=("services",),
     ),
     DiagnosticCheck(
         "M06", CheckStage.SHARING, "the memory of time-sliced GPUs is enough for those who share it",
         how="memory in use against the total of GPUs that several workloads hold",
-        failure="GPU 0: 3 sharers hold 44.1 of 44.4 GiB",
-        remedy="Time-slicing does not divide memory: the next allocation of any of them ends in out of memory. Give "
-        "the GPU fewer replicas in the device plugin's configuration, let one of them go elsewhere, or let each limit "
-        "itself (for PyTorch: torch.cuda.set_per_process_memory_fraction). MIG or MPS divide memory.",
+        remedy="Time-slicing does not divide memory: the next allocation fails with out of memory. Configure fewer "
+        "replicas in the device plugin, move a pod, or limit each (PyTorch: "
+        "torch.cuda.set_per_process_memory_fraction). MIG and MPS divide memory.",
         commands=("gpuwatch get processes", "nvidia-smi"),
         judge=check_oversubscription, needs=("N04",), reads=("view",), each=True,
     ),

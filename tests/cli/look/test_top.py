@@ -162,8 +162,8 @@ def test_the_host_stands_beside_the_gpus_when_it_is_known():
 
 
 IDLE_HOST = HostUse(cpu=0.0, processors=8, memory_used=1 << 30, memory_total=8 << 30, load=0.0)
-TRAIN = ProcessUse(cpu=3.5, memory=12 << 30, seconds=7200.0, command="python train.py --lr 0.1")
-CHAT = ProcessUse(cpu=0.2, memory=1 << 30, seconds=86_400.0, command="vllm serve")
+TRAIN = ProcessUse(cpu=3.5, memory=12 << 30, seconds=7200.0, command="python train.py --lr 0.1", parent=1, uid=0)
+CHAT = ProcessUse(cpu=0.2, memory=1 << 30, seconds=86_400.0, command="vllm serve", parent=1, uid=0)
 LOOK = HostLook(IDLE_HOST, {4001: TRAIN, 4002: CHAT})
 
 
@@ -209,7 +209,9 @@ def test_the_help_lists_every_key():
 
 def test_a_process_takes_no_terminal():
     """Its command line is its own text."""
-    evil = HostLook(IDLE_HOST, {4001: ProcessUse(cpu=0.0, memory=1, seconds=1.0, command="\x1b[2Jx\nforged row")})
+    evil = HostLook(
+        IDLE_HOST, {4001: ProcessUse(cpu=0.0, memory=1, seconds=1.0, command="\x1b[2Jx\nforged row", parent=1, uid=0)}
+    )
     lines = processes(TopState(screen="processes"), host=evil)
     assert not any("\x1b" in line or "\n" in line for line in lines)
 

@@ -222,6 +222,7 @@ SCREENS = (
     Screen("events-fault-60", views.failing, ("events",), 60, views.a_fault_and_its_end),
     Screen("events-json", views.failing, ("events", "-o", "json"), 100, views.some_events),
     Screen("top-once", views.failing, ("top", "--once")),
+    Screen("top-tree", views.healthy, ("top", "--tree", "--once")),
     Screen("nagios", views.failing, ("status", "--nagios")),
     Screen("xid-79", views.healthy, ("xid", "explain", "79")),
     Screen("xid-31", views.healthy, ("xid", "explain", "31")),

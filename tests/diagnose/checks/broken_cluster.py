@@ -167,17 +167,19 @@ BROKEN: tuple[Broken, ...] = (
         "the label says NVIDIA-A100-SXM4-80GB, NVML NVIDIA H100 80GB HBM3",
         "rollout restart daemonset/gpu-feature-discovery",
     ),
-    Broken("L01", label("nvidia.com/gpu.count", "7"), "says 7 GPUs, NVML 8", "See its pod and log", CheckStatus.WARN),
+    Broken("L01", label("nvidia.com/gpu.count", "7"), "says 7 GPUs, NVML 8", "Read its pod's log", CheckStatus.WARN),
     Broken(
         "L01",
         label("nvidia.com/cuda.driver-version.full", "550.54.15"),
         "the label says driver 550.54.15, loaded is ",
-        "See its pod and log",
+        "Read its pod's log",
         CheckStatus.WARN,
     ),
-    Broken("L01", label("nvidia.com/gpu.product", None), "has not labelled", "See its pod and log", CheckStatus.WARN),
+    Broken("L01", label("nvidia.com/gpu.product", None), "has not labelled", "Read its pod's log", CheckStatus.WARN),
     Broken("L02", label(f"{NFD}pci-10de.present", None), "has not seen", "deviceClassWhitelist", CheckStatus.WARN),
-    Broken("L02", without_discovery, "has not labelled this node", "takes everything off this node", CheckStatus.WARN),
+    Broken(
+        "L02", without_discovery, "has not labelled this node", "removes its parts from this node", CheckStatus.WARN
+    ),
     Broken(
         "L03",
         node(
@@ -193,7 +195,7 @@ BROKEN: tuple[Broken, ...] = (
         "L03",
         label("nvidia.com/gpu.deploy.dcgm-exporter", "paused-for-driver-upgrade"),
         "dcgm-exporter paused for driver-upgrade",
-        "wait some ten minutes",
+        "wait ten minutes",
         CheckStatus.WARN,
     ),
     Broken(
@@ -239,7 +241,7 @@ BROKEN: tuple[Broken, ...] = (
         "L06",
         condition("DiskPressure", "True", "KubeletHasDiskPressure"),
         "DiskPressure",
-        "make room",
+        "free space",
         CheckStatus.WARN,
     ),
     Broken(
@@ -254,7 +256,7 @@ BROKEN: tuple[Broken, ...] = (
         "L07",
         label("nvidia.com/gpu-driver-upgrade-state", "drain-required"),
         "the GPU operator's driver upgrade is working on the node",
-        "wait until that controller is done",
+        "wait for that controller",
         CheckStatus.WARN,
     ),
     Broken(

@@ -194,7 +194,7 @@ RUNTIME = (
     Broken("T02", write(DROP_IN, "[plugins\n"), "cannot start with this configuration", "systemctl restart containerd"),
     Broken("T02", write(DROP_IN, "plugins = 3\n"), "plugins is no table", "systemctl restart containerd"),
     Broken("T02", remove("usr/bin/nvidia-container-runtime"), "nvidia-container-runtime, which is not there",
-           "restart the toolkit pod"),
+           "toolkit pod"),
     Broken("T02", remove("etc/containerd"), "it has no file", "nvidia-ctk runtime configure", well=alone),
     Broken("T02", each(remove("etc/crio/crio.conf.d/99-nvidia.conf", SPEC)), "crio has no nvidia runtime",
            "nvidia-ctk runtime configure --runtime=crio", well=crio),
@@ -234,7 +234,7 @@ PLUGIN = (
            well=each(cluster(plugin_configs=("default", "tesla-t4")),
                      node(labels={"nvidia.com/device-plugin.config": "tesla-t4"}))),
     Broken("K08", plugin(DP_DISABLE_HEALTHCHECKS="all"), "calls every GPU healthy", "devicePlugin.env", WARN),
-    Broken("K08", plugin(DP_DISABLE_HEALTHCHECKS="13, 79"), "ignores XID 79", "Take the variable away", WARN),
+    Broken("K08", plugin(DP_DISABLE_HEALTHCHECKS="13, 79"), "ignores XID 79", "Remove the variable", WARN),
     Broken("K10", remove("run/nvidia/validations/plugin-ready"), "no plugin-ready", "nvidia-operator-validator", WARN),
 )  # fmt: skip
 

@@ -151,7 +151,7 @@ FABRIC: tuple[Broken, ...] = (
         "F03",
         view({"do": "nvlink", "gpu": 3, "active": False}),
         "(0 of 18 links)",
-        "XID 74",
+        "XIDs 74",
     ),
     Broken(
         "F04",

@@ -59,12 +59,12 @@ def _refused_by_cuda(code: int, name: str, says: str, remedy: str) -> Broken:
 
 BROKEN: tuple[Broken, ...] = (
     _refused_by_cuda(802, "CUDA_ERROR_SYSTEM_NOT_READY", "system not yet initialized", "fabric manager must run"),
-    _refused_by_cuda(803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "unsupported combination", "upgraded and not reloaded"),
+    _refused_by_cuda(803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "unsupported combination", "reload the modules"),
     _refused_by_cuda(804, "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE", "forward compatibility", "LD_LIBRARY_PATH"),
     _refused_by_cuda(999, "CUDA_ERROR_UNKNOWN", "unknown error", "modprobe nvidia-uvm"),
     _refused_by_cuda(100, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device", "may not open the device files"),
     _refused_by_cuda(46, "CUDA_ERROR_DEVICE_UNAVAILABLE", "busy or unavailable", "--compute-mode=DEFAULT"),
-    _refused_by_cuda(2, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory", "taken the memory"),
+    _refused_by_cuda(2, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory", "taken the GPU's memory"),
     _refused_by_cuda(807, "CUDA_ERROR_MPS_SERVER_NOT_READY", "MPS", "nvidia-cuda-mps-control"),
     _refused_by_cuda(221, "CUDA_ERROR_JIT_COMPILER_NOT_FOUND", "not found", "libnvidia-ptxjitcompiler.so.1"),
     _row(
@@ -89,7 +89,7 @@ BROKEN: tuple[Broken, ...] = (
         "X01",
         _changed("vector_add", error="the check was ended by SIGSEGV in cuInit", fault="crash"),
         "ended by SIGSEGV in cuInit",
-        "Reinstall the driver's user-space half",
+        "Reinstall the driver's user space",
     ),
     _row(
         "X01",

@@ -301,7 +301,7 @@ MEMORY = (
         "Replace the GPU",
     ),
     Broken("G03", SICK, "a row remap waits", "--gpu-reset -i 5", result=WARN),
-    Broken("G03", sampled(5, row_remap={"banks": {"none": 1}}), "no spare row", "replaced", result=WARN),
+    Broken("G03", sampled(5, row_remap={"banks": {"none": 1}}), "no spare row", "Have the GPU replaced", result=WARN),
     Broken(
         "G04",
         happens({"do": "retire", "gpu": 0, "pages": 62, "pending": False}, model="t4", gpus=2),
@@ -446,7 +446,7 @@ POWER = (
     Broken("P01", observing, "its tuner's mode is observe", "guard", result=WARN, well=recorded()),
     Broken("P01", recorded(boot_id="another"), "before the last boot", "tune restore", result=WARN),
     Broken("P01", recorded(driver="570.1"), "under driver 570.1", "tune restore", result=WARN),
-    Broken("P02", capped_pod, "Dynamo power agent", "choose one", result=WARN, well=tuning),
+    Broken("P02", capped_pod, "Dynamo power agent", "Set tuning.mode to observe", result=WARN, well=tuning),
     Broken(
         "P02",
         both(recorded("power_limit", 400.0), SICKER),
@@ -463,7 +463,7 @@ POWER = (
         result=WARN,
         well=budget(6000),
     ),
-    Broken("P04", a_second_ago(1, 0.0), "GPU 1: it draws power, but", "newer one", result=WARN, well=drawing),
+    Broken("P04", a_second_ago(1, 0.0), "GPU 1: it draws power, but", "newer release", result=WARN, well=drawing),
     Broken("P04", a_second_ago(1, -500.0), "went back", "reset", result=WARN, well=drawing),
 )
 

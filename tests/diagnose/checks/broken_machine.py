@@ -104,7 +104,7 @@ DRIVER = (
     Broken("D02", all_of(edit(MODULES, "nvidia_uvm ", "other "), edit("proc/devices", "nvidia-uvm", "other")),
            "nvidia_uvm is not loaded: CUDA", "nvidia-modprobe -u"),
     Broken("D03", libraries("550.90.07"), "the loaded module is 580.105.08, the libraries in / are 550.90.07",
-           "Drain the node and reboot"),
+           "Drain and reboot the node"),
     Broken("D03", old_container, "the libraries in /run/nvidia/driver are not of the loaded driver", "reboot", WARN),
     Broken("D03", installed(version="590.44.01"), "590.44.01 is installed and will be loaded", "reboot", WARN),
     Broken("D04", remove(f"{LIBRARIES}/libnvidia-ml.so.1"), "libnvidia-ml.so.1 missing in /", "libnvidia-compute"),

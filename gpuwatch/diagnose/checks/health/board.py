@@ -17,8 +17,8 @@ from gpuwatch.tuning.model.order import is_same
 from gpuwatch.tuning.model.setting import Knob
 
 COOLING = (
-    "Check fans, air filters, blanking panels and the temperature of the air at the inlet; compare with the GPUs "
-    "beside it. One GPU alone that is hot has a bad heat sink: have it looked at."
+    "Check fans, air filters, blanking panels and the inlet's air temperature; compare with the GPUs beside it. If "
+    "only one GPU is hot, inspect its heat sink."
 )
 
 
@@ -153,7 +153,6 @@ BOARD: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "G06", CheckStage.HEALTH, "GPUs are cool enough",
         how="nvmlDeviceGetTemperature against its thresholds; nvmlDeviceGetMarginTemperature",
-        failure="GPU 4: 88 °C, slowdown at 87 °C | 1 °C above its limit",
         remedy=COOLING,
         commands=("nvidia-smi -q -d TEMPERATURE",),
         judge=check_heat, needs=("N04",), reads=("view",), each=True,
@@ -161,7 +160,6 @@ BOARD: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "G07", CheckStage.HEALTH, "neither heat nor the power supply holds clocks down",
         how="nvmlDeviceGetCurrentClocksEventReasons: hardware, thermal and power-brake slowdown",
-        failure="GPU 6: the power supply asks for less power",
         remedy=f"{COOLING} {POWER}",
         commands=("nvidia-smi -q -d PERFORMANCE", "ipmitool sel list | tail"),
         judge=check_slowed, needs=("N04",), reads=("view",), each=True,
@@ -170,18 +168,16 @@ BOARD: tuple[DiagnosticCheck, ...] = (
         "G08", CheckStage.HEALTH, "power limits are the boards' default, or somebody known set them",
         how="nvmlDeviceGetPowerManagementLimit, nvmlDeviceGetEnforcedPowerLimit against the default; gpuwatch's own "
         "record",
-        failure="GPU 3: limit 300 W, default 700 W, and not by gpuwatch",
         remedy="Find out who set it: a boot script with nvidia-smi -pl, DCGM (dcgmi config --get), the BMC, another "
-        "tuner. If nobody wants it, give it back; if it is meant so, say power_limit in the baseline (--expect).",
+        "tuner. Restore it, or put power_limit into the baseline (--expect).",
         commands=("nvidia-smi -i {gpu} -q -d POWER",),
         judge=check_limits, needs=("N04",), reads=("view",), each=True,
     ),
     DiagnosticCheck(
         "G09", CheckStage.HEALTH, "GPUs at work have their clocks",
-        how="nvmlDeviceGetClockInfo of GPUs at work, with clock event reasons, against their highest and their "
-        "siblings'; gpuwatch's own record",
-        failure="GPU 3: at work with 17% of its highest clock, and no reason given",
-        remedy="Most often somebody has locked its clocks (nvidia-smi -lgc) and left: unlock them. If that changes "
+        how="nvmlDeviceGetClockInfo and clock event reasons of busy GPUs against their highest clock and the other "
+        "GPUs'; gpuwatch's own record",
+        remedy="Most often its clocks were locked (nvidia-smi -lgc) and left so: unlock them. If that changes "
         "nothing, reset the GPU when its work is done.",
         commands=("nvidia-smi -i {gpu} -q -d CLOCK,PERFORMANCE", "nvidia-smi -i {gpu} -rgc"),
         judge=check_clocks, needs=("N04",), reads=("view",), each=True,

@@ -77,9 +77,8 @@ MEMORY: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "G01", CheckStage.HEALTH, "ECC is as it will be after a reset, and alike on all GPUs",
         how="nvmlDeviceGetEccMode: current against pending",
-        failure="GPU 2: ECC is to be off after the next reset",
-        remedy="Somebody has switched it with nvidia-smi -e. To keep what is in force, switch it back (-e 1: on, -e "
-        "0: off); to have the change, reset the GPU when its work is done.",
+        remedy="It was switched with nvidia-smi -e. To keep the mode in force, switch it back (-e 1: on, -e 0: off); "
+        "to change it, reset the GPU when its work is done.",
         commands=("nvidia-smi -i {gpu} -q -d ECC", DRAIN, RESET),
         judge=check_ecc_mode, needs=("N04",), reads=("view",), each=True,
     ),
@@ -87,7 +86,6 @@ MEMORY: tuple[DiagnosticCheck, ...] = (
         "G02", CheckStage.HEALTH, "memory has no errors that ECC could not correct",
         how="nvmlDeviceGetTotalEccErrors (volatile), SRAM threshold and unrepairable-memory flag, corrected errors an "
         "hour",
-        failure="GPU 1: uncorrected ECC errors since the driver was loaded: 2",
         remedy=RESET_GPU.text + " If errors come back after it, have the GPU replaced.",
         commands=("nvidia-smi -i {gpu} -q -d ECC", *RESET_GPU.commands),
         judge=check_errors, needs=("N04",), reads=("view",), each=True,
@@ -95,7 +93,6 @@ MEMORY: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "G03", CheckStage.HEALTH, "no memory row waits for, or has failed, its repair",
         how="nvmlDeviceGetRemappedRows, nvmlDeviceGetRowRemapperHistogram, nvmlDeviceGetRepairStatus",
-        failure="GPU 5: a row could not be remapped | a row remap waits for a reset",
         remedy="A failed remap is NVIDIA's criterion for a replacement. One that waits is done by a "
         "reset. " + RESET_GPU.text,
         commands=("nvidia-smi -i {gpu} -q -d ROW_REMAPPER", *RESET_GPU.commands),
@@ -104,7 +101,6 @@ MEMORY: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "G04", CheckStage.HEALTH, "few memory pages are retired, and none waits for it",
         how="nvmlDeviceGetRetiredPages, nvmlDeviceGetRetiredPagesPendingStatus (Turing and older)",
-        failure="GPU 0: 62 memory pages are retired",
         remedy="There is room for 64: have the GPU replaced. Pages that wait are retired by a reset. " + RESET_GPU.text,
         commands=("nvidia-smi -i {gpu} -q -d PAGE_RETIREMENT", *RESET_GPU.commands),
         judge=check_pages, needs=("N04",), reads=("view",), each=True,

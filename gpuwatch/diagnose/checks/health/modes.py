@@ -125,9 +125,8 @@ MODES: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "G10", CheckStage.HEALTH, "the driver stays up while nobody uses a GPU",
         how="nvmlDeviceGetPersistenceMode, process nvidia-persistenced; GPUs of data centers only",
-        failure="GPUs 0, 1: persistence mode is off",
-        remedy="Work starts slowly, and clocks and limits that were set are lost whenever the last process ends. "
-        "Start nvidia-persistenced, without the --no-persistence-mode of Ubuntu's unit; with the GPU operator the "
+        remedy="Work starts slowly, and clock and limit settings are lost whenever the last process ends. Start "
+        "nvidia-persistenced, without the --no-persistence-mode of Ubuntu's unit; with the GPU operator the "
         "driver pod does. Until then: nvidia-smi -pm 1.",
         commands=("systemctl enable --now nvidia-persistenced", "nvidia-smi -pm 1"),
         judge=check_persistence, needs=("N04",), reads=("view",), each=True,
@@ -135,9 +134,8 @@ MODES: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "G11", CheckStage.HEALTH, "processes may share GPUs",
         how="nvmlDeviceGetComputeMode; EXCLUSIVE_PROCESS is right where MPS runs",
-        failure="GPU 2: compute mode EXCLUSIVE_PROCESS: a second process or pod cannot use it",
-        remedy="CUDA gives others error 46, all CUDA-capable devices are busy or unavailable. Set the default mode, "
-        "unless whoever set it wants one process per GPU; whoever set it may do so again at boot.",
+        remedy="Other programs get CUDA error 46, all CUDA-capable devices are busy or unavailable. Set the default "
+        "mode, unless one process per GPU is intended; find out what sets it at boot.",
         commands=("nvidia-smi -i {gpu} -c DEFAULT",),
         judge=check_compute_mode, needs=("N04",), reads=("view",), each=True,
     ),
@@ -145,7 +143,6 @@ MODES: tuple[DiagnosticCheck, ...] = (
         "G12", CheckStage.HEALTH, "no memory is held by what is gone",
         how="nvmlDeviceGetMemoryInfo and nvmlDeviceGetComputeRunningProcesses against /proc, kubelet and pods of the "
         "node",
-        failure="GPU 0: 22.0 GiB in use by no process",
         remedy="See who has the GPU open and end it (not with -9 while it is inside the driver: state D). If nobody "
         "has, the driver itself keeps the memory: only a reset gives it back. " + RESET_GPU.text,
         commands=("nvidia-smi -i {gpu}", "fuser -v /dev/nvidia*", *RESET_GPU.commands),
@@ -154,15 +151,13 @@ MODES: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "G13", CheckStage.HEALTH, "the infoROM can be read",
         how="NVML_ERROR_CORRUPTED_INFOROM of any call, XIDs 93 and 125",
-        failure="GPU 7: NVML calls its infoROM corrupt",
-        remedy="Serial number, ECC mode and the history of its errors are kept there. " + CONTACT_SUPPORT.text,
+        remedy="It keeps serial number, ECC mode and error history. " + CONTACT_SUPPORT.text,
         commands=("nvidia-smi -i {gpu} -q -d PAGE_RETIREMENT,ECC", *CONTACT_SUPPORT.commands),
         judge=check_inforom, needs=("N04",), reads=("view",), each=True,
     ),
     DiagnosticCheck(
         "G14", CheckStage.HEALTH, "the driver asks for no repair",
         how="NVML_FI_DEV_GET_GPU_RECOVERY_ACTION (driver 570 and newer), before that the two reset status fields",
-        failure="GPU 5: the driver asks: drain, then reset",
         remedy="Do what it asks: it knows best. " + RESET_GPU.text,
         commands=RESET_GPU.commands,
         judge=check_asked, needs=("N04", "G03", "G05"), reads=("view",), each=True,
@@ -170,18 +165,16 @@ MODES: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "G15", CheckStage.HEALTH, "vGPUs have their licences",
         how="nvmlVgpuInstanceGetLicenseStatus",
-        failure="GPU 0: no licence for the vGPU of vm-12",
-        remedy="The virtual machine gets less and less of the GPU. Check in it gridd.conf, its client configuration "
-        "token and that it reaches the licence server: journalctl -u nvidia-gridd.",
+        remedy="The virtual machine gets less and less of the GPU. Check its gridd.conf, its client configuration "
+        "token and its way to the licence server: journalctl -u nvidia-gridd.",
         commands=("nvidia-smi vgpu -q",),
         judge=check_licences, needs=("N04",), reads=("view",), each=True,
     ),
     DiagnosticCheck(
         "G16", CheckStage.HEALTH, "GPUs of one model have one VBIOS",
         how="nvmlDeviceGetVbiosVersion",
-        failure="GPU 6: VBIOS 96.00.30.00.01, others of its model have 96.00.74.00.1D",
-        remedy="A board was replaced, or an update of the firmware stopped half way. Power limits and fixes differ by "
-        "VBIOS: bring all to the version that the machine's vendor names.",
+        remedy="A board was replaced, or a firmware update stopped half way. Power limits and fixes differ by VBIOS: "
+        "bring all to the vendor's version.",
         commands=("nvidia-smi --query-gpu=index,name,vbios_version --format=csv",),
         judge=check_vbios, needs=("N04",), reads=("view",), each=True,
     ),

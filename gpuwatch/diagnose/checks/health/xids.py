@@ -127,7 +127,6 @@ XIDS: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "G05", CheckStage.HEALTH, "no recent XID asks for a repair",
         how="XIDs of the kernel log and of NVML's events, by NVIDIA's catalogue",
-        failure="GPU 3: XID 95: Uncorrectable memory error that could not be contained, 4 min ago",
         remedy=RESET_GPU.text,
         commands=RESET_GPU.commands,
         judge=check_recent, needs=("N04", "G02", "G03"), reads=("view",), each=True,

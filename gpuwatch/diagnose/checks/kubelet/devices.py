@@ -188,9 +188,8 @@ KUBELET_DEVICES: tuple[DiagnosticCheck, ...] = (
         "K03", CheckStage.KUBELET, "the Node's capacity is what NVML counts",
         how="Node.status.capacity nvidia.com/*; NVML's GPUs and MIG instances by nvidia.com/mig.strategy, times "
         "nvidia.com/<resource>.replicas",
-        failure="nvidia.com/gpu: capacity 7, by NVML 8",
-        remedy="The device plugin looks at the GPUs when it starts, not again. If all GPUs are well by now, restart "
-        "its pod on this node. Pods that run keep their GPUs.",
+        remedy="The device plugin looks at the GPUs only when it starts. Once all GPUs are healthy, restart its pod "
+        "here; running pods keep their GPUs.",
         commands=(SHOW_NODE, RESTART_PLUGIN, PLUGIN_LOG),
         judge=check_capacity, needs=GROUND, reads=("cluster", "view"),
     ),
@@ -198,27 +197,24 @@ KUBELET_DEVICES: tuple[DiagnosticCheck, ...] = (
         "K04", CheckStage.KUBELET, "all devices are allocatable",
         how="Node.status.allocatable against capacity; RegisteredDevices of kubelet_internal_checkpoint tells which "
         "are healthy",
-        failure="nvidia.com/gpu: 7 of 8 allocatable; the device plugin calls GPU 3 unhealthy",
-        remedy="The device plugin calls a GPU unhealthy after a critical XID and does not take that back. Look for "
-        "the XID in the kernel log, do what it asks for (gpuwatch xid explain), then restart the plugin's pod here.",
+        remedy="The device plugin keeps a GPU unhealthy after a critical XID. Find the XID in the kernel log, do what "
+        "it asks for (gpuwatch xid explain), then restart the plugin's pod here.",
         commands=("dmesg -T | grep -i xid", SHOW_NODE, RESTART_PLUGIN),
         judge=check_allocatable, needs=(*GROUND, "K03"),
     ),
     DiagnosticCheck(
         "K05", CheckStage.KUBELET, "pods hold devices that exist, one pod each",
         how="pod-resources List against NVML's uuids; one holder for a device that is not shared",
-        failure="a container was given GPU-5c2f..., which this node does not have",
-        remedy="The device went away under the pod: MIG was cut anew, or a GPU was replaced. Delete the pod; the one "
-        "that follows is given a device that exists.",
+        remedy="The pod's device is gone: MIG was cut again, or a GPU was replaced. Delete the pod; the next one gets "
+        "an existing device.",
         commands=("gpuwatch get pods", "kubectl get pods -A -o wide --field-selector spec.nodeName={node}"),
         judge=check_allocations, needs=("K01", "N03", "N04"), reads=("view",),
     ),
     DiagnosticCheck(
         "K09", CheckStage.KUBELET, "pods use only the GPUs they were given",
         how="NVML's processes, their cgroups, and pod-resources List",
-        failure="default/notebook uses GPU 3, which it was not given",
         remedy="The pod got the GPU past the scheduler: NVIDIA_VISIBLE_DEVICES=all, privileged, or /dev of the host. "
-        "Tell its owner. To forbid it: accept-nvidia-visible-devices-envvar-when-unprivileged = false in the "
+        "Inform its owner. To forbid it: accept-nvidia-visible-devices-envvar-when-unprivileged = false in the "
         "toolkit's config.toml, with a device plugin that passes devices as volume mounts or by CDI.",
         commands=("gpuwatch get processes", "kubectl get pods -A -o wide --field-selector spec.nodeName={node}"),
         judge=check_strangers, needs=("K01", "N04"), reads=("view",),

@@ -137,19 +137,18 @@ PLUGIN: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "K01", CheckStage.KUBELET, "the kubelet lists which pod has which device",
         how="/var/lib/kubelet/pod-resources/kubelet.sock: List answers within 2 s",
-        failure="cannot read pod resources from /var/lib/kubelet/pod-resources/kubelet.sock: No such file or directory",
-        remedy="See whether the kubelet runs; it makes the socket when it starts. In a container mount the folder "
-        "/var/lib/kubelet/pod-resources, not the socket: a restarted kubelet makes another one.",
+        remedy="Check that the kubelet runs; it makes the socket when it starts. In a container mount the folder "
+        "/var/lib/kubelet/pod-resources, not the socket, which a restart replaces.",
         commands=("systemctl status kubelet", "ls -l /var/lib/kubelet/pod-resources", KUBELET_LOG),
         judge=check_pod_resources, reads=("kubelet",),
     ),
     DiagnosticCheck(
         "K02", CheckStage.KUBELET, "NVIDIA's device plugin is registered",
-        how="/var/lib/kubelet/device-plugins: kubelet.sock and nvidia*.sock that somebody listens on; or a DRA driver "
-        "in plugins_registry",
-        failure="no device plugin of NVIDIA's has registered with the kubelet",
-        remedy="See whether the device plugin's pod runs on this node and what its log says. With the GPU operator it "
-        "starts only after the validator has seen driver and toolkit. A pod that runs without registering: delete it.",
+        how="/var/lib/kubelet/device-plugins: kubelet.sock and nvidia*.sock that answer; or a DRA driver in "
+        "plugins_registry",
+        remedy="Check that the device plugin's pod runs on this node, and read its log. With the GPU operator it "
+        "starts after the validator has seen driver and toolkit. If the pod runs without registering, delete "
+        "it.",
         commands=(PLUGIN_PODS, PLUGIN_LOG, RESTART_PLUGIN),
         judge=check_plugin, needs=("D01", "N02", "T01", "T02", "T03", "T04", "T06", "K01", "K07", "L03"),
         reads=("kubelet",),
@@ -157,9 +156,9 @@ PLUGIN: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "K06", CheckStage.KUBELET, "the kubelet's device checkpoint is sound",
         how="/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint: JSON, checksum",
-        failure="kubelet_internal_checkpoint is broken: Input data was truncated",
-        remedy="A kubelet that restarts with it forgets which container has which GPU and gives GPUs twice. Drain the "
-        "node, see that the disk is not full, stop the kubelet, remove the file, start the kubelet.",
+        remedy="A kubelet that restarts with it loses track of which container has which GPU and allocates GPUs "
+        "twice. Drain the node, check that the disk is not full, stop the kubelet, remove the file, start the "
+        "kubelet.",
         commands=("kubectl drain {node} --ignore-daemonsets --delete-emptydir-data",
                   "df -h /var/lib/kubelet",
                   "systemctl stop kubelet",
@@ -170,27 +169,24 @@ PLUGIN: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "K07", CheckStage.KUBELET, "the device plugin's configuration exists",
         how=f"Node label {CONFIG} against the keys of the plugin's ConfigMap",
-        failure="nvidia.com/device-plugin.config=tesla-t4, but the ConfigMap has only default, mixed",
-        remedy="The device plugin waits for this configuration and does not start. Name one that exists, or add it to "
-        "the ConfigMap (in the ClusterPolicy: devicePlugin.config).",
+        remedy="The device plugin does not start without this configuration. Name an existing one, or add it to the "
+        "ConfigMap (ClusterPolicy: devicePlugin.config).",
         commands=("kubectl label node {node} --overwrite nvidia.com/device-plugin.config=CONFIG", PLUGIN_LOG),
         judge=check_config_label, reads=("cluster",),
     ),
     DiagnosticCheck(
         "K08", CheckStage.KUBELET, "the device plugin watches the GPUs' health",
         how="DP_DISABLE_HEALTHCHECKS in the environment of the device plugin's pod",
-        failure="DP_DISABLE_HEALTHCHECKS=all: the device plugin calls every GPU healthy",
-        remedy="Broken GPUs stay allocatable, and pods are started on them. Take the variable away (ClusterPolicy: "
-        "devicePlugin.env, Helm chart: the DaemonSet's env), unless something else withdraws bad GPUs.",
+        remedy="Broken GPUs stay allocatable, and pods start on them. Remove the variable (ClusterPolicy: "
+        "devicePlugin.env, Helm chart: the DaemonSet's env), unless another tool withdraws bad GPUs.",
         commands=("kubectl get clusterpolicy -o yaml | grep -n -A2 DP_DISABLE_HEALTHCHECKS",),
         judge=check_health_checks, reads=("cluster",),
     ),
     DiagnosticCheck(
         "K10", CheckStage.KUBELET, "the GPU operator has seen work run",
         how="/run/nvidia/validations: cuda-ready, plugin-ready",
-        failure="the GPU operator's validator is not through: no cuda-ready and no plugin-ready",
-        remedy="Look which init container of the validator's pod waits and what it says: cuda-validation starts a pod "
-        "with a CUDA program, plugin-validation one that asks for a GPU, hence needs a free one.",
+        remedy="See which init container of the validator's pod waits, and its log: cuda-validation runs a CUDA "
+        "program, plugin-validation needs a free GPU.",
         commands=("kubectl -n gpu-operator get pods -o wide --field-selector spec.nodeName={node}",
                   "kubectl -n gpu-operator logs -l app=nvidia-operator-validator --all-containers --tail=50"),
         judge=check_validated, needs=("T02", "K02", "K03", "K04"), reads=("operator",),
