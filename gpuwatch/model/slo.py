@@ -53,4 +53,4 @@ def _target(text: str) -> Target | None:
     if found is None:
         return None
     percent, bound = float(found[2]), float(found[3]) / (1000 if found[4] == "ms" else 1)
-    return Target(found[1], percent / 100, bound) if percent >= LOWEST and 0 < bound <= LONGEST else None
+    return Target(found[1], round(percent / 100, 4), bound) if percent >= LOWEST and 0 < bound <= LONGEST else None

@@ -171,7 +171,10 @@ def _told(
         begin = end - min(sums.seconds for sums in whole)
         gang = _gang(meter.cap, whole, rates(counters, begin, end), settled=meter.settled, serving=serving)
         told = served(slo, begin, end)
-        return _begun(meter), (tuple(replace(window, served=told) for window in gang) if told else gang,)
+        if told:  # what the requests that come cost, not what a busy second does
+            drawn = zip(gang, whole, strict=True)
+            gang = tuple(replace(window, served=told, joules=sums.joules or 0.0) for window, sums in drawn)
+        return _begun(meter), (gang,)
     marks = zip(meter.uuids, members, whole, strict=True)
     return replace(meter, marks={uuid: replace(mark, done=sums, open=Sums()) for uuid, mark, sums in marks}), ()
 

@@ -170,14 +170,14 @@ def pair(before: GangWindow, reduced: GangWindow, after: GangWindow, ladder: Lad
     progress = tuple(_ratio(*column) for column in rates)
     known = [each for each in progress or work if each is not None]
     watts = _log(_watts(reduced)) - (_log(_watts(before)) + _log(_watts(after))) / 2
-    spent = watts - sum(known) / len(known) if known else None
+    seen = tuple(each for each in reduced[0].served if each is not None)
+    spent = watts if seen else watts - sum(known) / len(known) if known else None
     idle = [
         (1 - (a.engine + c.engine) / 2, 1 - b.engine)
         for a, b, c in zip(before, reduced, after, strict=True)
         if a.engine is not None and b.engine is not None and c.engine is not None
     ]
     least = min(idle, key=lambda each: each[1], default=None)
-    seen = tuple(each for each in reduced[0].served if each is not None)
     return WindowPair(
         speed=tuple(speed), energy=spent, progress=progress, weak=frozenset(weak), idle=least, served=seen
     )

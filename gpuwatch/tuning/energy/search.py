@@ -50,6 +50,9 @@ STRIDE = 1.35
 STEP = 0.1
 """Caps that differ by less than this share of the bound, of the top, are not worth telling apart."""
 
+COARSE = 0.04
+"""The same, of the top, where an SLO decides: requests come unevenly, and tell no more."""
+
 GAIN = 0.002
 """A lower cap has to save this share more than the best so far."""
 
@@ -108,7 +111,7 @@ def _judge_slo(pairs: Sequence[WindowPair], terms: Terms, best: float) -> bool |
     if len(pairs) not in LOOKS:
         return None
     gains = work.mean <= best - GAIN
-    if contradicted(pairs, terms.slowdown) or (len(pairs) > LOOKS[0] and not gains):
+    if contradicted(pairs, terms.slowdown) or work.mean - work.error > best - GAIN:
         return False
     if held and gains and work.mean + work.quantile * work.error * (CARE if len(pairs) < EARLY else 1.0) < 0:
         return True
@@ -209,7 +212,7 @@ def following(probes: Sequence[Probe], ladder: Ladder, terms: Terms) -> float | 
 
 def resolution(ladder: Ladder, terms: Terms) -> float:
     """The least difference between caps that matters."""
-    return STEP * terms.slowdown * ladder.top
+    return (COARSE if terms.slo else STEP * terms.slowdown) * ladder.top
 
 
 def aim(probes: Sequence[Probe], terms: Terms) -> float:

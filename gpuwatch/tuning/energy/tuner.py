@@ -61,6 +61,9 @@ OBSERVED = 12
 MOST_BREAKS = 2
 """Times that an SLO may break under one cap without holding in between."""
 
+SILENT = 24
+"""Windows of a GPU at work, two minutes of them, in which no request at all is counted: the page has stopped."""
+
 LONGEST_CALM = 5
 """Doublings of the windows for which a cap that broke an SLO is lifted: 16 minutes."""
 
@@ -167,12 +170,14 @@ def _next(state: TrialState, ladder: Ladder, terms: Terms) -> TrialState:
 
 def _hold(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms) -> TrialState:
     """The cap stays, and the work is watched."""
-    if not terms.slo and state.level and is_odd(state.level, windows, idle_at(state.probes, state.held), terms):
-        odd = state.odd + 1
+    if terms.slo:
+        odd, most = 0 if any(each and each.requests for each in windows[0].served) else state.odd + 1, SILENT
+    elif state.level and is_odd(state.level, windows, idle_at(state.probes, state.held), terms):
+        odd, most = state.odd + 1, ODD
     else:
-        odd, state = 0, _leveled(state, windows)
-    if odd >= ODD:
-        return verification(state)
+        odd, most, state = 0, ODD, _leveled(state, windows)
+    if odd >= most:
+        return TrialState(rest=state.rest) if terms.slo else verification(state)
     if state.seconds >= HOLD_SECONDS:
         return verification(_forgetful(replace(state, holds=state.holds + 1, left=1), terms))
     return replace(state, odd=odd)

@@ -12,7 +12,7 @@ H200, arXiv 2605.11999: 47 to 90 W, at most 32 % of the energy, less than 1 % of
 import heapq
 import math
 import random
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -34,12 +34,21 @@ SLOWER = 0.01 / (TOP / 780e6 - 1)
 TTFT = "vllm:time_to_first_token_seconds"
 TOKEN = "vllm:inter_token_latency_seconds"
 REQUEST = "vllm:e2e_request_latency_seconds"
+LONG = (1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0)
 BOUNDS = {
-    TTFT: (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0)
-    + (160.0, 640.0, 2560.0),
-    TOKEN: (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0),
-    REQUEST: (0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0)
-    + (960.0, 1920.0, 7680.0),
+    TTFT: (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, *LONG, 160.0, 640.0, 2560.0),
+    TOKEN: (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, *LONG),
+    REQUEST: (
+        0.3,
+        0.5,
+        0.8,
+        1.0,
+        1.5,
+        2.0,
+        2.5,
+        5.0,
+        *(10.0 * n for n in (1, 1.5, 2, 3, 4, 5, 6, 12, 24, 48, 96, 192, 768)),
+    ),
 }
 """As in vllm/v1/metrics/loggers.py."""
 
@@ -67,14 +76,14 @@ class Waits:
     def __init__(self, name: str) -> None:
         self.name, self.bounds = name, BOUNDS[name]
         self.counts = [0] * (len(self.bounds) + 1)
-        self.all: list[tuple[float, int]] = []
+        self.all: defaultdict[float, int] = defaultdict(int)
 
     def add(self, seconds: float, times: int = 1) -> None:
         place = 0
         while place < len(self.bounds) and seconds > self.bounds[place]:
             place += 1
         self.counts[place] += times
-        self.all.append((seconds, times))
+        self.all[round(seconds, 4)] += times
 
     @property
     def cumulative(self) -> tuple[float, ...]:
@@ -86,9 +95,9 @@ class Waits:
         return tuple(found)
 
     def quantile(self, share: float) -> float:
-        """The exact one."""
-        left = share * sum(times for _, times in self.all)
-        for seconds, times in sorted(self.all):
+        """To a tenth of a millisecond."""
+        left = share * sum(self.all.values())
+        for seconds, times in sorted(self.all.items()):
             left -= times
             if left <= 0:
                 return seconds
@@ -96,12 +105,16 @@ class Waits:
 
 
 class Server:
-    """It works through `requests`, second by second, at whatever clock it is given."""
+    """It works through `requests`, second by second, at whatever clock it is given. `decode_only`: other nodes do the
+    prefill, as in disaggregated serving; the KV cache comes with the request.
+    """
 
-    def __init__(self, requests: Sequence[Request]) -> None:
+    def __init__(self, requests: Sequence[Request], *, decode_only: bool = False) -> None:
+        self.decode_only = decode_only
         self.coming, self.waiting = deque(requests), deque[list[float]]()
         self.now, self.steps, self.running, self.held, self.cached = 0.0, 0, 0, 0, 0
         self.prefilling: list[float] | None = None
+        self.begun: list[list[float]] = []
         self.ends: list[tuple[int, float, int]] = []  # step, when it came, KV cache
         self.waits = {name: Waits(name) for name in BOUNDS}
         self.tokens = 0
@@ -113,7 +126,7 @@ class Server:
         while self.now < until:
             self._arrive()
             prompt = self._prefill(CHUNK - self.running)
-            if not prompt and not self.running:
+            if not prompt and not self.running and not self.begun:
                 pause = min(until, self.coming[0].at if self.coming else until) - self.now
                 joules += pause * (STATIC_WATTS + IDLE_WATTS * power)
                 self.now += pause
@@ -147,9 +160,9 @@ class Server:
                     break
                 self.prefilling = self.waiting.popleft()
                 self.held += int(self.prefilling[2] + self.prefilling[3])
-            part = min(room - used, int(self.prefilling[1]))
+            part = int(self.prefilling[1]) if self.decode_only else min(room - used, int(self.prefilling[1]))
             self.prefilling[1] -= part
-            used += part
+            used += 0 if self.decode_only else part
             if not self.prefilling[1]:
                 self.begun.append(self.prefilling)
                 self.prefilling = None
@@ -179,7 +192,8 @@ class Server:
         for name, waits in self.waits.items():
             ends = (*map(str, waits.bounds), "+Inf")
             lines += [
-                f'{name}_bucket{{{labels},le="{end}"}} {count}' for end, count in zip(ends, waits.cumulative, strict=True)
+                f'{name}_bucket{{{labels},le="{end}"}} {count}'
+                for end, count in zip(ends, waits.cumulative, strict=True)
             ]
         return "\n".join(lines).encode() + b"\n"
 
@@ -188,17 +202,21 @@ IDLE = Second(0.0, 0.0, 0.0, 0.0)
 
 
 class Load(NamedTuple):
-    """Requests in a second at the busiest hour; `bursts` an hour, and how many times more come in one."""
+    """Requests in a second at the busiest hour; `bursts` an hour, and how many `times` more come in one. `slo`: as its
+    operator has it.
+    """
 
     what: str
     rate: float
     bursts: float
     times: float
+    slo: str
+    decode_only: bool = False
 
 
 def arrivals(load: Load, hours: float, seed: int) -> list[Request]:
-    """A day's wave down to a third at night, bursts of 20 to 90 s, and gaps of which the standard deviation is twice the
-    mean (gamma, as BurstGPT found of real ones).
+    """A day's wave down to a third at night, bursts of 20 to 90 s, gaps whose standard deviation is twice their mean
+    (gamma, as BurstGPT found of real ones).
     """
     chance = random.Random(seed)
     found, now, ends, begins = [], 0.0, -1.0, chance.expovariate(load.bursts / 3600)
