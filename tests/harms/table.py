@@ -1459,8 +1459,8 @@ HARMS: tuple[Harm, ...] = (
         60,
         "A pod's counter of progress or its SLO reaches into the network, or has a cap kept that costs too much.",
         "Only the pod's own address is asked, no redirect is followed, bytes, time and buckets are bounded. GPU "
-        "counters that all tell of too slow a cap overrule both. A cap is lifted in the window in which the SLO does not "
-        "hold, or cannot be read.",
+        "counters that all tell of too slow a cap overrule both. A cap is lifted in the window in which the SLO does "
+        "not hold, or cannot be read.",
         (
             "consents/progress.py:fetch",
             "consents/histogram.py:buckets",
