@@ -1488,7 +1488,7 @@ HARMS: tuple[Harm, ...] = (
                 "        if False:\n            return _broken",
             ),
             proof(
-                f"{SLO}test_a_page_that_cannot_be_true_never_has_a_cap_set",
+                "tests/tuning/energy/test_slo.py::test_counts_that_cannot_be_are_no_requests",
                 "tuning/energy/slo.py",
                 "min(step) < 0 or step != sorted(step) or ",
                 "",
