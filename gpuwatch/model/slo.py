@@ -36,15 +36,12 @@ def slo_targets(text: str) -> tuple[Target, ...]:
 
     Raises GpuwatchError: the value of the annotation is something else.
     """
-    parts = [part.strip() for part in text.split(";")]
-    found = [_target(part) for part in parts]
-    targets = tuple(target for target in found if target is not None)
-    if len(targets) < len(parts) or len(parts) > MOST_TARGETS:
-        wrong = next((part for part, target in zip(parts, found, strict=True) if target is None), "")
-        why = f"{wrong[:SHOWN]!r} is no target" if len(targets) < len(parts) else f"{MOST_TARGETS} targets at most"
-        raise GpuwatchError(
-            f"{SLO} is {text[:SHOWN]!r}", why, "write HISTOGRAM pQUANTILE <= BOUND, such as x_seconds p95 <= 2s"
-        )
+    found = {part: _target(part.strip()) for part in text.split(";")}
+    targets = tuple(target for target in found.values() if target is not None)
+    wrong = [f"{part.strip()[:SHOWN]!r} is no target" for part, target in found.items() if target is None]
+    if wrong or len(targets) > MOST_TARGETS:
+        why = next(iter(wrong), f"there are {MOST_TARGETS} targets at most")
+        raise GpuwatchError(f"{SLO} is {text[:SHOWN]!r}", why, "write HISTOGRAM pQUANTILE <= BOUND, as x p95 <= 2s")
     return targets
 
 

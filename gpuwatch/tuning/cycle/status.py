@@ -1,5 +1,6 @@
 """What the tuner reports after a cycle: the status of each GPU, and its decisions as entries of the audit log."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 
 from msgspec.structs import replace
@@ -95,7 +96,8 @@ def _slo(tuned: GangState, decision: GangDecision, inputs: CycleInputs) -> str:
     texts = []
     for target, histogram in named(decision.gang, inputs) if tuned.terms.slo else ():
         seconds = None if histogram is None else quantile(target, histogram)
-        texts.append(f"{target}, now {'no request' if seconds is None else f'{seconds:g} s'}")
+        now = "no request" if seconds is None else f"{seconds:g} s" if seconds < math.inf else "above all buckets"
+        texts.append(f"{target}, now {now}")
     return ", ".join(texts)
 
 

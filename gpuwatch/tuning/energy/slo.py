@@ -74,8 +74,8 @@ def quantile(target: Target, histogram: Histogram) -> float | None:
 
 
 def together(parts: Iterable[tuple[Served | None, ...]]) -> tuple[Served, ...]:
-    """All of them added up, target by target; what is not known adds nothing."""
-    columns = zip(*parts, strict=True)
+    """All of them added up, target by target; what is not known, or no part at all, adds nothing."""
+    columns = zip(*filter(None, parts), strict=True)
     known = [[each for each in column if each is not None] for column in columns]
     return tuple(Served(sum(a.requests for a in each), sum(a.late for a in each)) for each in known)
 

@@ -64,9 +64,6 @@ MOST_BREAKS = 2
 SILENT = 24
 """Windows of a GPU at work, two minutes of them, in which no request at all is counted: the page has stopped."""
 
-LONGEST_CALM = 5
-"""Doublings of the windows for which a cap that broke an SLO is lifted: 16 minutes."""
-
 REST_SECONDS, LONGEST_REST = 600.0, 4 * 3600.0
 
 
@@ -97,10 +94,7 @@ def _observe(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Term
 
 def _observe_slo(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms) -> TrialState:
     """Where people wait: until enough of them came, and the SLO holds at full speed. Else no cap is to blame."""
-    full, seen = (
-        (*state.full, windows)[-OBSERVED:],
-        together((*((state.served,) if state.served else ()), windows[0].served)),
-    )
+    full, seen = (*state.full, windows)[-OBSERVED:], together((state.served, windows[0].served))
     if not ladder.caps:
         return refused(state, Refusal.NO_STEP)
     held = holds(terms.slo, seen)
@@ -329,7 +323,7 @@ def _ignoring(state: TrialState, reason: Refusal) -> TrialState:
 
 def _used(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms) -> TrialState:
     if terms.slo and state.phase is not TrialPhase.OBSERVE:
-        seen = together((*((state.served,) if state.served else ()), windows[0].served))
+        seen = together((state.served, windows[0].served))
         trial = state.phase is not TrialPhase.HOLD and windows[0].cap is not None  # its pair will be judged
         held = None if trial else holds(terms.slo, seen)
         if held is False:
@@ -350,7 +344,7 @@ def _broken(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms
     """
     if state.lifted:  # not at full speed either: the load
         return replace(state, served=(), lifted=max(state.lifted, CALM))
-    calm = CALM << min(state.breaks, LONGEST_CALM)
+    calm = CALM << state.breaks
     if state.breaks < MOST_BREAKS:
         return replace(state, served=(), before=None, reduced=None, lifted=calm, breaks=state.breaks + 1)
     if state.phase is TrialPhase.SEARCH and state.probe is not None:

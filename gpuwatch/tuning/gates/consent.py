@@ -176,12 +176,8 @@ def _said(config: TuningConfig, consents: Consents | None, owner: Owner, now: fl
 def _outside(config: TuningConfig) -> ConsentValue:
     """Work that nobody but the operator speaks for."""
     message = "" if config.work_class else "tuning.work_class says neither batch nor serving"
-    return ConsentValue(
-        config.mode,
-        config.max_slowdown,
-        config.work_class,
-        obstacles=tuple(_obstacle(ObstacleReason.NO_CLASS, message)),
-    )
+    obstacles = tuple(_obstacle(ObstacleReason.NO_CLASS, message))
+    return ConsentValue(config.mode, config.max_slowdown, config.work_class, obstacles=obstacles)
 
 
 def _known(consents: Consents | None, owner: Owner, now: float) -> PodConsent | None:
