@@ -63,8 +63,8 @@ def test_what_is_no_histogram_is_none(body: bytes) -> None:
     assert buckets(body, "x_seconds") is None
 
 
-def test_a_page_of_a_million_buckets_is_given_up_early() -> None:
-    body = page(*((str(n), "1") for n in range(1_000_000)))
+def test_a_page_full_of_buckets_is_given_up_early() -> None:
+    body = page(*((str(n), "1") for n in range(100_000)))
     began = time.process_time()
     assert buckets(body[:MOST_BYTES], "x_seconds") is None
     many = page(("1", "1"), ("+Inf", "1")) * MOST_SERIES
