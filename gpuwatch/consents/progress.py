@@ -1,8 +1,9 @@
-"""The counters of work done that pods name by `gpuwatch.io/progress`, fetched from their own Prometheus pages.
+"""The counters of work done that pods name by `gpuwatch.io/progress`, and the histograms that they name by
+`gpuwatch.io/slo`, fetched from their own Prometheus pages.
 
 The process that keeps consents fetches them: it has network and the addresses of pods, and nothing to lose. A page is
 what others write. It comes from the pod's own address only, in bounded bytes and time, no redirect is followed, and all
-that is taken from it is one number.
+that is taken from it are one number and the buckets of three histograms.
 
 The tuner compares the counter's rate in windows of a few seconds, so that each page is asked once a second. Each pod
 has a thread: one that does not answer delays no other.
@@ -23,11 +24,13 @@ import msgspec
 from msgspec.structs import replace
 
 from gpuwatch.consents.file import ConsentsFile
+from gpuwatch.consents.histogram import buckets
 from gpuwatch.http.client import TimedResponse
 from gpuwatch.model.clock import Clock
-from gpuwatch.model.consent import PROGRESS, Consents, Progress, ProgressCounter
+from gpuwatch.model.consent import PROGRESS, SLO, Consents, Histogram, Progress, ProgressCounter
 from gpuwatch.model.decoding import prepared
 from gpuwatch.model.errors import GpuwatchError
+from gpuwatch.model.slo import Target, slo_targets
 from gpuwatch.model.snapshot import Record
 from gpuwatch.storage.versioned_file import VersionedFile
 
@@ -66,6 +69,14 @@ class ProgressPage(NamedTuple):
     metrics: tuple[str, ...]
 
 
+class NamedPage(NamedTuple):
+    """What a pod says of its page: its own address, None: it has none; PROGRESS and SLO, empty: not said."""
+
+    address: str | None
+    progress: str
+    slo: str
+
+
 @cache
 def presets() -> dict[str, Preset]:
     """By name."""
@@ -89,6 +100,23 @@ def progress_page(text: str) -> ProgressPage:
     return found
 
 
+def slo_page(text: str, targets: tuple[Target, ...]) -> ProgressPage:
+    """Where the histograms of `targets` are: on the page that PROGRESS names by `text`, else on that of the preset
+    whose metrics begin alike, as `vllm:` does.
+
+    Raises GpuwatchError: neither says where.
+    """
+    if text:
+        return progress_page(text)
+    begin = re.split("[:_]", targets[0].name)[0]
+    found = next((each for each in presets().values() if re.split("[:_]", each.metrics[0])[0] == begin), None)
+    if found is None:
+        raise GpuwatchError(
+            f"{SLO} names {targets[0].name}", "no preset has such metrics", f"say where its page is by {PROGRESS}"
+        )
+    return ProgressPage(found.port, found.path, ())
+
+
 def counted(body: bytes, metrics: tuple[str, ...]) -> float | None:
     """The sum of all samples of these metrics on a page; None: there is none, or one is no count."""
     names = "|".join(map(re.escape, metrics)).encode()
@@ -102,12 +130,12 @@ def counted(body: bytes, metrics: tuple[str, ...]) -> float | None:
     return total if values and min(values) >= 0 and math.isfinite(total) else None
 
 
-def fetch(address: str, page: ProgressPage, *, loopback: bool = False) -> float:
-    """The counter's value now. `address`: an IP address; `loopback`: of a simulated pod it may be this machine's.
+def fetch(address: str, page: ProgressPage, *, loopback: bool = False) -> bytes:
+    """The page as it is now. `address`: an IP address; `loopback`: of a simulated pod it may be this machine's.
 
-    Raises GpuwatchError: the page cannot be had, or does not have it.
+    Raises GpuwatchError: it cannot be had.
     """
-    what, own = f"no counter at port {page.port}, {page.path}", ipaddress.ip_address(address)
+    what, own = f"{NOTHING} at port {page.port}, {page.path}", ipaddress.ip_address(address)
     own = getattr(own, "ipv4_mapped", None) or own
     if own.is_link_local or own.is_multicast or own.is_unspecified or (own.is_loopback and not loopback):
         raise GpuwatchError(what, f"{own} is no pod's own address")
@@ -130,14 +158,11 @@ def fetch(address: str, page: ProgressPage, *, loopback: bool = False) -> float:
         raise GpuwatchError(what, f"it answers {response.status}")
     if len(body) > MOST_BYTES:
         raise GpuwatchError(what, f"the page has more than {MOST_BYTES} bytes")
-    value = counted(body, page.metrics)
-    if value is None:
-        raise GpuwatchError(what, f"the page has no {' or '.join(page.metrics)} that counts")
-    return value
+    return body
 
 
 class ProgressFollower:
-    """Reads `consents`, asks the pods in it that name a counter, and writes `file`. `step` looks once; `run` looks each
+    """Reads `consents`, asks the pods in it that name a page, and writes `file`. `step` looks once; `run` looks each
     second until told to stop.
     """
 
@@ -163,7 +188,7 @@ class ProgressFollower:
             named = {} if consents is None or consents.is_old(self._clock.time()) else pages(consents)
             if named or self._known:
                 with ThreadPoolExecutor(max_workers=len(named) or 1) as pool:
-                    looks = pool.map(lambda uid: self._look(uid, *named[uid]), named)
+                    looks = pool.map(lambda uid: self._look(uid, named[uid]), named)
                     self._known = dict(zip(named, looks, strict=True))
                 self._file.write(Progress(at=self._clock.time(), pods=self._known))
             trouble = None
@@ -173,25 +198,50 @@ class ProgressFollower:
             log.warning("%s", trouble)
         self._trouble = trouble
 
-    def _look(self, uid: str, address: str | None, text: str) -> ProgressCounter:
+    def _look(self, uid: str, named: NamedPage) -> ProgressCounter:
         known = self._known.get(uid, ProgressCounter())
         try:
-            page = progress_page(text)
-            if address is None:
-                raise GpuwatchError("no counter", "the pod has no address of its own (hostNetwork, or not yet)")
+            targets = slo_targets(named.slo) if named.slo else ()
+            page = slo_page(named.progress, targets) if targets else progress_page(named.progress)
+            if named.address is None:
+                raise GpuwatchError(NOTHING, "the pod has no address of its own (hostNetwork, or not yet)")
             asked = self._clock.time()
-            value = fetch(address, page, loopback=self._loopback)
+            body = fetch(named.address, page, loopback=self._loopback)
         except GpuwatchError as error:
             return replace(known, trouble=str(error))
-        at = (asked + self._clock.time()) / 2
-        return ProgressCounter(samples=(*known.samples, (at, value))[-KEPT_SAMPLES:])
+        return added(known, body, page, targets, (asked + self._clock.time()) / 2)
 
 
-def pages(consents: Consents) -> dict[str, tuple[str | None, str]]:
-    """Of the pods that name a counter, or whose namespace does: by uid their address and what is said."""
-    said = {
-        pod.uid: (pod.ip, text)
-        for pod in consents.pods
-        if (text := pod.annotations.get(PROGRESS) or consents.namespaces.get(pod.namespace, {}).get(PROGRESS))
-    }
-    return dict(list(said.items())[:MOST_PODS])
+NOTHING = "no counter"
+
+
+def added(
+    known: ProgressCounter, body: bytes, page: ProgressPage, targets: tuple[Target, ...], at: float
+) -> ProgressCounter:
+    """With what a page says, read at `at`, unix seconds."""
+    what, troubles, samples, histograms = f"{NOTHING} at port {page.port}, {page.path}", [], known.samples, {}
+    if page.metrics and (value := counted(body, page.metrics)) is not None:
+        samples = (*samples, (at, value))[-KEPT_SAMPLES:]
+    elif page.metrics:
+        troubles.append(f"{what}; the page has no {' or '.join(page.metrics)} that counts")
+    for name in dict.fromkeys(target.name for target in targets):
+        before = known.histograms.get(name, Histogram())
+        if (found := buckets(body, name)) is None:
+            troubles.append(f"{what}; the page has no histogram {name}, or not one that can be")
+            histograms[name] = before
+            continue
+        bounds, counts = tuple(found)[:-1], tuple(found.values())
+        kept = before.samples if before.bounds == bounds else ()
+        histograms[name] = Histogram(bounds=bounds, samples=(*kept, (at, counts))[-KEPT_SAMPLES:])
+    return ProgressCounter(samples=samples, histograms=histograms, trouble="; ".join(troubles))
+
+
+def pages(consents: Consents) -> dict[str, NamedPage]:
+    """By uid, of the pods that name a counter or an SLO, or whose namespace does."""
+    found = {}
+    for pod in consents.pods:
+        places = (pod.annotations, consents.namespaces.get(pod.namespace, {}))
+        progress, slo = (next((text for each in places if (text := each.get(key))), "") for key in (PROGRESS, SLO))
+        if progress or slo:
+            found[pod.uid] = NamedPage(pod.ip, progress, slo)
+    return dict(list(found.items())[:MOST_PODS])

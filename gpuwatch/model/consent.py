@@ -9,15 +9,15 @@ import re
 from gpuwatch.model.snapshot import Record
 
 PREFIX = "gpuwatch.io/"
-AUTOTUNE, MAX_SLOWDOWN, CLASS, PROGRESS, GANG = (
-    f"{PREFIX}{name}" for name in ("autotune", "max-slowdown", "autotune-class", "progress", "gang")
+AUTOTUNE, MAX_SLOWDOWN, CLASS, PROGRESS, SLO, GANG = (
+    f"{PREFIX}{name}" for name in ("autotune", "max-slowdown", "autotune-class", "progress", "slo", "gang")
 )
 """Annotations of a pod. All but the last may also stand on its namespace, and the first one on the Node."""
 
 POWER_AGENTS = ("dynamo.nvidia.com/gpu-power-limit",)
 """Annotations by which another agent sets the power limit of a pod's GPUs."""
 
-KEPT = (AUTOTUNE, MAX_SLOWDOWN, CLASS, PROGRESS, GANG, *POWER_AGENTS)
+KEPT = (AUTOTUNE, MAX_SLOWDOWN, CLASS, PROGRESS, SLO, GANG, *POWER_AGENTS)
 """Annotations that matter to a tuner."""
 
 OLD_SECONDS = 120.0
@@ -65,12 +65,22 @@ class Consents(Record, frozen=True, kw_only=True):
         return not -OLD_SECONDS <= now - self.at <= OLD_SECONDS
 
 
+class Histogram(Record, frozen=True, kw_only=True):
+    """A histogram of seconds that people waited. `bounds`: upper ends of its buckets, but for the infinite one;
+    `samples`: the newest ones as (unix seconds, cumulative counts, the last one that of all), oldest first.
+    """
+
+    bounds: tuple[float, ...] = ()
+    samples: tuple[tuple[float, tuple[float, ...]], ...] = ()
+
+
 class ProgressCounter(Record, frozen=True, kw_only=True):
     """A counter of work done, as a pod's own page shows it. `samples`: the newest ones as (unix seconds, value), oldest
-    first; `trouble`: why the newest look gave none, empty: it did.
+    first; `histograms`: by name, those of the pod's SLO; `trouble`: why the newest look gave none, empty: it did.
     """
 
     samples: tuple[tuple[float, float], ...] = ()
+    histograms: dict[str, Histogram] = {}
     trouble: str = ""
 
 

@@ -62,7 +62,10 @@ def server() -> Iterator[Server]:
 
 
 def get(port: int, metric: str = "vllm:generation_tokens_total") -> float:
-    return fetch("127.0.0.1", progress.ProgressPage(port, "/metrics", (metric,)), loopback=True)
+    page = progress.ProgressPage(port, "/metrics", (metric,))
+    value = counted(fetch("127.0.0.1", page, loopback=True), page.metrics)
+    assert value is not None
+    return value
 
 
 def test_all_samples_of_the_metric_are_added_up_and_nothing_else():

@@ -23,6 +23,7 @@ from gpuwatch.collect.kernel_log.records import parse_file
 from gpuwatch.collect.kernel_log.ring import SyslogRing
 from gpuwatch.config import parse
 from gpuwatch.config.yaml import document
+from gpuwatch.consents.histogram import buckets
 from gpuwatch.consents.progress import counted
 from gpuwatch.http.connection import Connection
 from gpuwatch.http.message import text
@@ -186,4 +187,5 @@ TARGETS = (
     Target("prometheus", prometheus, (GpuwatchError,)),
     Target("containers", lambda data: named(data, "c3" * 32), UNREADABLE),
     Target("progress", lambda data: counted(data, ("x_total", "vllm:generation_tokens_total"))),
+    Target("histograms", lambda data: buckets(data, "x_seconds")),
 )

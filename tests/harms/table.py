@@ -58,6 +58,7 @@ REPAIR = "tests/repair/test_repairer.py::"
 CASES = "tests/agent/test_support_cases.py::"
 VALIDATION = "tests/remediation/planning/test_active_validation.py::"
 RECORD = "tests/tuning/actuation/test_record.py::"
+SLO = "tests/tuning/cycle/test_slo.py::"
 
 
 def proof(test: str, file: str, text: str, instead: str) -> Proof:
@@ -1449,10 +1450,15 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         60,
-        "A pod's progress counter reaches into the network, or keeps a cap that costs too much.",
-        "Only the pod's own address is asked, without redirects, with bounded bytes and time. GPU counters that show "
-        "too slow a cap overrule it.",
-        ("consents/progress.py:fetch", "tuning/energy/estimate.py:contradicted"),
+        "A pod's progress counter or SLO reaches into the network, or keeps a cap that costs too much.",
+        "Only the pod's own address is asked, without redirects, with bounded bytes, time and buckets. GPU counters "
+        "that show too slow a cap overrule both. A cap is lifted in the window in which the SLO fails or is unreadable.",
+        (
+            "consents/progress.py:fetch",
+            "consents/histogram.py:buckets",
+            "tuning/energy/estimate.py:contradicted",
+            "tuning/energy/tuner.py:_broken",
+        ),
         (
             proof(
                 "tests/consents/test_progress.py::test_only_an_address_that_can_be_a_pods_own_is_asked",
@@ -1466,6 +1472,24 @@ HARMS: tuple[Harm, ...] = (
                 "tuning/energy/estimate.py",
                 "< 1 - slowdown - VETO",
                 "< 0",
+            ),
+            proof(
+                f"{SLO}test_a_cap_is_lifted_within_two_windows_when_the_slo_does_not_hold",
+                "tuning/energy/tuner.py",
+                "        if held is False:\n            return _broken",
+                "        if False:\n            return _broken",
+            ),
+            proof(
+                "tests/tuning/energy/test_slo.py::test_counts_that_cannot_be_are_no_requests",
+                "tuning/energy/slo.py",
+                "min(step) < 0 or step != sorted(step) or ",
+                "",
+            ),
+            proof(
+                f"{SLO}test_a_page_that_says_all_is_well_is_overruled_where_all_gpu_counters_tell_of_a_slowdown",
+                "tuning/energy/search.py",
+                "if contradicted(pairs, terms.slowdown) or work.mean",
+                "if work.mean",
             ),
         ),
     ),

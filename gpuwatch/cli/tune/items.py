@@ -26,7 +26,7 @@ class TuningItem(Item, frozen=True, kw_only=True):
 
     `clock_cap` hertz and `power_cap` watts: what the tuner has in force, null: nothing. `slowdown`, `slowdown_upper`
     (95 %), `slowdown_bound` and `saved` are ratios; the first two and the last are measured, null: not. `joules_saved`:
-    since the tuner started. `signal`: by what speeds are compared, `counters` or `progress`. All of these are null
+    since the tuner started. `signal`: by what caps are judged, `counters`, `progress` or `slo`. All of these are null
     where no tuner answers.
     """
 

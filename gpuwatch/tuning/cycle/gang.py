@@ -10,6 +10,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from gpuwatch.config import TuningConfig
+from gpuwatch.model.consent import ProgressCounter
 from gpuwatch.model.snapshot import Gpu
 from gpuwatch.tuning.cycle import gang_energy as energy
 from gpuwatch.tuning.cycle.gang_energy import GangState
@@ -18,7 +19,8 @@ from gpuwatch.tuning.cycle.state import CycleInputs, CycleMemory, Key
 from gpuwatch.tuning.energy.meter import IdleCap, is_counted
 from gpuwatch.tuning.energy.model import Ladder, Terms, TrialState, clocks, limits
 from gpuwatch.tuning.energy.resumption import released, resumed
-from gpuwatch.tuning.gates.consent import TuningRequest, tuning_request
+from gpuwatch.tuning.energy.slo import Named
+from gpuwatch.tuning.gates.consent import TuningRequest, slo_of, tuning_request
 from gpuwatch.tuning.gates.cooldowns import Cooldown, RateLimit, wait_seconds, with_action
 from gpuwatch.tuning.gates.owners import Gang, follow
 from gpuwatch.tuning.model.order import GpuCapabilities
@@ -127,13 +129,24 @@ def decide(
         if not tuned.resting:
             known = inputs.progress.pods if inputs.progress is not None else {}
             counters = tuple(known.get(owner.uid or "") for owner in gang.owners)
-            tuned = energy.looked(tuned, gpus, counters if any(counters) else (), enforcing=enforcing)
+            slo = named(gang, inputs) if tuned.terms.slo else ()
+            tuned = energy.looked(tuned, gpus, counters if any(counters) else (), enforcing=enforcing, slo=slo)
     if not enforcing:
         return GangDecision(gang, wanted, closed, energy.lifted(tuned, inputs.at))
     aimed = energy.aim(tuned)
     if aimed is None or aimed.value is None or aimed.value == tuned.tried:
         return GangDecision(gang, wanted, closed, tuned, aimed)
     return _attempt(GangDecision(gang, wanted, closed, tuned, aimed), tuned, aimed.value, memory, inputs)
+
+
+def named(gang: Gang, inputs: CycleInputs) -> tuple[Named, ...]:
+    """The targets of all owners, as in their terms, each with what its page says."""
+    known = inputs.progress.pods if inputs.progress is not None else {}
+    return tuple(
+        (target, known.get(owner.uid or "", ProgressCounter()).histograms.get(target.name))
+        for owner in gang.owners
+        for target in slo_of(inputs.consents, owner)
+    )
 
 
 def _saved(gang: Gang, memory: CycleMemory, inputs: CycleInputs, ladder: Ladder, terms: Terms) -> TrialState:

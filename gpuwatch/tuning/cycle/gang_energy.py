@@ -11,6 +11,7 @@ from gpuwatch.tuning.energy.hold import SavingEstimate, saving_estimate
 from gpuwatch.tuning.energy.meter import IdleCap, Meter, idle_step, take
 from gpuwatch.tuning.energy.model import GangWindow, Ladder, Terms, TrialPhase, TrialState
 from gpuwatch.tuning.energy.resumption import released, resumed
+from gpuwatch.tuning.energy.slo import Named
 from gpuwatch.tuning.energy.tuner import step, verification, wanted, window_seconds
 from gpuwatch.tuning.model.order import TOLERANCE_WATTS
 
@@ -59,13 +60,20 @@ def fitted(tuned: GangState, ladder: Ladder, terms: Terms, members: int) -> Gang
 
 
 def looked(
-    tuned: GangState, gpus: tuple[Gpu, ...], counters: Sequence[ProgressCounter | None] = (), *, enforcing: bool
+    tuned: GangState,
+    gpus: tuple[Gpu, ...],
+    counters: Sequence[ProgressCounter | None] = (),
+    *,
+    enforcing: bool,
+    slo: Sequence[Named] = (),
 ) -> GangState:
-    """After new samples, one of each GPU. `counters`: of work, one for each owner; empty: none names one."""
+    """After new samples, one of each GPU. `counters`: of work, one for each owner; empty: none names one. `slo`:
+    what is counted for each target of the terms.
+    """
     tuned = _limited(tuned, gpus)
     serving = tuned.terms.latency == "serving"
     seconds = window_seconds(tuned.state, f"{[gpu.identity.uuid for gpu in gpus]} {tuned.state.seconds}")
-    meter, complete = take(tuned.meter, gpus, tuned.cap, tuned.switched, serving, counters, seconds)
+    meter, complete = take(tuned.meter, gpus, tuned.cap, tuned.switched, serving, counters, seconds, slo)
     state, would = tuned.state, tuned.would
     for windows in complete:
         after, _ = step(state, windows, tuned.ladder, tuned.terms)

@@ -1,15 +1,17 @@
 """What the tuner reports after a cycle: the status of each GPU, and its decisions as entries of the audit log."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 
 from msgspec.structs import replace
 
 from gpuwatch.model.snapshot import Gpu
-from gpuwatch.tuning.cycle.gang import GangDecision
+from gpuwatch.tuning.cycle.gang import GangDecision, named
 from gpuwatch.tuning.cycle.gang_energy import ACTIVE, GangState, attempt
 from gpuwatch.tuning.cycle.state import Account, CycleInputs, CycleMemory, OrderReport
 from gpuwatch.tuning.energy.hold import HOLD_SECONDS
 from gpuwatch.tuning.energy.model import TrialPhase
+from gpuwatch.tuning.energy.slo import quantile
 from gpuwatch.tuning.energy.tuner import OBSERVED
 from gpuwatch.tuning.model.order import setting_text
 from gpuwatch.tuning.model.status import GpuTuning, Obstacle, ObstacleReason, TuningState
@@ -25,6 +27,7 @@ STATES: Mapping[TrialPhase, TuningState] = {
 MESSAGES: Mapping[ObstacleReason, str] = {
     ObstacleReason.WEAK_SIGNAL: "its memory and pipes are used too little to tell its speed, or pipes not at all",
     ObstacleReason.NO_PROGRESS: "several owners share it, and not each has a counter of progress that can be used",
+    ObstacleReason.NO_SLO: "the histogram that its SLO names cannot be read",
     ObstacleReason.UNSTEADY: "its work varies too much to tell what a cap costs",
     ObstacleReason.DISAGREE: "memory and pipe activity told two stories of what a cap costs",
     ObstacleReason.NO_STEP: "there is no lower setting that may be tried",
@@ -59,8 +62,8 @@ def gpu_status(
     limits = [each.applied[0] for each in settings if each.uuid == judged.uuid and each.knob == "power_limit"]
     estimate = tuned.estimate if tuned is not None and state in (TuningState.HOLDING, TuningState.VERIFYING) else None
     note = "" if tuned is None else NOTES.get(state, _cap)(tuned)
-    if tuned is not None and decision is not None and (unused := _unused(tuned, decision, inputs)):
-        note = f"{note}; progress is not used: {unused}"
+    if tuned is not None and decision is not None:
+        note = "; ".join(filter(None, (note, _slo(tuned, decision, inputs), _unused(tuned, decision, inputs))))
     clocked = tuned is not None and tuned.ladder.knob == "locked_clocks"
     return replace(
         judged,
@@ -81,10 +84,21 @@ def gpu_status(
 
 
 def _unused(tuned: GangState, decision: GangDecision, inputs: CycleInputs) -> str:
-    """Why counters of work that the owners name are not the signal; empty: they are, or none is named."""
+    """Why what the owners name is not the signal; empty: it is, or nothing is named."""
     known = inputs.progress.pods if inputs.progress is not None else {}
     troubles = [known[owner.uid].trouble for owner in decision.gang.owners if owner.uid in known]
-    return "; ".join(filter(None, dict.fromkeys((tuned.state.unfit, *troubles))))
+    why = "; ".join(filter(None, dict.fromkeys((tuned.state.unfit, *troubles))))
+    return f"{'slo' if tuned.terms.slo else 'progress'} is not used: {why}" if why else ""
+
+
+def _slo(tuned: GangState, decision: GangDecision, inputs: CycleInputs) -> str:
+    """What is promised to those who wait, and how long they waited of late; empty: nothing is."""
+    texts = []
+    for target, histogram in named(decision.gang, inputs) if tuned.terms.slo else ():
+        seconds = None if histogram is None else quantile(target, histogram)
+        now = "no request" if seconds is None else f"{seconds:g} s" if seconds < math.inf else "above all buckets"
+        texts.append(f"{target}, now {now}")
+    return ", ".join(texts)
 
 
 def account(before: Account, gpu: Gpu, tuned: GangState | None, more: float) -> Account:
@@ -170,7 +184,9 @@ def _set_report(uuid: str, before: GangState | None, now: GangState) -> Iterator
     elif now.state.phase is TrialPhase.HOLD and before is not None and before.state.phase is not TrialPhase.HOLD:
         cap, why = setting_text(knob, attempt(now)), "held"
         if now.estimate is not None:
-            why = f"held: {100 * now.estimate.slowdown:.1f} % slower, {100 * now.estimate.saved:.1f} % less energy"
+            lost = now.estimate.slowdown
+            slower = "the SLO holds" if lost is None else f"{100 * lost:.1f} % slower"
+            why = f"held: {slower}, {100 * now.estimate.saved:.1f} % less energy"
         yield OrderReport("tune", uuid, knob, before=cap, after=cap, why=why)
 
 

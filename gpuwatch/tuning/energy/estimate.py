@@ -96,8 +96,10 @@ def _counters(pairs: Sequence[WindowPair], *, vouching: bool) -> list[Estimate |
 
 def speeds(pairs: Sequence[WindowPair]) -> list[Estimate]:
     """What each counter of progress says, or else each GPU counter; empty: one speaks of an owner or a GPU of which no
-    other does, and was not there all the time.
+    other does, and was not there all the time. An SLO says nothing of speed.
     """
+    if not pairs or pairs[0].served:
+        return []
     if pairs[0].progress:
         told = _columns(each.progress for each in pairs)
         return [] if None in told else [each for each in told if each is not None]
@@ -130,13 +132,14 @@ def hedged(pairs: Sequence[WindowPair], slowdown: float) -> bool | None:
 
 
 def contradicted(pairs: Sequence[WindowPair], slowdown: float) -> bool:
-    """Whether a cap is not to be kept, whatever its slowest signal says: GPU counters tell two stories; or progress is
-    the signal, and of some GPU every counter tells of more than `slowdown`, by more than counters are known to err.
+    """Whether a cap is not to be kept, whatever its slowest signal says: GPU counters tell two stories; or progress or
+    an SLO is the signal, and of some GPU every counter tells of more than `slowdown`, by more than counters are known
+    to err.
     """
-    if not pairs[0].progress:
+    if not (pairs[0].progress or pairs[0].served):
         return disagree(pairs)
     told = slowest(pairs)
-    if told is None or told.ratio < 1 - slowdown:
+    if pairs[0].progress and (told is None or told.ratio < 1 - slowdown):
         return False  # progress itself is against it
     found = _columns(each.speed for each in pairs)
     return any(

@@ -7,19 +7,19 @@ from typing import NamedTuple
 
 from gpuwatch.tuning.energy.estimate import contradicted, energy, hedged, slowest, spread
 from gpuwatch.tuning.energy.model import WEAK, GangWindow, Ladder, Probe, Signal, Terms, TrialState, WindowPair
-from gpuwatch.tuning.energy.search import resolution
+from gpuwatch.tuning.energy.search import resolution, slo_holds
 
 Usual = tuple[float, float]
 """Of one signal: its mean logarithm, and how far a window may be from it."""
 
 
 class SavingEstimate(NamedTuple):
-    """Shares of the speed lost, most likely and at most (95 % of all caps held), and of the energy for a unit of work
-    saved.
+    """Shares of the speed lost, most likely and at most (95 % of all caps held; None: an SLO tells neither), and of the
+    energy for a unit of work saved.
     """
 
-    slowdown: float
-    at_most: float
+    slowdown: float | None
+    at_most: float | None
     saved: float
 
 
@@ -84,11 +84,13 @@ def is_idle(windows: GangWindow) -> bool:
 
 def is_burst(windows: GangWindow, terms: Terms) -> bool:
     """Whether somebody who waits for an answer would notice a cap."""
-    return terms.latency == "serving" and any((window.engine or 0.0) > BURST for window in windows)
+    return terms.latency == "serving" and not terms.slo and any((window.engine or 0.0) > BURST for window in windows)
 
 
 def keeps(block: Sequence[WindowPair], evidence: Sequence[WindowPair], terms: Terms) -> bool:
     """Whether a verification is passed. `evidence`: all pairs that speak for the cap, `block`: the newest of them."""
+    if terms.slo:
+        return slo_holds(block, terms) is not False and not contradicted(evidence, terms.slowdown)
     newest, everything = slowest(block), slowest(evidence)
     if newest is None or everything is None or hedged(evidence, terms.slowdown) is False:
         return False
@@ -109,6 +111,8 @@ def saving_estimate(state: TrialState) -> SavingEstimate | None:
     """What is known of the cap that is held. None: none is, or too little is."""
     pairs = next((probe.pairs for probe in state.probes if probe.cap == state.held), ())
     speed, work = (slowest(pairs), energy(pairs)) if len(pairs) > 1 else (None, None)
+    if work is not None and state.signal == "slo":
+        return SavingEstimate(slowdown=None, at_most=None, saved=1 - work.ratio)
     if speed is None or work is None:
         return None
     error = math.hypot(CHOSEN * speed.quantile * speed.error, ERRING[state.signal])
@@ -123,7 +127,9 @@ def idle_at(probes: Sequence[Probe], held: float | None) -> float:
 
 
 def has_room(probes: Sequence[Probe], terms: Terms) -> bool:
-    """Whether half of the bound is left at each of these caps."""
+    """Whether half of the bound is left at each of these caps. An SLO that held does not tell how much is left."""
+    if terms.slo:
+        return True
     found = [slowest(probe.pairs) for probe in probes if len(probe.pairs) > 1]
     return all(speed is not None and speed.lower > 1 - terms.slowdown / 2 for speed in found)
 

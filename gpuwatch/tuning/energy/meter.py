@@ -14,6 +14,7 @@ from gpuwatch.model.snapshot import Gpu, Record
 from gpuwatch.tuning.energy.hold import BURST
 from gpuwatch.tuning.energy.model import WEAK, WINDOW_SECONDS, GangWindow, Rate, TrialWindow
 from gpuwatch.tuning.energy.signals import rates
+from gpuwatch.tuning.energy.slo import Named, served
 
 JITTER_SECONDS = 0.2
 """Five samples of a second may span a little less, and should not wait for a sixth."""
@@ -97,12 +98,13 @@ def take(
     serving: bool,
     counters: Sequence[ProgressCounter | None] = (),
     seconds: float = WINDOW_SECONDS,
+    slo: Sequence[Named] = (),
 ) -> tuple[Meter, tuple[GangWindow, ...]]:
     """Take in one View's samples of a gang; the windows that are complete, mostly none.
 
     `cap`: what is in force, hertz or watts, None: nothing; `switched`: unix seconds of its newest change; `serving`:
     a sample as busy as a burst is told at once, as a window of its own. `counters`: of work, one for each owner.
-    `seconds`: of a whole window.
+    `seconds`: of a whole window. `slo`: what is counted for each target; where there is one, no sample is a burst.
     """
     samples = {gpu.identity.uuid: gpu for gpu in gpus}
     if not samples.keys() <= set(meter.uuids):
@@ -116,7 +118,7 @@ def take(
     meter = replace(meter, marks=marks, cap=cap, settled=meter.settled and calm and cap == meter.cap)
     if not meter.uuids or len(news) < len(meter.uuids):
         return meter, ()
-    return _told(meter, counters, seconds, serving=serving)
+    return _told(meter, counters, seconds, slo, serving=serving)
 
 
 def _is_news(mark: MeterMark | None, gpu: Gpu) -> bool:
@@ -154,20 +156,25 @@ def _sample(mark: MeterMark, gpu: Gpu) -> Sums:
 
 
 def _told(
-    meter: Meter, counters: Sequence[ProgressCounter | None], seconds: float, *, serving: bool
+    meter: Meter, counters: Sequence[ProgressCounter | None], seconds: float, slo: Sequence[Named], *, serving: bool
 ) -> tuple[Meter, tuple[GangWindow, ...]]:
     """All GPUs have been sampled anew: close the window, or let it go on."""
     members = [meter.marks[uuid] for uuid in meter.uuids]
     newest = [mark.open for mark in members]
     whole = [mark.done + mark.open for mark in members]
-    if serving and any((sums.mean("graphics") or 0.0) > BURST for sums in newest):
+    if serving and not slo and any((sums.mean("graphics") or 0.0) > BURST for sums in newest):
         done = [mark.done for mark in members]
         before = (_gang(meter.cap, done, settled=False, serving=True),) if members[0].done.seconds else ()
         return _begun(meter), (*before, _gang(meter.cap, newest, settled=meter.settled, serving=True))
     if not meter.settled or min(sums.seconds for sums in whole) >= seconds - JITTER_SECONDS:
         end = min(mark.at for mark in members)
-        progress = rates(counters, end - min(sums.seconds for sums in whole), end)
-        return _begun(meter), (_gang(meter.cap, whole, progress, settled=meter.settled, serving=serving),)
+        begin = end - min(sums.seconds for sums in whole)
+        gang = _gang(meter.cap, whole, rates(counters, begin, end), settled=meter.settled, serving=serving)
+        told = served(slo, begin, end)
+        if told:  # what the requests that come cost, not what a busy second does
+            drawn = zip(gang, whole, strict=True)
+            gang = tuple(replace(window, served=told, joules=sums.joules or 0.0) for window, sums in drawn)
+        return _begun(meter), (gang,)
     marks = zip(meter.uuids, members, whole, strict=True)
     return replace(meter, marks={uuid: replace(mark, done=sums, open=Sums()) for uuid, mark, sums in marks}), ()
 

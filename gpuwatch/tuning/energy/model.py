@@ -10,7 +10,9 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Literal, NamedTuple
 
+from gpuwatch.model.slo import Target
 from gpuwatch.model.snapshot import Record
+from gpuwatch.tuning.energy.slo import Served
 from gpuwatch.tuning.model.setting import Knob
 
 WEAK = 0.05
@@ -20,8 +22,8 @@ WEAK = 0.05
 STEADY = 0.05
 """Full windows that vary more than this (standard deviation over mean) tell nothing."""
 
-Signal = Literal["counters", "progress"]
-"""By what windows are compared: DRAM and pipe activity, or the application's own count of its work."""
+Signal = Literal["counters", "progress", "slo"]
+"""By what caps are judged: DRAM and pipe activity, the application's own count of its work, or how long people wait."""
 
 
 class Rate(NamedTuple):
@@ -36,7 +38,8 @@ class TrialWindow(Record, frozen=True, kw_only=True):
 
     `cap`: hertz or watts in force, None: none. `clock`: the mean SM clock in hertz. `joules`: what the energy counter
     rose by. `settled` False: the setting changed shortly before, so that the window tells of two. `progress`: the work
-    counted by each owner of the gang, the same for all its GPUs; empty: no owner names a counter.
+    counted by each owner of the gang, the same for all its GPUs; empty: no owner names a counter. `served`: as
+    `progress`, of each target of its SLO.
     """
 
     cap: float | None
@@ -48,6 +51,7 @@ class TrialWindow(Record, frozen=True, kw_only=True):
     clock: float | None = None
     settled: bool = True
     progress: tuple[Rate | None, ...] = ()
+    served: tuple[Served | None, ...] = ()
 
     @property
     def watts(self) -> float:
@@ -104,12 +108,14 @@ class Ladder(Record, frozen=True, kw_only=True):
 
 class Terms(Record, frozen=True, kw_only=True):
     """What was promised. `slowdown`: the share of its speed that the work may lose. `each`: several owners share GPUs,
-    and it is promised to each of them, which GPU counters cannot tell.
+    and it is promised to each of them, which GPU counters cannot tell. `slo`: of all owners, where each has one:
+    what is promised to those who wait; then `slowdown` only bounds what GPU counters may tell of.
     """
 
     slowdown: float = 0.05
     latency: Literal["batch", "serving"] = "batch"
     each: bool = False
+    slo: tuple[Target, ...] = ()
 
 
 class WindowPair(Record, frozen=True, kw_only=True):
@@ -118,7 +124,8 @@ class WindowPair(Record, frozen=True, kw_only=True):
     `speed`: DRAM and pipe of the first GPU, of the second, and so on; None: not known. `weak`: which of them are too
     weak to vouch, by their place. `energy`: joules for a unit of work; None: the work is not known. `progress`: of
     each owner, where that is the signal. `idle`: of the graphics engine, the share of time without work at full speed
-    and at the cap, of the GPU that has least left at the cap; None: not known.
+    and at the cap, of the GPU that has least left at the cap; None: not known. `served`: at the cap, by target of the
+    SLO; there is none: empty.
     """
 
     speed: tuple[float | None, ...]
@@ -126,6 +133,7 @@ class WindowPair(Record, frozen=True, kw_only=True):
     progress: tuple[float | None, ...] = ()
     weak: frozenset[int] = frozenset()
     idle: tuple[float, float] | None = None
+    served: tuple[Served, ...] = ()
 
 
 def clocks(supported: Iterable[float], *, top: float, min_fraction: float = 0.5) -> Ladder:
@@ -162,14 +170,17 @@ def pair(before: GangWindow, reduced: GangWindow, after: GangWindow, ladder: Lad
     progress = tuple(_ratio(*column) for column in rates)
     known = [each for each in progress or work if each is not None]
     watts = _log(_watts(reduced)) - (_log(_watts(before)) + _log(_watts(after))) / 2
-    spent = watts - sum(known) / len(known) if known else None
+    seen = tuple(each for each in reduced[0].served if each is not None)
+    spent = watts if seen else watts - sum(known) / len(known) if known else None
     idle = [
         (1 - (a.engine + c.engine) / 2, 1 - b.engine)
         for a, b, c in zip(before, reduced, after, strict=True)
         if a.engine is not None and b.engine is not None and c.engine is not None
     ]
     least = min(idle, key=lambda each: each[1], default=None)
-    return WindowPair(speed=tuple(speed), energy=spent, progress=progress, weak=frozenset(weak), idle=least)
+    return WindowPair(
+        speed=tuple(speed), energy=spent, progress=progress, weak=frozenset(weak), idle=least, served=seen
+    )
 
 
 def _clock(window: TrialWindow, ladder: Ladder) -> float | None:
@@ -209,6 +220,7 @@ class Refusal(StrEnum):
     UNSTEADY = "unsteady"
     DISAGREE = "signals_disagree"
     NO_PROGRESS = "no_progress"  # GPU counters tell of the sum of its owners only
+    NO_SLO = "no_slo"  # the histogram that its SLO names cannot be read
     NO_STEP = "no_step"  # the knob has no lower setting that may be tried
     NOT_OBEYED = "cap_not_obeyed"
     UNREADABLE = "unreadable"
@@ -235,8 +247,9 @@ class TrialState(Record, frozen=True, kw_only=True):
     what they say, `odd`: windows in a row that look otherwise, `holds`: how many ran their time since the search.
     `failures`: verifications in a row that failed. `rest`: seconds to wait when refused, doubled each time. `ignored`:
     windows in a row that were measured at another cap than asked for or could not be read. `lifted`: windows for which
-    a burst keeps the cap away. `signal`: by what windows are compared since OBSERVE; `unfit`: why a counter of progress
-    that is named is not it, empty: it is, or none is named.
+    a burst, or an SLO that did not hold, keeps the cap away. `served`: since the SLO was judged last; `breaks`: how
+    often it did not hold of late at this cap. `signal`: by what caps are judged since OBSERVE; `unfit`: why a counter
+    of progress that is named is not it, empty: it is, or none is named.
     """
 
     phase: TrialPhase = TrialPhase.OBSERVE
@@ -258,6 +271,8 @@ class TrialState(Record, frozen=True, kw_only=True):
     rest: float = 0.0
     ignored: int = 0
     lifted: int = 0
+    served: tuple[Served, ...] = ()
+    breaks: int = 0
     signal: Signal = "counters"
     unfit: str = ""
 

@@ -28,6 +28,7 @@ def resumed(state: TrialState, ladder: Ladder, terms: Terms, members: int = 1) -
         if probe.cap in ladder.caps
         and len(probe.pairs) > 1
         and all(_can_be(pair, members) and len(pair.progress) == len(probe.pairs[0].progress) for pair in probe.pairs)
+        and all(len(pair.served) == len(terms.slo) for pair in probe.pairs)
     )
     held = next((probe for probe in probes if probe.good and probe.cap == state.held), None)
     if held is None or not _keeps(held, terms):
@@ -41,20 +42,23 @@ def resumed(state: TrialState, ladder: Ladder, terms: Terms, members: int = 1) -
             holds=state.holds,
             failures=failures,
             rest=_rest(state),
-            signal="progress" if held.pairs[0].progress else "counters",
+            signal="slo" if terms.slo else "progress" if held.pairs[0].progress else "counters",
             unfit=state.unfit,
         )
     )
 
 
 def _keeps(probe: Probe, terms: Terms) -> bool:
+    if terms.slo:
+        return True  # what was late under an SLO of before tells nothing of this one: the verification does
     speed = slowest(probe.pairs)
     return speed is not None and speed.ratio >= 1 - terms.slowdown
 
 
 def _can_be(pair: WindowPair, members: int) -> bool:
     numbers = [each for each in (*pair.speed, *pair.progress, pair.energy) if each is not None]
-    return len(pair.speed) == 2 * members and all(map(math.isfinite, numbers))
+    counts = [number for each in pair.served for number in each]
+    return len(pair.speed) == 2 * members and all(map(math.isfinite, (*numbers, *counts)))
 
 
 def _rest(state: TrialState) -> float:

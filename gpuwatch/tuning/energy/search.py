@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 from gpuwatch.tuning.energy.estimate import contradicted, energy, hedged, slowest
 from gpuwatch.tuning.energy.model import GangWindow, Ladder, Probe, Terms, WindowPair
+from gpuwatch.tuning.energy.slo import holds, together
 
 PROBES = 6
 LOOKS = (4, 8, 12, 16, 24, 32, 48, 64)
@@ -48,6 +49,9 @@ STRIDE = 1.35
 
 STEP = 0.1
 """Caps that differ by less than this share of the bound, of the top, are not worth telling apart."""
+
+COARSE = 0.04
+"""The same, of the top, where an SLO decides: requests come unevenly, and tell no more."""
 
 GAIN = 0.002
 """A lower cap has to save this share more than the best so far."""
@@ -80,6 +84,10 @@ def judge(pairs: Sequence[WindowPair], terms: Terms, best: float) -> bool | None
     """
     if len(pairs) < 2:
         return None
+    return (_judge_slo if terms.slo else _judge_speed)(pairs, terms, best)
+
+
+def _judge_speed(pairs: Sequence[WindowPair], terms: Terms, best: float) -> bool | None:
     speed, work = slowest(pairs), energy(pairs)
     if speed is None or work is None or is_hopeless(pairs, terms):
         return False
@@ -93,6 +101,26 @@ def judge(pairs: Sequence[WindowPair], terms: Terms, best: float) -> bool | None
         return False if speed.mean + speed.error < bound else None
     unlikely = speed.mean < bound or not gains
     return False if unlikely or len(pairs) == LOOKS[-1] else None
+
+
+def _judge_slo(pairs: Sequence[WindowPair], terms: Terms, best: float) -> bool | None:
+    """The same where people wait: the requests that were served at the cap decide, and GPU counters veto."""
+    held, work = slo_holds(pairs, terms), energy(pairs)
+    if held is False or work is None:
+        return False
+    if len(pairs) not in LOOKS:
+        return None
+    gains = work.mean <= best - GAIN
+    if contradicted(pairs, terms.slowdown) or work.mean - work.error > best - GAIN:
+        return False
+    if held and gains and work.mean + work.quantile * work.error * (CARE if len(pairs) < EARLY else 1.0) < 0:
+        return True
+    return False if len(pairs) == LOOKS[-1] else None
+
+
+def slo_holds(pairs: Sequence[WindowPair], terms: Terms) -> bool | None:
+    """Whether the SLO holds at the cap of these pairs. None: too few requests came while it was in force."""
+    return holds(terms.slo, together(pair.served for pair in pairs))
 
 
 def allowed(pairs: Sequence[WindowPair], terms: Terms) -> float:
@@ -121,6 +149,8 @@ def hides_loader(pairs: Sequence[WindowPair], terms: Terms) -> bool:
 
 def is_hopeless(pairs: Sequence[WindowPair], terms: Terms) -> bool:
     """Whether the newest pairs, two or three, are so far beyond the bound that no more of it should be suffered."""
+    if terms.slo:
+        return slo_holds(pairs, terms) is False
     bound = math.log(1 - terms.slowdown)
     two, three = slowest(pairs[-2:]), slowest(pairs[-3:])
     if two is None or three is None or two.mean < bound - HOPELESS:
@@ -182,7 +212,7 @@ def following(probes: Sequence[Probe], ladder: Ladder, terms: Terms) -> float | 
 
 def resolution(ladder: Ladder, terms: Terms) -> float:
     """The least difference between caps that matters."""
-    return STEP * terms.slowdown * ladder.top
+    return (COARSE if terms.slo else STEP * terms.slowdown) * ladder.top
 
 
 def aim(probes: Sequence[Probe], terms: Terms) -> float:

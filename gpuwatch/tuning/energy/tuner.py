@@ -50,12 +50,19 @@ from gpuwatch.tuning.energy.search import (
     saved,
 )
 from gpuwatch.tuning.energy.signals import refused_because, unfit
+from gpuwatch.tuning.energy.slo import holds, together
 
 MOST_FAILURES = 2
 """Verifications in a row that may fail."""
 
 OBSERVED = 12
 """Settled full windows before anything is tried: a minute of windows of 5 s."""
+
+MOST_BREAKS = 2
+"""Times that an SLO may break under one cap without holding in between."""
+
+SILENT = 24
+"""Windows of a GPU at work, two minutes of them, in which no request at all is counted: the page has stopped."""
 
 REST_SECONDS, LONGEST_REST = 600.0, 4 * 3600.0
 
@@ -68,6 +75,8 @@ def refused(state: TrialState, reason: Refusal) -> TrialState:
 
 def _observe(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms) -> TrialState:
     """At full speed: whether there is a signal, and a steady one."""
+    if terms.slo:
+        return _observe_slo(state, windows, ladder, terms)
     full = (*state.full, windows)
     if len(full) < OBSERVED:
         return replace(state, full=full)
@@ -83,8 +92,23 @@ def _observe(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Term
     return _probe(begun, first(reached(ladder, full), terms, watts))
 
 
+def _observe_slo(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms) -> TrialState:
+    """Where people wait: until enough of them came, and the SLO holds at full speed. Else no cap is to blame."""
+    full, seen = (*state.full, windows)[-OBSERVED:], together((state.served, windows[0].served))
+    if not ladder.caps:
+        return refused(state, Refusal.NO_STEP)
+    held = holds(terms.slo, seen)
+    if held is False:
+        return replace(state, full=(), served=())
+    if held is None or len(full) < OBSERVED:
+        return replace(state, full=full, served=seen)
+    watts = max(fmean(window.watts for window in member) for member in zip(*full, strict=True))
+    begun = TrialState(phase=TrialPhase.SEARCH, left=PROBES, rest=state.rest, signal="slo")
+    return _probe(begun, first(reached(ladder, full), terms, watts))
+
+
 def _probe(state: TrialState, cap: float) -> TrialState:
-    return replace(state, probe=Probe(cap=cap), before=None, reduced=None, left=state.left - 1)
+    return replace(state, probe=Probe(cap=cap), before=None, reduced=None, left=state.left - 1, served=(), breaks=0)
 
 
 def _measure(state: TrialState, windows: GangWindow, ladder: Ladder) -> tuple[TrialState, bool]:
@@ -140,12 +164,14 @@ def _next(state: TrialState, ladder: Ladder, terms: Terms) -> TrialState:
 
 def _hold(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms) -> TrialState:
     """The cap stays, and the work is watched."""
-    if state.level and is_odd(state.level, windows, idle_at(state.probes, state.held), terms):
-        odd = state.odd + 1
+    if terms.slo:
+        odd, most = 0 if any(each and each.requests for each in windows[0].served) else state.odd + 1, SILENT
+    elif state.level and is_odd(state.level, windows, idle_at(state.probes, state.held), terms):
+        odd, most = state.odd + 1, ODD
     else:
-        odd, state = 0, _leveled(state, windows)
-    if odd >= ODD:
-        return verification(state)
+        odd, most, state = 0, ODD, _leveled(state, windows)
+    if odd >= most:
+        return TrialState(rest=state.rest) if terms.slo else verification(state)
     if state.seconds >= HOLD_SECONDS:
         return verification(_forgetful(replace(state, holds=state.holds + 1, left=1), terms))
     return replace(state, odd=odd)
@@ -182,7 +208,7 @@ def _verify(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms
     if not is_over and len(block) < BLOCK:
         return state
     known = next((each.pairs for each in state.probes if each.cap == cap), ())
-    is_same = not known or is_same_work(block, known)
+    is_same = not known or bool(terms.slo) or is_same_work(block, known)
     is_over = is_over or hides_loader(block, terms)
     if is_over:
         return _anew(state, finished(state.probe, terms, good=False), windows, ladder, terms)
@@ -264,8 +290,9 @@ def _step(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms) 
         return _ignoring(state, Refusal.NOT_OBEYED)
     if not _is_readable(state, windows, terms):
         lifted = CALM if terms.latency == "serving" else state.lifted
-        return _ignoring(replace(state, before=None, reduced=None, lifted=lifted), Refusal.UNREADABLE)
-    if state.signal == "counters" and state.phase is not TrialPhase.OBSERVE:
+        reason = Refusal.NO_SLO if terms.slo and state.phase is TrialPhase.OBSERVE else Refusal.UNREADABLE
+        return _ignoring(replace(state, before=None, reduced=None, lifted=lifted), reason)
+    if state.signal != "progress" and state.phase is not TrialPhase.OBSERVE:
         windows = tuple(replace(window, progress=()) for window in windows)
     return _used(replace(state, ignored=0), windows, ladder, terms)
 
@@ -275,6 +302,8 @@ def _is_readable(state: TrialState, windows: GangWindow, terms: Terms) -> bool:
     if terms.latency == "serving" and any(window.engine is None for window in windows):
         return False
     if state.signal == "progress" and not _is_counted(windows):
+        return False
+    if terms.slo and (len(windows[0].served) != len(terms.slo) or None in windows[0].served):
         return False
     return all(window.is_sound and (window.has_signal or state.phase is TrialPhase.OBSERVE) for window in windows)
 
@@ -287,14 +316,41 @@ def _ignoring(state: TrialState, reason: Refusal) -> TrialState:
     ignored = state.ignored + 1
     if ignored < IGNORED:
         return replace(state, ignored=ignored)
-    if reason is Refusal.UNREADABLE and state.signal == "progress":
+    if reason is Refusal.UNREADABLE and state.signal != "counters":
         return TrialState(rest=state.rest)  # its page may be gone: at full speed it is seen what else tells its speed
     return refused(state, reason)
 
 
 def _used(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms) -> TrialState:
+    if terms.slo and state.phase is not TrialPhase.OBSERVE:
+        seen = together((state.served, windows[0].served))
+        trial = state.phase is not TrialPhase.HOLD and windows[0].cap is not None  # its pair will be judged
+        held = None if trial else holds(terms.slo, seen)
+        if held is False:
+            return _broken(state, windows, ladder, terms)
+        if not trial:
+            recovered = held is True and not state.lifted
+            state = replace(state, served=() if held else seen, breaks=max(0, state.breaks - recovered))
     if state.lifted:
-        return replace(state, lifted=state.lifted - 1)
+        return replace(state, lifted=state.lifted - 1, served=() if state.lifted == 1 else state.served)
     if state.phase is not TrialPhase.OBSERVE and is_idle(windows):
         return replace(state, before=None, reduced=None, seconds=state.seconds - windows[0].seconds)
     return PHASES[state.phase](state, windows, ladder, terms)
+
+
+def _broken(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms) -> TrialState:
+    """The SLO does not hold: full speed at once, for longer each time. A cap under which it breaks again and again is
+    bad, also where no pair shows it, as of requests that take longer than a window.
+    """
+    if state.lifted:  # not at full speed either: the load
+        return replace(state, served=(), lifted=max(state.lifted, CALM))
+    calm = CALM << state.breaks
+    if state.breaks < MOST_BREAKS:
+        return replace(state, served=(), before=None, reduced=None, lifted=calm, breaks=state.breaks + 1)
+    if state.phase is TrialPhase.SEARCH and state.probe is not None:
+        probes = (*state.probes, finished(state.probe, terms, good=False))
+        after = _next(replace(state, probes=probes), ladder, terms)
+    else:
+        known = next((each for each in state.probes if each.cap == state.held), Probe(cap=state.held or ladder.top))
+        after = _anew(state, replace(known, good=False), windows, ladder, terms)
+    return replace(after, before=None, lifted=calm)

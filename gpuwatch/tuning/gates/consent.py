@@ -9,7 +9,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from gpuwatch.config import Mode, TuningConfig
-from gpuwatch.model.consent import AUTOTUNE, CLASS, GANG, MAX_SLOWDOWN, POWER_AGENTS, PROGRESS, Consents, PodConsent
+from gpuwatch.model.consent import (
+    AUTOTUNE,
+    CLASS,
+    GANG,
+    MAX_SLOWDOWN,
+    POWER_AGENTS,
+    PROGRESS,
+    SLO,
+    Consents,
+    PodConsent,
+)
+from gpuwatch.model.errors import GpuwatchError
+from gpuwatch.model.slo import Target, slo_targets
 from gpuwatch.model.snapshot import Record
 from gpuwatch.tuning.energy.model import Terms
 from gpuwatch.tuning.gates.owners import Owner, consent_of
@@ -55,6 +67,7 @@ class ConsentValue(NamedTuple):
     mode: Mode
     slowdown: float | None = None
     latency: Latency | None = None
+    slo: tuple[Target, ...] = ()
     obstacles: tuple[Obstacle, ...] = ()
     priority: int = 0
 
@@ -137,6 +150,12 @@ def _said(config: TuningConfig, consents: Consents | None, owner: Owner, now: fl
         f"{who} says {MAX_SLOWDOWN}: {_shown(text)}, write 0.03 or 3%" for who, text, value in slowdowns if not value
     ]
     latency, unclear = _class(config, places)
+    slo, unread = _slo(places)
+    if slo and latency == "batch" and any(CLASS in texts for _, texts in places):
+        wrong.append(f"{SLO} is of work of class serving, and {CLASS} says batch; remove one of them")
+    elif slo:
+        latency, unclear = "serving", ""
+    wrong += [unread] if unread else []
     obstacles = (
         *_obstacle(ObstacleReason.OPTED_OUT, agreed.message if agreed.mode == "off" else ""),
         *_obstacle(ObstacleReason.OPTED_OUT, "; ".join(wrong)),
@@ -148,6 +167,7 @@ def _said(config: TuningConfig, consents: Consents | None, owner: Owner, now: fl
         mode="off" if wrong else agreed.mode,
         slowdown=None if wrong else min([config.max_slowdown, *(value for _, _, value in slowdowns if value)]),
         latency=latency,
+        slo=slo,
         obstacles=obstacles,
         priority=pod.priority,
     )
@@ -156,9 +176,8 @@ def _said(config: TuningConfig, consents: Consents | None, owner: Owner, now: fl
 def _outside(config: TuningConfig) -> ConsentValue:
     """Work that nobody but the operator speaks for."""
     message = "" if config.work_class else "tuning.work_class says neither batch nor serving"
-    return ConsentValue(
-        config.mode, config.max_slowdown, config.work_class, tuple(_obstacle(ObstacleReason.NO_CLASS, message))
-    )
+    obstacles = tuple(_obstacle(ObstacleReason.NO_CLASS, message))
+    return ConsentValue(config.mode, config.max_slowdown, config.work_class, obstacles=obstacles)
 
 
 def _known(consents: Consents | None, owner: Owner, now: float) -> PodConsent | None:
@@ -193,6 +212,23 @@ def _class(config: TuningConfig, places: Sequence[Place]) -> tuple[Latency | Non
     return config.work_class, "" if config.work_class else f"nobody says {CLASS} of {places[0][0]}"
 
 
+def _slo(places: Sequence[Place]) -> tuple[tuple[Target, ...], str]:
+    """What is promised to those who wait, by the pod or else its namespace; or why it cannot be read."""
+    for who, texts in places:
+        if (text := texts.get(SLO)) is not None:
+            try:
+                return slo_targets(text), ""
+            except GpuwatchError as error:
+                return (), f"{who}: {error}"
+    return (), ""
+
+
+def slo_of(consents: Consents | None, owner: Owner) -> tuple[Target, ...]:
+    """The targets of a pod, or of its namespace; empty: none are said, or they cannot be read."""
+    pod = consent_of(owner, consents)
+    return () if pod is None or consents is None else _slo(_places(consents, pod))[0]
+
+
 def _elsewhere(pod: PodConsent) -> str:
     """Why a job is refused whose ranks wait for each other elsewhere: behind them, a cap here seems to cost nothing."""
     if pod.job is None or pod.annotations.get(GANG, "").strip() in ("local", "independent"):
@@ -209,7 +245,8 @@ def _strictest(says: Sequence[ConsentValue], *, each: bool) -> Terms | None:
     classes = {say.latency for say in says}
     if len(slowdowns) < len(says) or None in classes:
         return None
-    return Terms(slowdown=min(slowdowns), latency="serving" if "serving" in classes else "batch", each=each)
+    slo = tuple(target for say in says for target in say.slo) if all(say.slo for say in says) else ()
+    return Terms(slowdown=min(slowdowns), latency="serving" if "serving" in classes else "batch", each=each, slo=slo)
 
 
 def _obstacle(reason: ObstacleReason, message: str) -> Iterator[Obstacle]:

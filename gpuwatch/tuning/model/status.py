@@ -55,6 +55,7 @@ class ObstacleReason(StrEnum):
     UNSTEADY = "unsteady"
     DISAGREE = "signals_disagree"
     NO_PROGRESS = "no_progress"  # several owners, and GPU counters tell of their sum only
+    NO_SLO = "no_slo"  # the histogram that its SLO names cannot be read
     NO_STEP = "no_step"
     NOT_OBEYED = "cap_not_obeyed"
     UNREADABLE = "unreadable"
@@ -75,8 +76,8 @@ class GpuTuning(Record, frozen=True, kw_only=True):
 
     `clock_cap` hertz and `power_limit` watts are what gpuwatch has in force now; None: nothing. `slowdown`,
     `slowdown_upper` (95 %) and `saved` are shares: of its speed lost, of the energy for a unit of work saved; None: not
-    measured. `bound`: the slowdown promised. `signal`: by what speeds are compared, `counters` of the GPU or the
-    application's own `progress`; None: they are not. `joules_saved`: since the tuner started, of caps that were held.
+    measured. `bound`: the slowdown promised. `signal`: by what caps are judged, `counters` of the GPU, the
+    application's own `progress` or its `slo`; None: none is. `joules_saved`: since the tuner started, of caps held.
     """
 
     index: int
