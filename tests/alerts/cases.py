@@ -321,7 +321,7 @@ WORKLOAD = [
     Case(
         "GpuStraggler",
         _ranks((1980 * MHZ, 1400 * MHZ), (0.9, 0.9)),
-        {**RANK, "pod": "train-0", "reading": "sm_clock"},
+        {**RANK, "kind": "pod", "name": "train-0", "reading": "sm_clock"},
         delay=3,
         linger=2,
         why="its clock is low",
@@ -329,7 +329,7 @@ WORKLOAD = [
     Case(
         "GpuStraggler",
         _ranks((1980 * MHZ, 1980 * MHZ), (0.9, 0.6), pods=2),
-        {**RANK, "pod": "train-1", "reading": "activity"},
+        {**RANK, "kind": "pod", "name": "train-1", "reading": "activity"},
         delay=2,
         linger=3,
         why="it works less than those of both pods",
@@ -337,7 +337,7 @@ WORKLOAD = [
     Case(
         "GpuStraggler",
         {**_ranks((1980 * MHZ, 1400 * MHZ), (0.9, 0.9)), **_moved(_ranks((1980 * MHZ,) * 2, (0.9, 0.9)))},
-        {**RANK, "pod": "train-0", "reading": "sm_clock"},
+        {**RANK, "kind": "pod", "name": "train-0", "reading": "sm_clock"},
         delay=3,
         linger=2,
         why="before the fault each had another address",

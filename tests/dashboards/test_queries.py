@@ -48,13 +48,13 @@ ABOVE_ONE = {
 """Queries in ratios that may be above one."""
 
 COLUMNS = {
-    "cost / Who had them / By namespace, account and GPU": {"account": "the fleet runs Kubernetes"},
+    "cost / Who had them / By namespace, account, project and GPU": {"account": "the fleet runs Kubernetes"},
     "node / Processes / Processes": {"slurm_job": "the fleet runs Kubernetes"},
 }
 """Columns that are rightly missing: `dashboard / row / panel` -> field -> why."""
 
 VARIABLES = {
-    **dict.fromkeys(("cluster", "node", "gpu", "namespace", "pod"), ".*"),
+    **dict.fromkeys(("cluster", "node", "gpu", "kind", "namespace", "workload"), ".*"),
     "price": "2.5",
     "kwh": "0.15",
     "__interval": f"{STEP:.0f}s",
