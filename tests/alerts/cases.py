@@ -457,6 +457,18 @@ REMEDIATION = [
     ),
     Case("GpuNodeQuarantined", {QUARANTINED: (0, 1)}),
     Case("GpuNodeQuarantined", {QUARANTINED: (0, 0)}, lasts=30, fires=False, why="it is not quarantined"),
+    Case(
+        "GpuNodeQuarantined",
+        {
+            f'gpuwatch_remediator_quarantined{{{REMEDIATOR},instance="n1:9401"}}': (0, 1),
+            f'gpuwatch_remediator_boot_info{{{REMEDIATOR},instance="n1:9401",boot_id="b1"}}': (1, 1),
+            'gpuwatch_boot_info{job="gpuwatch",instance="n1:9400",boot_id="b1"}': (1, 1),
+            'gpuwatch_boot_info{job="gpuwatch",instance="n2:9400",boot_id="b2"}': (1, 1),
+        },
+        {"instance": "n1:9400"},
+        target={},
+        why="without the label node it is of the agent's target",
+    ),
     Case("GpuNodeQuarantinedLong", {QUARANTINED: (0, 1)}),
     Case(
         "GpuNodeQuarantinedLong",

@@ -20,7 +20,10 @@ ALONE = {gpu for gpu, count in Counter(gpu for work in WORKLOADS for gpu in work
 RECORDS = {
     rule.get("record"): rule["expr"] for each in yaml.safe_load(RULES.read_text())["groups"] for rule in each["rules"]
 }
-EVERYTHING = {**dict.fromkeys(("cluster", "node", "gpu", "kind", "namespace", "workload"), ".*"), "1": "$1"}  # $1: of label_replace
+EVERYTHING = {
+    **dict.fromkeys(("cluster", "node", "gpu", "kind", "namespace", "workload"), ".*"),
+    "1": "$1",
+}  # $1: of label_replace
 
 
 @pytest.fixture(scope="module")

@@ -35,7 +35,9 @@ COST_STEP, COST_RANGE = 300, 30 * DAY
 FEW = 8
 TIMES = re.compile(r".*_(timestamp|start_time)_seconds")
 STRETCH = RANGE / (END - BEGIN)
-OWN = frozenset({"node", "instance", "uuid", "serial", "pod", "pod_uid", "name", "owner", "workload", "mig_uuid"})
+OWN = frozenset(
+    {"node", "instance", "uuid", "serial", "pod", "pod_uid", "name", "owner", "workload", "mig_uuid", "boot_id"}
+)
 """Labels whose values no two nodes share."""
 NAMESPACES = 20
 """In how many groups of namespaces the nodes are."""
