@@ -19,6 +19,7 @@ IDLE_BELOW = IDLE_BUSY
 """Of activity: what `gpuwatch recommend` and the recording rules call idle, too."""
 
 HELD = "workload:gpuwatch_workload_info:holder{@workload}"
+EVERYBODY = "workload:gpuwatch_workload_info:holder{@node}"
 HOLDERS = f"max by ({BY_HOLDER}) ({HELD})"
 """The same, whichever part of the GPU it is."""
 SHARE = "workload:gpuwatch_gpu_share:ratio{@workload}"
@@ -62,9 +63,18 @@ def of_twenty(which: str, value: str) -> str:
     return f"max by ({BY_HOLDER}) ({HELD} {best}) * on ({BY_GPU}) group_left () {value}"
 
 
+def by_workload(record: str) -> tuple[str, str]:
+    """The twenty workloads with most of a record over the time range, and the sum of all others."""
+    rank = f"sum by ({BY_WORKLOAD}) ({mean(record)})"
+    best = f"sum by ({BY_WORKLOAD}) ({record} {twenty('topk', rank, BY_WORKLOAD)})"
+    return best, f"sum({record} {twenty('topk', rank, BY_WORKLOAD, 'unless')})"
+
+
 def befell(events: str, label: str) -> str:
     """Events of GPUs (by `BY_GPU` and `label`), with what had the GPU; of a shared GPU one event at a time."""
-    shared = f"(count by ({BY_GPU}) (max by ({BY_HOLDER}) (workload:gpuwatch_workload_info:holder{{@node}})) > 1)"
-    return f"""({events} * on ({BY_GPU}) group_left ({WORKLOAD}) ({HOLDERS} unless on ({BY_GPU}) {shared})
-        or ({HOLDERS} and on ({BY_GPU}) {shared})
+    hit = f"max by ({BY_HOLDER}) (%s and on ({BY_GPU}) {events})"
+    holders, everybody = hit % HELD, hit % EVERYBODY
+    shared = f"(count by ({BY_GPU}) ({everybody}) > 1)"
+    return f"""({events} * on ({BY_GPU}) group_left ({WORKLOAD}) ({holders} unless on ({BY_GPU}) {shared})
+        or ({holders} and on ({BY_GPU}) {shared})
             * on ({BY_GPU}) group_left ({label}) topk by ({BY_GPU}) (1, {events}))"""

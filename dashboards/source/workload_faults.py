@@ -3,12 +3,11 @@
 from dashboards.source.held import BY_GPU, BY_PART, BY_PLACE, HELD, befell, of_twenty, sampled, sampled_mean, twenty
 from dashboards.source.links import RUNBOOK, TO_GPU
 from dashboards.source.panel import Column, Panel, Query, Section
-from dashboards.source.states import HEALTH, RUNBOOKS, XID_CODES, XID_MEANINGS, health_code, xid_events
+from dashboards.source.states import HEALTH, RUNBOOKS, XID_CODES, XID_MEANINGS
 from dashboards.source.workload_sums import THIS_WORKLOAD
 
 FOUND = f"max by ({BY_GPU}, check) (gpuwatch_finding{{@node}})"
-HEALTH_OF = health_code("gpuwatch_gpu_health", "@node", BY_GPU)
-XIDS = xid_events("@node", BY_GPU, "5m")
+XIDS = "gpu:gpuwatch_gpu_xid_errors:increase5m{@node}"
 RANK = "{{name}}: {{node}} GPU {{gpu}}"
 SHARER = "{{name}}: {{node}} GPU {{gpu}} {{gi}}"
 PLACE = (
@@ -24,17 +23,17 @@ BY_POD = f"{BY_PART}, namespace, pod"
 
 def _own(what: str) -> str:
     """What the processes of the twenty highest use: of pods, and of what runs outside of them."""
-    pods = f"sum by ({BY_POD}) (gpuwatch_pod_gpu_{what}{{{{@pod}}}}) {{}}"
-    best = twenty("topk", sampled_mean(pods.format("")), BY_POD)
-    named = f'label_replace(label_replace({pods.format(best)}, "name", "$1", "pod", "(.+)"), "kind", "pod", "", "")'
+    pods = f"sum by ({BY_POD}) (gpuwatch_pod_gpu_{what}{{@pod}} %s)"
+    best = twenty("topk", sampled_mean(pods % ""), BY_POD)
+    named = f'label_replace(label_replace({pods % best}, "name", "$1", "pod", "(.+)"), "kind", "pod", "", "")'
     others = f"sum by ({BY_PLACE}) (gpuwatch_workload_gpu_{what}{{@workload}})"
     return f"""max by ({BY_PLACE}) ({named} and on ({BY_PLACE}) {HELD})
         or {others} {twenty("topk", sampled_mean(others), BY_PLACE)}"""
 
 
 _OF_POD = f"{BY_GPU}, namespace, pod"
-_POWER = f"sum by ({_OF_POD}) (rate(gpuwatch_pod_gpu_energy_joules_total{{@pod}}[$__rate_interval]))"
-POWER = f"{_POWER} {twenty('topk', sampled_mean(_POWER), _OF_POD)}"
+_POWER = f"sum by ({_OF_POD}) (rate(gpuwatch_pod_gpu_energy_joules_total{{@pod}}[$__rate_interval]) %s)"
+POWER = _POWER % twenty("topk", sampled_mean(_POWER % ""), _OF_POD)
 
 FAULTS = Section(
     "What hit it",
@@ -80,9 +79,10 @@ FAULTS = Section(
         Panel(
             title="Health of its GPUs, the 20 worst",
             kind="state-timeline",
+            interval="1m",
             description="Health of each GPU they hold, while they hold it. Failed: the work on it is lost. "
             "Degraded: it works, but not as it should. Unknown: gpuwatch could not look.",
-            queries=(Query(of_twenty("topk", HEALTH_OF), RANK),),
+            queries=(Query(of_twenty("topk", "gpu:gpuwatch_gpu_health:code{@node}"), RANK),),
             states=HEALTH,
             no_value="No workload has a GPU",
             width=24,
@@ -97,6 +97,7 @@ SHARED = Section(
         Panel(
             title="Utilization, the 20 highest",
             kind="timeseries",
+            interval="30s",
             description="Share of the whole GPU that each workload's own processes keep busy: who uses a shared "
             "GPU. Together near 1: they slow each other down.",
             unit="percentunit",
@@ -109,6 +110,7 @@ SHARED = Section(
         Panel(
             title="Memory, the 20 highest",
             kind="timeseries",
+            interval="30s",
             description="Device memory of each workload's own processes. Time-slicing does not limit it: one "
             "can take the memory of all, and the others' allocations fail.",
             unit="bytes",
@@ -121,6 +123,7 @@ SHARED = Section(
         Panel(
             title="Power put down to pods, the 20 highest",
             kind="timeseries",
+            interval="30s",
             description="Energy that gpuwatch puts down to each pod's own processes, per second. A shared "
             "GPU's is split by use; an idle pod gets none of it. For pods only.",
             unit="watt",

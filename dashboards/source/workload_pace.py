@@ -23,6 +23,7 @@ PACE = Section(
         Panel(
             title="SM clock beside the peers",
             kind="timeseries",
+            interval="30s",
             description="Clock of each GPU against the median of its job: pods whose names differ in their number "
             "only, replicas of a container on a host, and the GPUs of one workload. 1 is usual; below the dashed line "
             "all the others wait for it. The timeline below says what holds its clocks down.",
@@ -37,6 +38,7 @@ PACE = Section(
         Panel(
             title="Activity beside the peers",
             kind="timeseries",
+            interval="30s",
             description="SM activity (utilization before Hopper) of each GPU against the median of its job. Below "
             "the dashed line with a good clock: it has less to do, or waits for data, for a link, or for the host. "
             "Above: the others wait for it.",
@@ -51,6 +53,7 @@ PACE = Section(
         Panel(
             title="What holds its clocks down, the 20 worst",
             kind="state-timeline",
+            interval="1m",
             description="The worst reason in force on each GPU they hold. Idle and power limit are normal. Heat: "
             "the node's dashboard has the headroom. Heat by hardware, power brake: the clocks are halved; act now.",
             queries=(Query(of_twenty("topk", "gpu:gpuwatch_gpu_clock_event:code{@node}"), RANK),),

@@ -1,20 +1,17 @@
 """What tuning saves the chosen workloads, and what it costs them."""
 
-from dashboards.source.held import BY_GPU, BY_WORKLOAD, HELD, SHARE, WATTS, of_twenty, sampled
+from dashboards.source.held import BY_GPU, HELD, WATTS, by_workload, of_twenty, sampled
 from dashboards.source.panel import Panel, Query, Section, Style
-from dashboards.source.tuning import TUNING_CODES, tuning_code
+from dashboards.source.tuning import TUNING_CODES
 from dashboards.source.workload_use import TO_NODE
 
 _RANK = "{{name}}: {{node}} GPU {{gpu}}"
 _NONE = "None of these GPUs is tuned"
 
 
-def _saved_watts(window: str) -> str:
-    saved = f"rate(gpuwatch_tuner_energy_saved_joules_total{{@node}}[{window}])"
-    return f"({SHARE}) * on ({BY_GPU}) group_left () {saved}"
-
-
-_SAVED_HOURS = f"sum({sampled('sum_over_time', _saved_watts('5m'))}) / 12 / 1000"
+_SAVED = "workload:gpuwatch_tuner_energy_saved_joules:rate5m{@workload}"
+_HIGHEST, _OTHERS = by_workload(_SAVED)
+_SAVED_HOURS = f"sum({sampled('sum_over_time', _SAVED)}) / 12 / 1000"
 _USED_HOURS = f"sum({sampled('sum_over_time', WATTS)}) / 12 / 1000"
 
 
@@ -49,12 +46,13 @@ TUNING = Section(
             height=8,
         ),
         Panel(
-            title="Power saved, by workload",
+            title="Power saved, the 20 highest",
             kind="timeseries",
+            interval="30s",
             description="Watts less than at full speed, while caps are held. Steps down to 0: a cap was lifted, as the "
             "work changed, something was wrong, or another one came.",
             unit="watt",
-            queries=(Query(f"sum by ({BY_WORKLOAD}) ({_saved_watts('$__rate_interval')})", "{{namespace}}/{{name}}"),),
+            queries=(Query(_HIGHEST, "{{namespace}}/{{name}}"), Query(_OTHERS, "all others")),
             stacked=True,
             min=0,
             no_value=_NONE,
@@ -64,6 +62,7 @@ TUNING = Section(
         Panel(
             title="Slowdown of the 20 slowest, against the bound",
             kind="timeseries",
+            interval="30s",
             description="Upper end of the estimated slowdown (95 %) of each GPU, and the least that was promised. "
             "Above the dashed line for hours: tell the operator, or set `gpuwatch.io/autotune: off` on the pod.",
             unit="percentunit",
@@ -80,9 +79,10 @@ TUNING = Section(
         Panel(
             title="What the tuner does with 20 of them",
             kind="state-timeline",
+            interval="1m",
             description="Refused: something stands against it, or the pod did not opt in; `gpuwatch tune status` on "
             "the node says what. Eligible: would be tuned, but the mode is observe. Searching costs a little speed.",
-            queries=(Query(of_twenty("topk", tuning_code("@node", BY_GPU)), _RANK),),
+            queries=(Query(of_twenty("topk", "gpu:gpuwatch_tuner_state:code{@node}"), _RANK),),
             states=TUNING_CODES,
             no_value="No tuner looks at these GPUs",
             width=12,

@@ -2,16 +2,14 @@
 
 from dashboards.source.held import (
     ACTIVITY_5M,
-    BY_GPU,
     BY_PART,
     BY_PLACE,
-    BY_WORKLOAD,
+    EVERYBODY,
     FILLED,
     HELD,
     IDLE_BELOW,
-    SHARE,
+    by_workload,
     mean,
-    sampled_mean,
     twenty,
 )
 from dashboards.source.links import board
@@ -22,13 +20,10 @@ TO_NODE = board("node", "Open GPU", node="${__field.labels.node}", gpu="${__fiel
 
 IDLEST = twenty("bottomk", mean(ACTIVITY_5M), BY_PLACE)
 ACTIVITY = f"({ACTIVITY_5M} {IDLEST})"
-EVERYBODY = "workload:gpuwatch_workload_info:holder{@node}"
 ALONE = f"""({HELD} {IDLEST} unless on ({BY_PART})
     count by ({BY_PART}) ({EVERYBODY} {twenty("bottomk", mean(ACTIVITY_5M), BY_PART)}) > 1)"""
 """Those of them that nobody else has."""
-_POWER = 'gpuwatch_gpu_power_watts{@node, window="average"}'
-_DRAW = f"sum by ({BY_WORKLOAD}) (({SHARE} %s) * on ({BY_GPU}) group_left () {_POWER})"
-_RANK = sampled_mean(_DRAW % "")
+HIGHEST, OTHERS = by_workload("workload:gpuwatch_gpu_power_watts:sum{@workload}")
 
 
 def _of_those_alone(family: str) -> str:
@@ -41,6 +36,7 @@ USE = Section(
         Panel(
             title="Idle spans of the 20 least used",
             kind="state-timeline",
+            interval="1m",
             description="Each GPU or instance while it was held: idle is below 1 % active, little below 30 %, over "
             "five minutes. Long idle spans at night: end it, or queue the work. Idle spans that come again and "
             "again: waiting for data.",
@@ -53,6 +49,7 @@ USE = Section(
         Panel(
             title="Activity of the 20 least used",
             kind="timeseries",
+            interval="30s",
             description="How busy each GPU or instance is: SMs, before Hopper utilization, which overstates; on a "
             "shared GPU what its own processes use, over five minutes. Ranks of one job should lie on each other.",
             unit="percentunit",
@@ -67,6 +64,7 @@ USE = Section(
         Panel(
             title="Tensor cores of the 20 least used",
             kind="timeseries",
+            interval="30s",
             description="Share of cycles in which the tensor cores worked, on GPUs and instances that a workload has "
             "to itself. Near 0 while the SMs are busy: FP32, or a precision the tensor cores do not do. Hopper and "
             "newer.",
@@ -82,6 +80,7 @@ USE = Section(
         Panel(
             title="Memory of the 20 least used",
             kind="timeseries",
+            interval="30s",
             description="Share of the memory of the GPU or instance in use; on a shared GPU by its own "
             "processes. The highest value in the legend is the high-water mark: far below 1, a smaller GPU or "
             "instance will do. At 1, allocations fail.",
@@ -98,12 +97,10 @@ USE = Section(
         Panel(
             title="Power, the 20 highest",
             kind="timeseries",
+            interval="30s",
             description="Draw of the GPUs of each workload; of a shared GPU its part. Idle GPUs draw too.",
             unit="watt",
-            queries=(
-                Query(_DRAW % twenty("topk", _RANK, BY_WORKLOAD), "{{namespace}}/{{name}}"),
-                Query(f"sum({_DRAW % twenty('topk', _RANK, BY_WORKLOAD, 'unless')})", "all others"),
-            ),
+            queries=(Query(HIGHEST, "{{namespace}}/{{name}}"), Query(OTHERS, "all others")),
             stacked=True,
             no_value="No workload has a GPU",
             min=0,

@@ -57,6 +57,7 @@ VARIABLES = {
     **dict.fromkeys(("cluster", "node", "gpu", "kind", "namespace", "workload"), ".*"),
     "price": "2.5",
     "kwh": "0.15",
+    "1": "$1",  # of label_replace
     "__interval": f"{STEP:.0f}s",
     "__rate_interval": f"{4 * STEP:.0f}s",
     "__range": f"{END - BEGIN:.0f}s",

@@ -10,7 +10,7 @@ import pytest
 from gpuwatch.sim.directory import inject
 from gpuwatch.sim.kubeapi.cluster import SimulatedCluster
 from gpuwatch.sim.kubeapi.server import SimulatedApiServer
-from tests.e2e.alert_stage import NAMESPACE, remediator
+from tests.e2e.alert_stage import CONFIG, NAMESPACE, remediator
 from tests.e2e.alerting import hurried
 from tests.e2e.alertmanager import alertmanager
 from tests.e2e.processes import agent, prometheus
@@ -20,7 +20,7 @@ pytestmark = (
     pytest.mark.slow
 )  # quick: tests/alerts by promtool, tests/dashboards/test_scrape_check.py, test_alerts.py with labels
 
-JOB = "infra-gpu-nodes"
+JOB, NODE = "infra-gpu-nodes", "n1"
 
 
 def checked(database):
@@ -35,7 +35,8 @@ def site(place):
     """(agent, file of its targets, Prometheus, Alertmanager)"""
     targets, rules = place / "targets.json", place / "rules.json"
     rules.write_text(json.dumps(hurried()))
-    with agent(place / "agent", source=("--source", "sim"), config={"agent": {"interval": 0.5}}) as node:
+    started = agent(place / "agent", source=("--source", "sim"), config=CONFIG, env={"NODE_NAME": NODE})
+    with started as node:
         node.settle()
         targets.write_text(json.dumps([{"targets": [node.url.removeprefix("http://")]}]))
         job = {"job_name": JOB, "honor_labels": True, "file_sd_configs": [{"files": [str(targets)]}]}
@@ -79,7 +80,7 @@ def test_a_quarantine_holds_warnings_back_though_the_remediator_has_an_address_o
     with (
         SimulatedApiServer(cluster, folder=tmp_path) as server,
         site(tmp_path) as (node, targets, database, manager),
-        remediator(tmp_path / "agent", node, server, "n1", "enforce") as url,
+        remediator(tmp_path / "agent", node, server, NODE, "enforce") as url,
     ):
         hosts = [each.removeprefix("http://") for each in (node.url, url)]
         targets.write_text(json.dumps([{"targets": hosts}]))

@@ -131,7 +131,7 @@ class StatusReporter:
         """How the budget was when it was last read, how old the View is, and of which machine."""
         leases = slots.leases if slots else None
         used = None if leases is None else sum(bool(lease.holder) for lease in leases)
-        at, boot_id = (snapshot.at, snapshot.host.boot_id) if snapshot else (None, None)
+        at, boot_id = (snapshot.at, snapshot.host.boot_id) if snapshot else (None, self.state.boot_id)
         self.state = replace(self.state, slots=most, slots_used=used, view_at=at, boot_id=boot_id)
 
     def _show(self, made: Plan | None, trouble: str | None) -> None:

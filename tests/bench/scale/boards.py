@@ -70,6 +70,7 @@ def _query(name: str, expr: str, board: str, step: int | None, node: str) -> Que
         **({"node": node} if board == "node" else {}),
         "price": "2.5",
         "kwh": "0.15",
+        "1": "$1",  # of label_replace
         "__interval": f"{interval}s",
         "__range": f"{span}s",
         "__range_s": f"{span}",
