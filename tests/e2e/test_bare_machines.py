@@ -62,7 +62,7 @@ def database(tmp_path_factory):
             until(lambda: found.value("count(workload:gpuwatch_gpu_activity:avg5m)") == 12, "every place has activity")
             compared = 'count(gpu:gpuwatch_gpu_pace:peer_ratio{reading="sm_clock"})'
             until(lambda: found.value(compared) == 6, "the GPUs of a job and of a container are compared")
-            until(lambda: found.query("owner:gpuwatch_gpu_energy_joules:rate5m > 0"), "energy is counted")
+            until(lambda: ask(found, query("Energy")), "energy is counted")
             yield found
 
 
