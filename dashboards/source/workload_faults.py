@@ -97,7 +97,7 @@ SHARED = Section(
         Panel(
             title="Utilization, the 20 highest",
             kind="timeseries",
-            interval="30s",
+            interval="1m",
             description="Share of the whole GPU that each workload's own processes keep busy: who uses a shared "
             "GPU. Together near 1: they slow each other down.",
             unit="percentunit",
@@ -110,7 +110,7 @@ SHARED = Section(
         Panel(
             title="Memory, the 20 highest",
             kind="timeseries",
-            interval="30s",
+            interval="1m",
             description="Device memory of each workload's own processes. Time-slicing does not limit it: one "
             "can take the memory of all, and the others' allocations fail.",
             unit="bytes",
@@ -123,7 +123,7 @@ SHARED = Section(
         Panel(
             title="Power put down to pods, the 20 highest",
             kind="timeseries",
-            interval="30s",
+            interval="1m",
             description="Energy that gpuwatch puts down to each pod's own processes, per second. A shared "
             "GPU's is split by use; an idle pod gets none of it. For pods only.",
             unit="watt",

@@ -23,7 +23,7 @@ PACE = Section(
         Panel(
             title="SM clock beside the peers",
             kind="timeseries",
-            interval="30s",
+            interval="1m",
             description="Clock of each GPU against the median of its job: pods whose names differ in their number "
             "only, replicas of a container on a host, and the GPUs of one workload. 1 is usual; below the dashed line "
             "all the others wait for it. The timeline below says what holds its clocks down.",
@@ -38,7 +38,7 @@ PACE = Section(
         Panel(
             title="Activity beside the peers",
             kind="timeseries",
-            interval="30s",
+            interval="1m",
             description="SM activity (utilization before Hopper) of each GPU against the median of its job. Below "
             "the dashed line with a good clock: it has less to do, or waits for data, for a link, or for the host. "
             "Above: the others wait for it.",

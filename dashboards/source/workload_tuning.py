@@ -15,7 +15,7 @@ _SAVED_HOURS = f"sum({sampled('sum_over_time', _SAVED)}) / 12 / 1000"
 _USED_HOURS = f"sum({sampled('sum_over_time', WATTS)}) / 12 / 1000"
 
 
-_UPPER = f'max by ({BY_GPU}) (gpuwatch_tuner_estimated_slowdown_ratio{{@node, bound="upper"}})'
+_UPPER = 'gpuwatch_tuner_estimated_slowdown_ratio{@node, bound="upper"}'
 _PROMISED = f"gpuwatch_tuner_promised_slowdown_ratio{{@node}} and on ({BY_GPU}) {HELD}"
 
 TUNING = Section(
@@ -48,7 +48,7 @@ TUNING = Section(
         Panel(
             title="Power saved, the 20 highest",
             kind="timeseries",
-            interval="30s",
+            interval="1m",
             description="Watts less than at full speed, while caps are held. Steps down to 0: a cap was lifted, as the "
             "work changed, something was wrong, or another one came.",
             unit="watt",
@@ -62,7 +62,7 @@ TUNING = Section(
         Panel(
             title="Slowdown of the 20 slowest, against the bound",
             kind="timeseries",
-            interval="30s",
+            interval="1m",
             description="Upper end of the estimated slowdown (95 %) of each GPU, and the least that was promised. "
             "Above the dashed line for hours: tell the operator, or set `gpuwatch.io/autotune: off` on the pod.",
             unit="percentunit",

@@ -49,7 +49,7 @@ USE = Section(
         Panel(
             title="Activity of the 20 least used",
             kind="timeseries",
-            interval="30s",
+            interval="1m",
             description="How busy each GPU or instance is: SMs, before Hopper utilization, which overstates; on a "
             "shared GPU what its own processes use, over five minutes. Ranks of one job should lie on each other.",
             unit="percentunit",
@@ -64,7 +64,7 @@ USE = Section(
         Panel(
             title="Tensor cores of the 20 least used",
             kind="timeseries",
-            interval="30s",
+            interval="1m",
             description="Share of cycles in which the tensor cores worked, on GPUs and instances that a workload has "
             "to itself. Near 0 while the SMs are busy: FP32, or a precision the tensor cores do not do. Hopper and "
             "newer.",
@@ -80,7 +80,7 @@ USE = Section(
         Panel(
             title="Memory of the 20 least used",
             kind="timeseries",
-            interval="30s",
+            interval="1m",
             description="Share of the memory of the GPU or instance in use; on a shared GPU by its own "
             "processes. The highest value in the legend is the high-water mark: far below 1, a smaller GPU or "
             "instance will do. At 1, allocations fail.",
@@ -97,7 +97,7 @@ USE = Section(
         Panel(
             title="Power, the 20 highest",
             kind="timeseries",
-            interval="30s",
+            interval="1m",
             description="Draw of the GPUs of each workload; of a shared GPU its part. Idle GPUs draw too.",
             unit="watt",
             queries=(Query(HIGHEST, "{{namespace}}/{{name}}"), Query(OTHERS, "all others")),
