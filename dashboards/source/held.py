@@ -20,8 +20,6 @@ IDLE_BELOW = IDLE_BUSY
 
 HELD = "workload:gpuwatch_workload_info:holder{@workload}"
 EVERYBODY = "workload:gpuwatch_workload_info:holder{@node}"
-HOLDERS = f"max by ({BY_HOLDER}) ({HELD})"
-"""The same, whichever part of the GPU it is."""
 SHARE = "workload:gpuwatch_gpu_share:ratio{@workload}"
 """How much of a GPU each place is: an instance by its memory, a shared GPU in equal parts."""
 ACTIVITY_5M = "workload:gpuwatch_gpu_activity:avg5m{@workload}"
@@ -56,11 +54,12 @@ def twenty(which: str, rank: str, by: str, operator: str = "and") -> str:
     return f"{operator} on ({by}) {which}(20, {rank})"
 
 
-def of_twenty(which: str, value: str) -> str:
-    """`value`, a vector by `BY_GPU`, of the GPUs that the twenty workloads with most or least of it hold."""
-    every = f"{HOLDERS} * on ({BY_GPU}) group_left () {value}"
-    best = twenty(which, sampled_mean(every), BY_HOLDER)
-    return f"max by ({BY_HOLDER}) ({HELD} {best}) * on ({BY_GPU}) group_left () {value}"
+def of_twenty(which: str, series: str) -> str:
+    """A series of each GPU (by `BY_GPU`), of the GPUs that the twenty workloads with most or least of it hold."""
+    held = f"max by ({BY_HOLDER}) (max_over_time({HELD}[$__range] @ end()))"
+    rank = f"{held} * on ({BY_GPU}) group_left () max by ({BY_GPU}) ({mean(series)})"
+    holders = f"max by ({BY_HOLDER}) ({HELD} {twenty(which, rank, BY_HOLDER)})"
+    return f"{holders} * on ({BY_GPU}) group_left () {series}"
 
 
 def by_workload(record: str) -> tuple[str, str]:
