@@ -53,7 +53,7 @@ USE = Section(
             description="How busy each GPU or instance is: SMs, before Hopper utilization, which overstates; on a "
             "shared GPU what its own processes use, over five minutes. Ranks of one job should lie on each other.",
             unit="percentunit",
-            queries=(Query(f"{_of_those_alone('device:gpuwatch_gpu_activity:ratio')} or {ACTIVITY}", PLACE),),
+            queries=(Query(f"{_of_those_alone('device:gpuwatch_gpu_activity:ratio')} or {ACTIVITY} * 1", PLACE),),
             links=(TO_NODE,),
             no_value="No workload has a GPU",
             min=0,

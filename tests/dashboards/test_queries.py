@@ -177,7 +177,7 @@ def test_tables_have_the_columns_they_show(answers: Callable[[Target], list[Seri
 def test_variables_have_values(url: str, board: str, variable: dict[str, Any]):
     series, label = label_values(variable)
     found = get(url, f"label/{label}/values", start=BEGIN, end=END, **{"match[]": filled(series, VARIABLES)})
-    assert len(found) > 1
+    assert len(found) >= (1 if variable["name"] == "kind" else 2)  # the fleet runs Kubernetes
 
 
 @pytest.mark.parametrize(
