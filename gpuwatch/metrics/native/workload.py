@@ -115,8 +115,8 @@ def _own(member: str) -> Samples[MetricContext]:
 
     def samples(context: MetricContext) -> list[Sample]:
         return summed(
-            ((subject, (kind, name)), value)
-            for subject, process, (kind, _, name, *_) in _outside_pods(context)
+            ((subject, (ident[0], ident[2])), value)
+            for subject, process, ident in _outside_pods(context)
             if (value := getattr(process, member)) is not None
         )
 
