@@ -26,7 +26,7 @@ STORIES: tuple[Story, ...] = (
     Story("node", "thermal", {"node": "gpu-west-04"}, begin=BEGIN + 70 * MINUTE, end=BEGIN + 104 * MINUTE),
     Story("node", "mig", {"node": "gpu-east-02"}),
     Story("workload", "idle-allocated", {"namespace": "team-nlp + team-vision"}),
-    Story("workload", "straggler", {"namespace": "ml-research", "pod": "llama-pretrain-30"}),
+    Story("workload", "straggler", {"namespace": "ml-research", "workload": "llama-pretrain-30"}),
     Story("cost", "month"),
     Story("operations", "quarantine"),
 )

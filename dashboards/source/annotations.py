@@ -43,10 +43,10 @@ class Annotation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def annotations(uid: str) -> tuple[Annotation, ...]:
-    """Of a dashboard. Those about GPUs are on the workload's dashboard of the GPUs that its pods have."""
+    """Of a dashboard. Those about GPUs are on the workload's dashboard of the GPUs that its workloads have."""
     if uid != "gpuwatch-workload":
         return ANNOTATIONS
-    theirs = f"and on ({GPU}) gpuwatch_gpu_workload_info{{@workload}}"
+    theirs = f"and on ({GPU}) workload:gpuwatch_workload_info:holder{{@workload}}"
     return tuple(
         msgspec.structs.replace(each, expr=f"{each.expr} {theirs}") if "{{gpu}}" in each.title else each
         for each in ANNOTATIONS

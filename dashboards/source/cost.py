@@ -100,10 +100,11 @@ BILL = (
 
 OWNERS = (
     Panel(
-        title="By namespace, account and GPU",
+        title="By namespace, account, project and GPU",
         kind="table",
-        description="Who had GPUs: namespaces, accounts of Slurm, else users. Dearest 50. A shared GPU counts in equal "
-        "parts, a MIG instance by its memory. High idle cost: click the namespace and ask the owners of its pods.",
+        description="Who had GPUs: namespaces, accounts of Slurm, projects of compose, else users; the dearest 50. "
+        "A shared GPU counts in equal parts, a MIG instance by its memory. High idle cost: click the namespace and ask "
+        "the owners of its pods.",
         queries=tuple(
             Query(f"{query.expr} and on ({_OWNER}) topk(50, sum by ({_OWNER}) ({HELD}))") for query in _by(_OWNER)
         ),
@@ -111,7 +112,7 @@ OWNERS = (
             Column(field="cluster", title="Cluster", width=110),
             Column(field="kind", title="Kind", width=90),
             Column(field="namespace", title="Namespace", links=(TO_NAMESPACE,)),
-            Column(field="account", title="Account or user", width=150),
+            Column(field="account", title="Account, project or user", width=150),
             Column(field="model", title="GPU", width=220),
             *_SUMS,
         ),

@@ -15,7 +15,9 @@ def board(name: str, title: str, **values: str) -> Link:
 TO_NODE = board("node", "Open node", node="${__data.fields.node}")
 """Of a table row that has the label `node`."""
 TO_GPU = board("node", "Open GPU", node="${__data.fields.node}", gpu="${__data.fields.gpu}")
-TO_POD = board("workload", "Open workload", namespace="${__data.fields.namespace}", pod="${__data.fields.pod}")
+TO_POD = board(
+    "workload", "Open workload", kind="pod", namespace="${__data.fields.namespace}", workload="${__data.fields.pod}"
+)
 TO_NAMESPACE = board("workload", "Open namespace", namespace="${__data.fields.namespace}")
 SERIES_NODE = board("node", "Open node", node="${__field.labels.node}")
 """Of a series on a graph that has the label `node`."""

@@ -49,7 +49,7 @@ LAST_XID = """topk by (node, gpu) (1, max by (node, gpu, xid) (
 QUARANTINE = (State("0", "no", "green"), State("1", "quarantined", "orange"))
 HEADROOM_BOUNDS = ((None, "red"), (0, "orange"), (5, "green"))
 THIS_GPU = board("node", "This GPU alone", node="${node}", gpu="${__data.fields.gpu}")
-THIS_POD = board("workload", "Open workload", namespace="${__data.fields.namespace}", pod="${__data.fields.pod}")
+THIS_POD = board("workload", "Open workload", namespace="${__data.fields.namespace}", workload="${__data.fields.pod}")
 
 NOW = Section(
     "Now",

@@ -10,7 +10,8 @@ SELECTORS = {
     "cluster": _CLUSTER,
     "node": _NODE,
     "gpu": f'{_NODE}, gpu=~"$gpu"',
-    "workload": f'{_NODE}, namespace=~"$namespace", pod=~"$pod"',
+    "pod": f'{_NODE}, namespace=~"$namespace", pod=~"$workload"',
+    "workload": f'{_NODE}, kind=~"$kind", namespace=~"$namespace", name=~"$workload"',
 }
 """Narrower each time. None names a job: metrics of gpuwatch have names of their own, and how a site calls its scrape
 jobs is its affair. What every process has (`up`, `process_*`) is joined with those: `of_gpuwatch`."""

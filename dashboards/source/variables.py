@@ -30,7 +30,13 @@ NODE = _labels("node", "Node", "gpuwatch_build_info{@cluster}")
 ONE_NODE = _labels("node", "Node", "gpuwatch_build_info{@cluster}", many=False)
 """For a dashboard about one node."""
 GPU = _labels("gpu", "GPU", "gpuwatch_gpu_info{@node}")
-NAMESPACE = _labels("namespace", "Namespace", "gpuwatch_gpu_workload_info{@node}")
-POD = _labels("pod", "Pod", 'gpuwatch_gpu_workload_info{@node, namespace=~"$namespace"}')
+_HELD = "workload:gpuwatch_workload_info:holder"
+KIND = _labels("kind", "Kind", f"{_HELD}{{@node}}")
+NAMESPACE = _labels("namespace", "Namespace", f'{_HELD}{{@node, kind=~"$kind"}}')
+WORKLOAD = Variable(
+    name="workload",
+    label="Workload",
+    query=expand(f'label_values({_HELD}{{@node, kind=~"$kind", namespace=~"$namespace"}}, name)'),
+)
 KWH = Variable(name="kwh", label="Price of a kWh ($)", query="0.15", kind="textbox")
 PRICE = Variable(name="price", label="Price of a GPU hour ($)", query="2.5", kind="textbox")

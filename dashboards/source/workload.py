@@ -1,7 +1,7 @@
-"""Does this pod, or this namespace, use what it holds? What it costs first, then why."""
+"""Does this workload, or this namespace, use what it holds? What it costs first, then why."""
 
 from dashboards.source.panel import Board
-from dashboards.source.variables import CLUSTER, DATASOURCE, NAMESPACE, NODE, POD, PRICE
+from dashboards.source.variables import CLUSTER, DATASOURCE, KIND, NAMESPACE, NODE, PRICE, WORKLOAD
 from dashboards.source.workload_faults import FAULTS, SHARED
 from dashboards.source.workload_pace import PACE
 from dashboards.source.workload_rightsizing import RIGHTSIZING
@@ -12,7 +12,7 @@ from dashboards.source.workload_use import USE
 BOARD = Board(
     uid="gpuwatch-workload",
     title="gpuwatch / Workload",
-    description="Does this pod, or this namespace, use the GPUs it holds?",
-    variables=(DATASOURCE, CLUSTER, NODE, NAMESPACE, POD, PRICE),
+    description="Does this pod, job, container or namespace use the GPUs it holds?",
+    variables=(DATASOURCE, CLUSTER, NODE, KIND, NAMESPACE, WORKLOAD, PRICE),
     sections=(SUMS, RIGHTSIZING, USE, PACE, TUNING, FAULTS, SHARED),
 )

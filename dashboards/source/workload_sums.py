@@ -1,24 +1,30 @@
-"""What the chosen pods hold, and what that costs."""
+"""What the chosen workloads hold, and what that costs."""
 
 from dashboards.source.columns import share
-from dashboards.source.held import ACTIVITY_5M, BY_POD, IDLE_BELOW, SHARE, WATTS, filled, sampled
+from dashboards.source.held import ACTIVITY_5M, BY_WORKLOAD, FILLED, IDLE_BELOW, SHARE, WATTS, sampled
 from dashboards.source.links import board
 from dashboards.source.panel import Column, Panel, Query, Section, Thresholds
 
 USED: Thresholds = ((None, "red"), (IDLE_BELOW, "orange"), (0.3, "green"))
 """Of activity: idle, little, well used."""
 WASTED: Thresholds = ((None, "green"), (0.2, "orange"), (0.5, "red"))
-THIS_POD = board("workload", "This pod alone", namespace="${__data.fields.namespace}", pod="${__data.fields.pod}")
+THIS_WORKLOAD = board(
+    "workload",
+    "This one alone",
+    kind="${__data.fields.kind}",
+    namespace="${__data.fields.namespace}",
+    workload="${__data.fields.name}",
+)
 
 BUSY = ACTIVITY_5M
 GPU_HOURS = f"{sampled('sum_over_time', SHARE)} / 12"
 KILOWATT_HOURS = f"{sampled('sum_over_time', WATTS)} / 12 / 1000"
 IDLE_SHARE = sampled("avg_over_time", f"{BUSY} < bool {IDLE_BELOW}")
-PEAK = sampled("max_over_time", filled("max_over_time({}[5m])"))
+PEAK = f"max_over_time({FILLED}[$__range])"
 
 
-def _by_pod(how: str, vector: str) -> Query:
-    return Query(f"{how} by ({BY_POD}) ({vector})")
+def _by_workload(how: str, vector: str) -> Query:
+    return Query(f"{how} by ({BY_WORKLOAD}) ({vector})")
 
 
 def _stat(title: str, description: str, expr: str, unit: str, decimals: int, thresholds: Thresholds = ()) -> Panel:
@@ -30,7 +36,7 @@ def _stat(title: str, description: str, expr: str, unit: str, decimals: int, thr
         queries=(Query(expr),),
         decimals=decimals,
         thresholds=thresholds,
-        no_value="No pod has a GPU",
+        no_value="No workload has a GPU",
         width=4,
         height=4,
     )
@@ -41,8 +47,8 @@ SUMS = Section(
     (
         _stat(
             "GPUs held",
-            "GPUs that the chosen pods hold now. A MIG instance counts by its share of the memory, a shared GPU in "
-            "equal parts for all its pods. Nothing here on machines without Kubernetes: see the node's dashboard.",
+            "GPUs that the chosen workloads hold now: pods; where no pod has a GPU, the Slurm jobs, containers, units "
+            "and users that use it. A MIG instance counts by its share of the memory, a shared GPU in equal parts.",
             f"sum({SHARE})",
             "short",
             1,
@@ -70,7 +76,7 @@ SUMS = Section(
         ),
         _stat(
             "Mean activity",
-            "How busy the GPUs were while they were held: SMs, before Hopper utilization, on shared GPUs the pod's own "
+            "How busy the GPUs were while they were held: SMs, before Hopper utilization, on shared GPUs its own "
             "use. Below 30 %: fewer or smaller GPUs, MIG instances or shared GPUs may do.",
             f"avg({sampled('avg_over_time', BUSY)})",
             "percentunit",
@@ -79,7 +85,7 @@ SUMS = Section(
         ),
         _stat(
             "Idle share",
-            "Share of the time held in which a GPU was less than 1 % active over five minutes. Much of it: the pod "
+            "Share of the time held in which a GPU was less than 1 % active over five minutes. Much of it: it "
             "waits for data or people, or has been forgotten. What could be freed: right-sizing, below.",
             f"avg({IDLE_SHARE})",
             "percentunit",
@@ -87,23 +93,24 @@ SUMS = Section(
             WASTED,
         ),
         Panel(
-            title="Pods",
+            title="Workloads",
             kind="table",
-            description="Each pod that held a GPU in the time range: how much, how well used, and the cost. High "
-            "cost with low activity first: ask its owner. Memory: the highest share of a GPU's memory it had. A pod "
-            "that ended has no GPUs now. Click a pod to see it alone.",
+            description="Each workload that held a GPU in the time range: how much, how well used, and the cost. High "
+            "cost with low activity first: ask its owner. Memory: the highest share of a GPU's memory it had. One "
+            "that ended has no GPUs now. Click one to see it alone.",
             queries=(
-                _by_pod("sum", SHARE),
-                _by_pod("sum", GPU_HOURS),
-                _by_pod("avg", sampled("avg_over_time", BUSY)),
-                _by_pod("avg", IDLE_SHARE),
-                _by_pod("max", PEAK),
-                _by_pod("sum", KILOWATT_HOURS),
-                Query(f"sum by ({BY_POD}) ({GPU_HOURS}) * $price"),
+                _by_workload("sum", SHARE),
+                _by_workload("sum", GPU_HOURS),
+                _by_workload("avg", sampled("avg_over_time", BUSY)),
+                _by_workload("avg", IDLE_SHARE),
+                _by_workload("max", PEAK),
+                _by_workload("sum", KILOWATT_HOURS),
+                Query(f"sum by ({BY_WORKLOAD}) ({GPU_HOURS}) * $price"),
             ),
             columns=(
+                Column(field="kind", title="Kind", width=90),
                 Column(field="namespace", title="Namespace", width=160),
-                Column(field="pod", title="Pod", links=(THIS_POD,)),
+                Column(field="name", title="Workload", links=(THIS_WORKLOAD,)),
                 Column(field="Value #A", title="GPUs now", decimals=2, width=90),
                 Column(field="Value #B", title="GPU-hours", decimals=1, width=100),
                 share("Value #C", "Activity", USED, width=170),
@@ -113,7 +120,7 @@ SUMS = Section(
                 Column(field="Value #G", title="Cost", unit="currencyUSD", decimals=0, width=90),
             ),
             sort="-Cost",
-            no_value="No pod held a GPU in this time",
+            no_value="No workload held a GPU in this time",
             width=24,
             height=10,
         ),

@@ -280,6 +280,7 @@ class RemediatorState(Record, frozen=True, kw_only=True):
     plan: Plan | None = None
     planned_at: float | None = None
     view_at: float | None = None
+    boot_id: str | None = None  # of the machine that the View is of
     slots: int | None = None  # of the whole fleet; None where they were not read
     slots_used: int | None = None
     actions: dict[tuple[str, str], int] = {}  # (action, result) -> count

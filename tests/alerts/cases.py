@@ -321,7 +321,7 @@ WORKLOAD = [
     Case(
         "GpuStraggler",
         _ranks((1980 * MHZ, 1400 * MHZ), (0.9, 0.9)),
-        {**RANK, "pod": "train-0", "reading": "sm_clock"},
+        {**RANK, "kind": "pod", "name": "train-0", "reading": "sm_clock"},
         delay=3,
         linger=2,
         why="its clock is low",
@@ -329,7 +329,7 @@ WORKLOAD = [
     Case(
         "GpuStraggler",
         _ranks((1980 * MHZ, 1980 * MHZ), (0.9, 0.6), pods=2),
-        {**RANK, "pod": "train-1", "reading": "activity"},
+        {**RANK, "kind": "pod", "name": "train-1", "reading": "activity"},
         delay=2,
         linger=3,
         why="it works less than those of both pods",
@@ -337,7 +337,7 @@ WORKLOAD = [
     Case(
         "GpuStraggler",
         {**_ranks((1980 * MHZ, 1400 * MHZ), (0.9, 0.9)), **_moved(_ranks((1980 * MHZ,) * 2, (0.9, 0.9)))},
-        {**RANK, "pod": "train-0", "reading": "sm_clock"},
+        {**RANK, "kind": "pod", "name": "train-0", "reading": "sm_clock"},
         delay=3,
         linger=2,
         why="before the fault each had another address",
@@ -457,6 +457,18 @@ REMEDIATION = [
     ),
     Case("GpuNodeQuarantined", {QUARANTINED: (0, 1)}),
     Case("GpuNodeQuarantined", {QUARANTINED: (0, 0)}, lasts=30, fires=False, why="it is not quarantined"),
+    Case(
+        "GpuNodeQuarantined",
+        {
+            f'gpuwatch_remediator_quarantined{{{REMEDIATOR},instance="n1:9401"}}': (0, 1),
+            f'gpuwatch_remediator_boot_info{{{REMEDIATOR},instance="n1:9401",boot_id="b1"}}': (1, 1),
+            'gpuwatch_boot_info{job="gpuwatch",instance="n1:9400",boot_id="b1"}': (1, 1),
+            'gpuwatch_boot_info{job="gpuwatch",instance="n2:9400",boot_id="b2"}': (1, 1),
+        },
+        {"instance": "n1:9400"},
+        target={},
+        why="without the label node it is of the agent's target",
+    ),
     Case("GpuNodeQuarantinedLong", {QUARANTINED: (0, 1)}),
     Case(
         "GpuNodeQuarantinedLong",

@@ -8,7 +8,8 @@ import pytest
 
 from alerts import prometheusrule
 from dashboards.source.stages import STAGE_CODES, STAGES
-from dashboards.source.states import HEALTH
+from dashboards.source.states import CLOCK_EVENTS, HEALTH
+from dashboards.source.tuning import TUNING_CODES
 from gpuwatch import RUNBOOKS
 from gpuwatch.health.checks import CHECK_BY_NAME
 from tests import fast_yaml
@@ -117,6 +118,12 @@ def test_codes_of_states_are_those_that_dashboards_name():
     assert stages == [(stage.value, code.value) for stage, code in zip(STAGES, STAGE_CODES, strict=True)]
     health = re.findall(r'state="(\w+)"} \* (\d)', EXPRESSIONS["node:gpuwatch_node_health:code"])
     assert health == [(state.text, state.value) for state in HEALTH if state.text != "healthy"]
+    of_gpu = re.findall(r'state="(\w+)"} \* (\d)', EXPRESSIONS["gpu:gpuwatch_gpu_health:code"])
+    assert of_gpu == health
+    tuning = re.findall(r'state="(\w+)"} \* (\d)', EXPRESSIONS["gpu:gpuwatch_tuner_state:code"])
+    assert tuning == [(state.text, state.value) for state in TUNING_CODES]
+    events = re.findall(r'reason="(\w+)"} \* (\d)', EXPRESSIONS["gpu:gpuwatch_gpu_clock_event:code"])
+    assert events == [(reason, str(code)) for code, (reason, *_) in enumerate(CLOCK_EVENTS, start=1)]
 
 
 @pytest.mark.parametrize("name", EXPRESSIONS)

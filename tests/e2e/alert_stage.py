@@ -102,19 +102,9 @@ class Stage:
         return {**CONFIG, **{key: {**CONFIG[key], **more} for key, more in special.items()}}
 
     def _remediate(self, node: str) -> None:
-        url = f"127.0.0.1:{free_port()}"
-        host = json.loads(fetch(f"{self._agents[node].url}/api/v1/view") or b"")["snapshot"]["host"]
-        if not any(found["metadata"]["name"] == node for found in self._server.cluster.objects("nodes", "")):
-            self._server.cluster.add_node(node, boot_id=host["boot_id"], machine_id=host["machine_id"])
-        folder = self.place / node
-        file = folder / "policy.yaml"
-        file.write_text(json.dumps({"remediation": {**POLICY, "mode": NODES[node]["remediator"], "node_name": node}}))
-        command = [sys.executable, "-m", "gpuwatch", "--config", str(file), "remediator", "--listen", url]
-        command += ["--state-dir", str(folder / "state"), "--agent", str(folder / "agent.sock")]
-        command += ["--kubeconfig", str(self._server.kubeconfig())]
-        self._running[node].enter_context(running(command, folder / "remediator.log"))
-        until(lambda: fetch(f"http://{url}/-/ready"), f"the remediator of {node} is ready")
-        self._scrape("gpuwatch-remediator", node, f"http://{url}")
+        mode = NODES[node]["remediator"]
+        started = remediator(self.place / node, self._agents[node], self._server, node, mode)
+        self._scrape("gpuwatch-remediator", node, self._running[node].enter_context(started))
 
     def wait_until_found(self, node: str, check: str) -> None:
         """Wait for a finding of the node's agent."""
@@ -126,6 +116,23 @@ class Stage:
         new = self.targets / f".{job}-{node}"
         new.write_text(json.dumps([{"targets": [url.removeprefix("http://")], "labels": labels}]))
         new.replace(self.targets / f"{job}-{node}.json")
+
+
+@contextlib.contextmanager
+def remediator(folder: Path, found: Agent, server: SimulatedApiServer, node: str, mode: str) -> Iterator[str]:
+    """The URL of one that acts on the agent's View, on the Node of that name."""
+    url = f"127.0.0.1:{free_port()}"
+    host = json.loads(fetch(f"{found.url}/api/v1/view") or b"")["snapshot"]["host"]
+    if not any(known["metadata"]["name"] == node for known in server.cluster.objects("nodes", "")):
+        server.cluster.add_node(node, boot_id=host["boot_id"], machine_id=host["machine_id"])
+    file = folder / "policy.yaml"
+    file.write_text(json.dumps({"remediation": {**POLICY, "mode": mode, "node_name": node}}))
+    command = [sys.executable, "-m", "gpuwatch", "--config", str(file), "remediator", "--listen", url]
+    command += ["--state-dir", str(folder / "state"), "--agent", str(folder / "agent.sock")]
+    command += ["--kubeconfig", str(server.kubeconfig())]
+    with running(command, folder / "remediator.log"):
+        until(lambda: fetch(f"http://{url}/-/ready"), f"the remediator of {node} is ready")
+        yield f"http://{url}"
 
 
 def batched(nodes: Sequence[str], size: int) -> Iterator[Sequence[str]]:

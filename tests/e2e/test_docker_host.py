@@ -4,12 +4,11 @@ import json
 from collections import Counter
 
 import pytest
-import yaml
 
 from gpuwatch.sim.node.scenario import load
 from tests.dashboards.boards import all_targets
 from tests.e2e.processes import agent, fetch, job, prometheus
-from tests.promql import RULES, filled
+from tests.promql import filled
 from tests.waiting import until
 
 WORKLOADS = load("docker").workloads
@@ -17,10 +16,8 @@ NAMED = {(gpu, work.docker) for work in WORKLOADS if work.docker for gpu in work
 ALONE = {gpu for gpu, count in Counter(gpu for work in WORKLOADS for gpu in work.gpus).items() if count == 1}
 """GPUs of one workload; the other has a container that Docker does not know, too."""
 
-RECORDS = {
-    rule.get("record"): rule["expr"] for each in yaml.safe_load(RULES.read_text())["groups"] for rule in each["rules"]
-}
-EVERYTHING = {**dict.fromkeys(("cluster", "node", "gpu", "namespace", "pod"), ".*"), "1": "$1"}  # $1: of label_replace
+VARIABLES = ("cluster", "node", "gpu", "kind", "namespace", "workload")
+EVERYTHING = {**dict.fromkeys(VARIABLES, ".*"), "1": "$1"}  # $1: of label_replace
 
 
 @pytest.fixture(scope="module")
@@ -56,13 +53,6 @@ def test_the_processes_of_the_node_s_dashboard_have_their_container(host):
     assert {(int(row["gpu"]), row["container"]) for row in rows if row.get("container")} == {
         (gpu, known.name) for gpu, known in NAMED
     }
-
-
-def test_the_record_behind_the_cost_dashboard_counts_each_container(host):
-    rows = host[1].query(RECORDS["workload:gpuwatch_gpu_share:ratio"])
-    shares = {(int(row["metric"]["gpu"]), row["metric"]["name"]): float(row["value"][1]) for row in rows}
-    assert {(gpu, known.name) for gpu, known in NAMED} <= shares.keys()
-    assert all(shares[gpu, known.name] == (1 if gpu in ALONE else 0.5) for gpu, known in NAMED)
 
 
 def test_no_secret_of_docker_s_files_leaves_the_agent(host):

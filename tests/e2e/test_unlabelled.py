@@ -8,6 +8,9 @@ import sys
 import pytest
 
 from gpuwatch.sim.directory import inject
+from gpuwatch.sim.kubeapi.cluster import SimulatedCluster
+from gpuwatch.sim.kubeapi.server import SimulatedApiServer
+from tests.e2e.alert_stage import CONFIG, NAMESPACE, remediator
 from tests.e2e.alerting import hurried
 from tests.e2e.alertmanager import alertmanager
 from tests.e2e.processes import agent, prometheus
@@ -17,7 +20,7 @@ pytestmark = (
     pytest.mark.slow
 )  # quick: tests/alerts by promtool, tests/dashboards/test_scrape_check.py, test_alerts.py with labels
 
-JOB = "infra-gpu-nodes"
+JOB, NODE = "infra-gpu-nodes", "n1"
 
 
 def checked(database):
@@ -32,7 +35,8 @@ def site(place):
     """(agent, file of its targets, Prometheus, Alertmanager)"""
     targets, rules = place / "targets.json", place / "rules.json"
     rules.write_text(json.dumps(hurried()))
-    with agent(place / "agent", source=("--source", "sim"), config={"agent": {"interval": 0.5}}) as node:
+    started = agent(place / "agent", source=("--source", "sim"), config=CONFIG, env={"NODE_NAME": NODE})
+    with started as node:
         node.settle()
         targets.write_text(json.dumps([{"targets": [node.url.removeprefix("http://")]}]))
         job = {"job_name": JOB, "honor_labels": True, "file_sd_configs": [{"files": [str(targets)]}]}
@@ -67,3 +71,25 @@ def test_a_fault_is_told_and_so_is_that_nobody_watches_any_more(tmp_path, gone):
         assert database.query("prometheus_rule_evaluation_failures_total > 0") == []
         code, results = checked(database)
         assert (code, results) == (4, {"agent": "missing"})
+
+
+def test_a_quarantine_holds_warnings_back_though_the_remediator_has_an_address_of_its_own(tmp_path):
+    """Agent and remediator are two targets without a common label; the boot of their machine joins them."""
+    cluster = SimulatedCluster()
+    cluster.add_namespace(NAMESPACE)
+    with (
+        SimulatedApiServer(cluster, folder=tmp_path) as server,
+        site(tmp_path) as (node, targets, database, manager),
+        remediator(tmp_path / "agent", node, server, NODE, "enforce") as url,
+    ):
+        hosts = [each.removeprefix("http://") for each in (node.url, url)]
+        targets.write_text(json.dumps([{"targets": hosts}]))
+        until(lambda: database.query("gpuwatch_remediator_quarantined == 0"), "the remediator is scraped")
+        inject(node.directory, {"do": "xid", "gpu": 0, "xid": 119})
+        until(lambda: "GpuNodeQuarantined" in names(manager.told()), "the node is quarantined")
+        inject(node.directory, {"do": "power_brake", "gpu": 1})
+        until(lambda: "GpuHardwareSlowdown" in names(manager.held_back), "a warning is held back")
+        assert "GpuHardwareSlowdown" not in names(manager.told())
+        assert manager.held_back[next(a for a in manager.held_back if a.name == "GpuHardwareSlowdown")] == {
+            "GpuNodeQuarantined"
+        }

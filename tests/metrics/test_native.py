@@ -338,3 +338,18 @@ def test_a_workload_is_told_by_the_nearest_thing_that_has_a_name() -> None:
         ("unit", None, "train.service", None, "1003", None, None, None, None, None, None),
         ("user", None, "bob", None, "bob", None, None, None, None, None, None),
     ]
+
+
+def test_what_processes_outside_of_pods_use_is_summed_for_their_workload() -> None:
+    job = {"slurm_job": "4711", "slurm_step": "0", "user": "ada"}
+    owners = (
+        ProcessOwner(pid=1, start_time=1, uid=1, **job),
+        ProcessOwner(pid=2, start_time=1, uid=1, **{**job, "slurm_step": "1"}),
+        ProcessOwner(pid=3, start_time=1, uid=1, user="bob"),
+        ProcessOwner(pid=4, start_time=1, uid=1, pod_uid="not-outside-of-pods"),
+    )
+    used = ((1, 2.0, 0.25), (2, 3.0, 0.5), (3, 5.0, None), (4, 7.0, 0.125))
+    processes = tuple(GpuProcess(pid=pid, type="compute", used_memory=m, sm_utilization=u) for pid, m, u in used)
+    found = families(bare(Gpu(identity=identity(0), processes=processes), owners=owners))
+    assert values(found["workload_gpu_memory_bytes"]) == {("slurm", "4711"): 5.0, ("user", "bob"): 5.0}
+    assert values(found["workload_gpu_utilization_ratio"]) == {("slurm", "4711"): 0.75}

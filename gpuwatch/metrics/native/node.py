@@ -211,6 +211,12 @@ IDENTITY: tuple[Row, ...] = (
         ("driver", "cuda", "nvml"),
     ),
     _node(
+        "boot_info",
+        "The boot of the machine: it joins what agent and remediator say of it, whatever their targets are called.",
+        node(lambda context: [((boot,), 1)] if (boot := context.view.snapshot.host.boot_id) else ()),
+        ("boot_id",),
+    ),
+    _node(
         "confidential_computing_enabled",
         "Whether the node's GPUs run in confidential computing; `debug`: development tools may look inside.",
         node(

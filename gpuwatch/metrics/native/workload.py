@@ -100,15 +100,30 @@ def _workloads(context: MetricContext) -> list[Sample]:
         for device in context.view.attribution.devices
         for holder in device.holders
     )
-    others = (
-        (subject, ident)
-        for subject, _, owner in _owned_processes(context)
-        if owner is not None and owner.pod_uid is None and (ident := _outside_pods(owner)) is not None
-    )
+    others = ((subject, ident) for subject, _, ident in _outside_pods(context))
     return distinct([*pods, *others])
 
 
-def _outside_pods(owner: ProcessOwner) -> tuple[str | None, ...] | None:
+def _outside_pods(context: MetricContext) -> Iterator[tuple[str, GpuProcess, tuple[str | None, ...]]]:
+    for subject, process, owner in _owned_processes(context):
+        if owner is not None and owner.pod_uid is None and (ident := _ident(owner)) is not None:
+            yield subject, process, ident
+
+
+def _own(member: str) -> Samples[MetricContext]:
+    """A member of GpuProcess, summed for each workload outside of pods."""
+
+    def samples(context: MetricContext) -> list[Sample]:
+        return summed(
+            ((subject, (ident[0], ident[2])), value)
+            for subject, process, ident in _outside_pods(context)
+            if (value := getattr(process, member)) is not None
+        )
+
+    return samples
+
+
+def _ident(owner: ProcessOwner) -> tuple[str | None, ...] | None:
     container = owner.container or Container()
     ident = container.name or (owner.container_id or "")[:12]  # of it as many as `docker ps` shows
     names = {"slurm": owner.slurm_job, "container": ident, "unit": owner.unit, "user": owner.account}
@@ -145,6 +160,18 @@ WORKLOADS: tuple[Row, ...] = (
         "What uses the GPU or GPU instance: a pod, a Slurm job, a container, a systemd unit, else a user.",
         _workloads,
         ("kind", "namespace", "name", "container", "user", "step", "account", "partition", *IMAGE),
+    ),
+    _instance(
+        "workload_gpu_memory_bytes",
+        "Device memory of the processes of a workload that is no pod.",
+        _own("used_memory"),
+        ("kind", "name"),
+    ),
+    _instance(
+        "workload_gpu_utilization_ratio",
+        "Share of the whole GPU that the processes of a workload that is no pod keep busy, 0 to 1.",
+        _own("sm_utilization"),
+        ("kind", "name"),
     ),
     _instance("gpu_allocated", "Whether the GPU or GPU instance is given to a container.", _allocated),
     Row(

@@ -45,6 +45,12 @@ def _slots(state: RemediatorState) -> Parts:
 REMEDIATOR_METRICS: tuple[Row, ...] = (
     _row("remediator_mode", "Mode in force: off, observe or enforce.", node(lambda s: [((s.mode,), 1)]), ("mode",)),
     _row("remediator_quarantined", "Whether this node is quarantined by gpuwatch.", node(_quarantined)),
+    _row(
+        "remediator_boot_info",
+        "The boot of the machine it acts for: `gpuwatch_boot_info` of the agent has it, too.",
+        node(lambda s: [((s.boot_id,), 1)] if s.boot_id else ()),
+        ("boot_id",),
+    ),
     _row("remediator_stage", "Where the node is in its life.", node(_stages), ("stage",), states=True),
     _row("remediator_actions_total", "Actions by how they went.", node(_actions), ("action", "result")),
     _row("remediator_blocked", "Whether something keeps gpuwatch from what it wants.", node(_blocked), ("reason",)),

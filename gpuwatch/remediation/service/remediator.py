@@ -291,7 +291,7 @@ class Remediator:
     def _report_reads(self) -> None:
         slots, view = self._slots.last if self._slots else None, self._views.view
         limit = slot_limit(self._policy.config.budget, slots.nodes) if slots else None
-        self._status.read(slots, limit, view.snapshot.at if view else None)
+        self._status.read(slots, limit, view.snapshot if view else None)
 
 
 def checked(config: Config) -> Config:

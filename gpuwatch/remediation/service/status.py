@@ -15,7 +15,7 @@ from gpuwatch.kube.objects import NodeObject
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.event import Result
-from gpuwatch.model.snapshot import Record
+from gpuwatch.model.snapshot import Record, Snapshot
 from gpuwatch.remediation.model import Blocked, BlockReason, Plan, RemediatorState
 from gpuwatch.remediation.planning.slots import Slots
 from gpuwatch.remediation.service.executor import PlanOutcome, action_of, audit_entry
@@ -127,11 +127,12 @@ class StatusReporter:
             made = replace(made, blocked=(*others, Blocked(reason=reason, message=str(error))))
         self._show(made, str(error))
 
-    def read(self, slots: Slots | None, most: int | None, view_at: float | None) -> None:
-        """How the budget was when it was last read, and how old the View is."""
+    def read(self, slots: Slots | None, most: int | None, snapshot: Snapshot | None) -> None:
+        """How the budget was when it was last read, how old the View is, and of which machine."""
         leases = slots.leases if slots else None
         used = None if leases is None else sum(bool(lease.holder) for lease in leases)
-        self.state = replace(self.state, slots=most, slots_used=used, view_at=view_at)
+        at, boot_id = (snapshot.at, snapshot.host.boot_id) if snapshot else (None, self.state.boot_id)
+        self.state = replace(self.state, slots=most, slots_used=used, view_at=at, boot_id=boot_id)
 
     def _show(self, made: Plan | None, trouble: str | None) -> None:
         self.state = replace(

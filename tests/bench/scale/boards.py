@@ -66,10 +66,11 @@ def _query(name: str, expr: str, board: str, step: int | None, node: str) -> Que
     span = span_of(board)
     interval = step or max(SCRAPE, step_of(span, 24))
     given = {
-        **dict.fromkeys(("cluster", "node", "gpu", "namespace", "pod"), ".*"),
+        **dict.fromkeys(("cluster", "node", "gpu", "kind", "namespace", "workload"), ".*"),
         **({"node": node} if board == "node" else {}),
         "price": "2.5",
         "kwh": "0.15",
+        "1": "$1",  # of label_replace
         "__interval": f"{interval}s",
         "__range": f"{span}s",
         "__range_s": f"{span}",

@@ -29,13 +29,15 @@ LONGER = {
     "cluster:gpuwatch_nodes:count": (SCRAPE, 7 * DAY),
 }
 """Series of which rules read more than six hours: seconds between samples, and how long."""
-COST = re.compile(r"(owner|model|workload|namespace:gpuwatch_recommendation|cluster:gpuwatch_tuner)\w*:")
+COST = re.compile(r"(owner|model|namespace:gpuwatch_recommendation|cluster:gpuwatch_tuner)\w*:")
 COST_STEP, COST_RANGE = 300, 30 * DAY
 """The records of the cost group, of which a dashboard reads a month."""
 FEW = 8
 TIMES = re.compile(r".*_(timestamp|start_time)_seconds")
 STRETCH = RANGE / (END - BEGIN)
-OWN = frozenset({"node", "instance", "uuid", "serial", "pod", "pod_uid", "owner", "workload", "mig_uuid"})
+OWN = frozenset(
+    {"node", "instance", "uuid", "serial", "pod", "pod_uid", "name", "owner", "workload", "mig_uuid", "boot_id"}
+)
 """Labels whose values no two nodes share."""
 NAMESPACES = 20
 """In how many groups of namespaces the nodes are."""

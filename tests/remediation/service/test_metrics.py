@@ -22,6 +22,7 @@ SICK = RemediatorState(
     actions={("taint", "done"): 4},
     errors={"TooMany": 2},
     config_error="bad",
+    boot_id="b1",
 )
 
 
@@ -35,13 +36,16 @@ def test_before_the_first_plan_counters_are_zero_and_the_rest_is_silent():
     counters = [line for line in shown if "actions_total" in line]
     assert len(counters) == len(ACTIONS) * len(COUNTED)
     assert all(line.endswith(" 0") for line in counters)
-    assert not any(name in line for line in shown for name in ("quarantined ", "slots", "plan_timestamp", "stage"))
+    assert not any(
+        name in line for line in shown for name in ("quarantined ", "slots", "plan_timestamp", "stage", "boot_info")
+    )
 
 
 def test_a_quarantined_node_says_so():
     shown = page(SICK)
     for line in (
         "gpuwatch_remediator_quarantined 1.0",
+        'gpuwatch_remediator_boot_info{boot_id="b1"} 1',
         'gpuwatch_remediator_stage{stage="draining"} 1.0',
         'gpuwatch_remediator_stage{stage="healthy"} 0.0',
         'gpuwatch_remediator_blocked{reason="pdb"} 1.0',
