@@ -83,7 +83,7 @@ BILL = (
     _stat(
         "Cost of what was idle",
         "GPU-hours that were held while less than 1 % active over five minutes, times the price on top. "
-        "Right-sizing below says what of it could be given back.",
+        "Right-sizing below says what of it could be released.",
         f"sum({IDLE}) * $price",
         "currencyUSD",
     ),
@@ -185,7 +185,7 @@ SAVINGS = (
     Panel(
         title="Right-sizing taken",
         kind="stat",
-        description="What was recommended at its highest in the time range and is not any more, a day: somebody "
+        description="What was recommended at its highest in the time range and is not any more, a day: the owner "
         "followed it, or the work came back.",
         unit="currencyUSD",
         queries=(

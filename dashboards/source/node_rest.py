@@ -82,8 +82,8 @@ MIG = Section(
         Panel(
             title="SM activity of the instances",
             kind="timeseries",
-            description="Share of its multiprocessors that each instance keeps busy. At 0 for hours: give the "
-            "instance back.",
+            description="Share of its multiprocessors that each instance keeps busy. At 0 for hours: release "
+            "the instance.",
             unit="percentunit",
             queries=(
                 Query(
@@ -126,7 +126,7 @@ HARDWARE = Section(
             title="Memory temperature",
             kind="timeseries",
             description="The sensor of the device memory, on GPUs that have one. Memory far above the GPU and its "
-            "siblings: the heat sink has lost contact there.",
+            "neighbours: the heat sink has lost contact there.",
             unit="celsius",
             queries=(Query('max by (gpu) (gpuwatch_gpu_temperature_celsius{@gpu, sensor="memory"})', EACH),),
             no_value="No sensor in the memory",

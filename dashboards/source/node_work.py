@@ -55,7 +55,7 @@ SLOW = Section(
         Panel(
             title="SM clock",
             kind="timeseries",
-            description="Clock of the multiprocessors; dashed, the highest it can have. One GPU below its siblings "
+            description="Clock of the multiprocessors; dashed, the highest it can have. One GPU below the others "
             "at the same work is a straggler: the timeline above says why. Low on all: power limit or idle.",
             unit="hertz",
             queries=(
@@ -142,7 +142,7 @@ WORK = Section(
             title="Memory used",
             kind="timeseries",
             description="Device memory allocated; dashed, what the smallest GPU has. Near the line: the next "
-            "allocation fails. Memory without activity: somebody holds the GPU and does not use it.",
+            "allocation fails. Memory without activity: a process holds the GPU and does not use it.",
             unit="bytes",
             queries=(
                 Query('max by (gpu) (gpuwatch_gpu_memory_used_bytes{@gpu, gi=""})', EACH),

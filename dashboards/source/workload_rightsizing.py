@@ -16,7 +16,7 @@ _ACTIONS = tuple(State(action, spoken(action)) for action in RecommendedAction)
 _NONE = "Nothing is recommended; see how many workloads are still being learned"
 
 RIGHTSIZING = Section(
-    "What could be given back: right-sizing",
+    "What could be released: right-sizing",
     (
         Panel(
             title="GPUs to free",
@@ -33,7 +33,7 @@ RIGHTSIZING = Section(
             title="Cost of these a day",
             kind="stat",
             description="The same GPU-hours times the price of one, which is set on top. It is saved only when others "
-            "use the GPUs, or the node is given back.",
+            "use the GPUs, or the node is released.",
             unit="currencyUSD",
             queries=(Query(f"sum({_FREED}) * $price"),),
             decimals=0,
@@ -45,7 +45,7 @@ RIGHTSIZING = Section(
             title="Still being learned",
             kind="stat",
             description="Of all namespaces: workloads that were not seen for long enough, or with gaps. Of their size "
-            "nothing is said before a day of history, a week where somebody may wait for the work. For ever many: pods "
+            "nothing is recommended before a day of history, a week where users may wait. For ever many: pods "
             "live too short, or agents restart without their state directory.",
             queries=(Query('sum(gpuwatch_rightsizing_workloads{@node, state="learning"})'),),
             decimals=0,
@@ -57,7 +57,7 @@ RIGHTSIZING = Section(
             title="GPU-hours a day that could be freed, by finding",
             kind="timeseries",
             description="Idle and never used GPUs can be taken back at once, after asking; the others need another "
-            "size. A step down: somebody followed, or the work came back.",
+            "size. A step down: the owner followed it, or the work came back.",
             unit="none",
             queries=(Query(f"sum by (kind) ({_FREED})", "{{kind}}"),),
             styles=KIND_STYLES,

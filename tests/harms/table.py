@@ -1452,7 +1452,7 @@ HARMS: tuple[Harm, ...] = (
         60,
         "A pod's progress counter or SLO reaches into the network, or keeps a cap that costs too much.",
         "Only the pod's own address is asked, without redirects, with bounded bytes, time and buckets. GPU counters "
-        "that show too slow a cap overrule both. A cap is lifted in the window in which the SLO fails or is unreadable.",
+        "that show too slow a cap overrule both. A cap is lifted in the window in which the SLO fails.",
         (
             "consents/progress.py:fetch",
             "consents/histogram.py:buckets",

@@ -121,10 +121,10 @@ def check_own_marks(context: CheckContext) -> CheckVerdict:
 
 
 NOT_OURS = (
-    "No new GPU work comes here while it is there, and gpuwatch leaves alone what it did not put there. If nobody "
-    "knows of a reason for it, take it away."
+    "No new GPU work comes here while it is there, and gpuwatch leaves alone what it did not put there. If there "
+    "is no reason for it, remove it."
 )
-BY_HAND = "No new work comes here until a person gives the node back. When the reason is gone, release it."
+BY_HAND = "No new work comes here until a person releases the node. When the reason is gone, release it."
 HELD = "Have the GPU looked at: the fault came back too often, or is not cured by a reset. Then release the node."
 UNTOLD = "Ask the agent of this node (gpuwatch status). If all is well and no remediator works here, release the node."
 SOON = "The remediator gives the node back by itself after remediation.recovery_hold (5 min). If not, release it."
@@ -148,7 +148,7 @@ NODE: tuple[DiagnosticCheck, ...] = (
         judge=check_conditions, needs=("K01",), reads=("cluster",),
     ),
     DiagnosticCheck(
-        "L07", CheckStage.CLUSTER, "nobody else has taken the node out of service",
+        "L07", CheckStage.CLUSTER, "no other controller has taken the node out of service",
         how="spec.unschedulable, deletion, and the labels, annotations and taints of other controllers",
         remedy="New work is kept away on purpose. Ask who did it, or wait for that controller; gpuwatch does not act "
         "meanwhile.",

@@ -114,7 +114,7 @@ EXPORTER_POD = "kubectl get pods -A -o wide --field-selector spec.nodeName={node
 
 EXPORTERS: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
-        "C01", CheckStage.EXPORTERS, "DCGM's host engine runs where somebody wants it",
+        "C01", CheckStage.EXPORTERS, "DCGM's host engine runs where it is enabled",
         how="the process nv-hostengine, TCP port 5555; nvidia-dcgm.service enabled, or a pod nvidia-dcgm",
         remedy="Its clients (dcgmi, dcgm-exporter with a remote host engine) get nothing. Read its log, then start "
         "it, or disable the service if it has no clients.",

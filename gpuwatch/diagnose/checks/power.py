@@ -131,7 +131,7 @@ LOOK_SECONDS = 0.9
 
 POWER: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
-        "P01", CheckStage.POWER, "somebody answers for what gpuwatch has set",
+        "P01", CheckStage.POWER, "settings of gpuwatch have a tuner or a guard",
         how="actuation.json of the state directory against boot, driver and the tuner's heartbeat",
         remedy="Restore it, then find in the logs why neither the tuner nor its guard did, and whether they share the "
         "state directory.",
@@ -139,7 +139,7 @@ POWER: tuple[DiagnosticCheck, ...] = (
         judge=check_orphans, needs=("N02",), reads=("record",),
     ),
     DiagnosticCheck(
-        "P02", CheckStage.POWER, "nobody but gpuwatch sets power and clocks here",
+        "P02", CheckStage.POWER, "only gpuwatch sets power and clocks here",
         how="the Dynamo power agent's annotations, power limits against gpuwatch's record, nv-hostengine",
         remedy="Two managers of one setting undo each other. Set tuning.mode to observe, or remove the other from "
         "this node.",

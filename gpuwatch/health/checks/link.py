@@ -119,7 +119,7 @@ LINK_CHECKS: tuple[Check, ...] = (
     ),
     Check(
         "fabric_state",
-        "it is not registered with its NVSwitch fabric, or the fabric is unwell",
+        "it is not registered with its NVSwitch fabric, or the fabric is not healthy",
         Severity.WARNING,
         Remedy.INSPECT,
         "look at the fabric manager: systemctl status nvidia-fabricmanager",

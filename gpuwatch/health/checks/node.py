@@ -98,7 +98,7 @@ def _nvml(history: HealthHistory) -> SourceStatus | None:
 PRESENCE_CHECKS: tuple[Check, ...] = (
     Check(
         "gpu_lost",
-        "NVML says that it is lost, it vanished from NVML, or the kernel log says so and it does not answer",
+        "NVML says that it is lost, it vanished from NVML, or the kernel log reports it and it does not answer",
         Severity.CRITICAL,
         Remedy.REBOOT_NODE,
         "drain the node and reboot it; reseat or replace the GPU if it happens again",

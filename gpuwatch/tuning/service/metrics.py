@@ -92,12 +92,10 @@ TUNER_METRICS: tuple[Row, ...] = (
         "Energy saved while caps were held, by the share that was measured when they were tried.",
         _of_gpus(lambda gpu: gpu.joules_saved),
     ),
-    _row(
-        "tuner_settings", "Settings of GPUs that gpuwatch has changed and not given back.", node(_settings), ("knob",)
-    ),
+    _row("tuner_settings", "Settings of GPUs that gpuwatch has changed and not restored.", node(_settings), ("knob",)),
     _row("tuner_actions_total", "Settings changed, by how it went.", node(_actions), ("knob", "result")),
     _row(
-        "tuner_restores_total", "Settings given back, by who did it; kept over restarts.", node(_restores), ("trigger",)
+        "tuner_restores_total", "Settings restored, by who did it; kept over restarts.", node(_restores), ("trigger",)
     ),
     _row("tuner_budget_watts", "Power budget of the node's GPUs together.", node(_of_budget(lambda b: b.budget))),
     _row(

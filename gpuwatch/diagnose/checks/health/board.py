@@ -165,7 +165,7 @@ BOARD: tuple[DiagnosticCheck, ...] = (
         judge=check_slowed, needs=("N04",), reads=("view",), each=True,
     ),
     DiagnosticCheck(
-        "G08", CheckStage.HEALTH, "power limits are the boards' default, or somebody known set them",
+        "G08", CheckStage.HEALTH, "power limits are the boards' default, or gpuwatch set them",
         how="nvmlDeviceGetPowerManagementLimit, nvmlDeviceGetEnforcedPowerLimit against the default; gpuwatch's own "
         "record",
         remedy="Find out who set it: a boot script with nvidia-smi -pl, DCGM (dcgmi config --get), the BMC, another "

@@ -123,7 +123,7 @@ def check_vbios(context: CheckContext) -> CheckVerdict:
 
 MODES: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
-        "G10", CheckStage.HEALTH, "the driver stays up while nobody uses a GPU",
+        "G10", CheckStage.HEALTH, "the driver stays up while no process uses a GPU",
         how="nvmlDeviceGetPersistenceMode, process nvidia-persistenced; GPUs of data centers only",
         remedy="Work starts slowly, and clock and limit settings are lost whenever the last process ends. Start "
         "nvidia-persistenced, without the --no-persistence-mode of Ubuntu's unit; with the GPU operator the "
@@ -143,8 +143,8 @@ MODES: tuple[DiagnosticCheck, ...] = (
         "G12", CheckStage.HEALTH, "no memory is held by what is gone",
         how="nvmlDeviceGetMemoryInfo and nvmlDeviceGetComputeRunningProcesses against /proc, kubelet and pods of the "
         "node",
-        remedy="See who has the GPU open and end it (not with -9 while it is inside the driver: state D). If nobody "
-        "has, the driver itself keeps the memory: only a reset gives it back. " + RESET_GPU.text,
+        remedy="See who has the GPU open and end it (not with -9 while it is inside the driver: state D). If no "
+        "process has, the driver itself keeps the memory: only a reset frees it. " + RESET_GPU.text,
         commands=("nvidia-smi -i {gpu}", "fuser -v /dev/nvidia*", *RESET_GPU.commands),
         judge=check_left_over, needs=("N04",), reads=("view",), each=True,
     ),
