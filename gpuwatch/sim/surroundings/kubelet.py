@@ -1,7 +1,6 @@
 """A kubelet as far as pod-resources goes: real gRPC on a unix socket, changing answers, and faults.
 
-It speaks through the same message classes as the client; that these agree with the kubelet's api.proto is the
-tests' business.
+It and the client share the schema only; that this agrees with the kubelet's api.proto is the tests' business.
 """
 
 import contextlib
@@ -15,7 +14,8 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from gpuwatch.model.workload import Allocatable, Allocation
-from gpuwatch.workloads.podresources_proto import MESSAGES, METHODS, SERVICE
+from gpuwatch.sim.surroundings.podresources_messages import MESSAGES
+from gpuwatch.workloads.podresources_proto import METHODS, SERVICE
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # stopping a server is part of the play, not worth a line on stderr
 import grpc
