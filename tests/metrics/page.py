@@ -57,7 +57,7 @@ Every family begins with `gpuwatch_`. Units are base units at the end of the nam
   `gpuwatch_series_dropped` says how many series that were.
 - OpenMetrics has `counter`, `info` and units; state sets are gauges there, as its own kind demands another label.
 
-`process_*` and `python_info` of prometheus-client are there as well. The `gpuwatch_remediator_*` families are on the
+`process_*` and `python_info` of any Prometheus client are there, too. The `gpuwatch_remediator_*` families are on the
 remediator's page at `:9401/metrics`, the `gpuwatch_tuner_*` families on the tuner's at `:9402/metrics`; gpuwatch's own
 about its process are on each.
 
