@@ -5,6 +5,7 @@ The package protobuf would take 3 MiB of an agent for two messages.
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
+from typing import Any
 
 Schema = Mapping[str, Sequence[tuple[int, str, str]]]
 """Message -> its fields: number, name, and `string` or another message; `*` marks a repeated field."""
@@ -48,6 +49,21 @@ def decode(schema: Schema, message: str, data: bytes) -> SimpleNamespace:
         else:
             setattr(found, name, value)
     return found
+
+
+def encode(schema: Schema, message: str, values: Mapping[str, Any]) -> bytes:
+    """The bytes of a message given as texts, lists and further messages; what is not given is empty."""
+    written = bytearray()
+    for number, name, kind in schema[message]:
+        inner, given = kind.rstrip("*"), values.get(name)
+        for each in given or () if kind.endswith("*") else [given] if given else ():
+            content = each.encode() if inner == "string" else encode(schema, inner, each)
+            written += _varint_of(number << 3 | LENGTH_DELIMITED) + _varint_of(len(content)) + content
+    return bytes(written)
+
+
+def _varint_of(number: int) -> bytes:
+    return bytes((number,)) if number < 0x80 else bytes((number & 0x7F | 0x80,)) + _varint_of(number >> 7)
 
 
 def _delimited(data: bytes) -> Iterator[tuple[int, bytes]]:

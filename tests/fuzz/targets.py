@@ -35,7 +35,6 @@ from gpuwatch.model.view import View
 from gpuwatch.rightsizing.prometheus.api import PrometheusApi
 from gpuwatch.rightsizing.prometheus.http import Answer
 from gpuwatch.sim.capture import open_capture
-from gpuwatch.sim.surroundings.podresources_messages import MESSAGES
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from gpuwatch.workloads.containers import named
 from gpuwatch.workloads.grpc_call import GrpcError, answer
@@ -43,6 +42,7 @@ from gpuwatch.workloads.podresources import PodResources
 from gpuwatch.workloads.podresources_proto import SCHEMA
 from gpuwatch.workloads.wire import decode
 from tests.fuzz.mutation import Reshape, reshaped
+from tests.protobuf_classes import MESSAGES
 
 CORPUS = Path(__file__).parent / "corpus"
 

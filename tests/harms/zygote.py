@@ -18,7 +18,6 @@ from typing import Any
 PACKAGES = (
     "bcrypt",
     "click",
-    "google.protobuf.descriptor_pool",
     "h11",
     "hypothesis",
     "kubernetes.client",

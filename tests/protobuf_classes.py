@@ -1,4 +1,4 @@
-"""The messages of the pod-resources API as classes of protobuf, for what answers like a kubelet.
+"""Messages as classes of the package protobuf: for what answers like a kubelet's plugin, and as an oracle.
 
 Generated code refuses runtimes older than its generator and claims the package name `v1` for the whole process. So the
 classes are built at import into a pool of their own.
