@@ -67,11 +67,12 @@ parts: $(VENV)/installed-test  ## the real parts of the tests: kube-apiserver an
 	@$(BIN)/python -m tests.cluster.binaries || { test -z "$(CI)" && echo "going on without: the tests that need them are skipped"; }
 	@./scripts/system-packages buildah debootstrap runc rpm || { test -z "$(CI)" && echo "going on without: the tests that need them are skipped"; }
 
-check: $(VENV)/installed-test  ## format, lint, types, layers
+check: $(VENV)/installed-test  ## format, lint, types, layers, plain English
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.prose
 
 generate: $(VENV)/installed-test site  ## regenerate docs and golden files; a test fails where they differ
 	$(BIN)/python -m tests.metrics.page > docs/metrics.md
@@ -91,6 +92,11 @@ generate: $(VENV)/installed-test site  ## regenerate docs and golden files; a te
 
 site:  ## name the address, image and runbooks of this copy in all files: URL=... IMAGE=... RUNBOOKS=... VERSION=...
 	@$(PYTHON) -m deploy.site URL=$(URL) IMAGE=$(IMAGE) RUNBOOKS=$(RUNBOOKS) VERSION=$(VERSION)
+
+docs: $(VENV)/installed-test  ## the documents as a site, in build/docs; a link or heading that is not there is an error
+	$(BIN)/python -m pip install --quiet --group docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict --config-file deploy/docs/mkdocs.yml
+	@echo "the site is in build/docs: $(BIN)/python -m http.server --directory build/docs"
 
 preview: $(VENV)/installed-test  ## draw the dashboards from simulated fleets into docs/images, with Grafana's own components
 	@./scripts/system-packages chromium pngquant
@@ -165,4 +171,4 @@ fuzz: $(VENV)/installed-test  ## fuzz each reader of foreign bytes for FUZZ_SECO
 clean:  ## remove what the targets made
 	rm -rf $(VENV) .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis .cache/dependencies
 
-.PHONY: chaos dev help run test test-slow constraints coverage random parts check generate site preview bench bench-tuner bench-rightsizing soak test-gpu test-cluster test-node test-image image sbom dist release release-check mutate fuzz clean
+.PHONY: chaos dev help run test test-slow constraints coverage random parts check generate site docs preview bench bench-tuner bench-rightsizing soak test-gpu test-cluster test-node test-image image sbom dist release release-check mutate fuzz clean

@@ -75,7 +75,7 @@ ANNOTATIONS: tuple[Annotation, ...] = (
         # Only while it is new: the answer for a large fleet would have the time of every agent at every step.
         expr=f"max by (cluster, node) {of_gpuwatch(_STARTED, OF_AGENTS)} * 1000",
         title="The agent of {{node}} started",
-        text="Gauges have a gap here; gpuwatch's own counters began anew.",
+        text="Gauges have a gap here; gpuwatch's own counters began at 0 again.",
         color="blue",
         at_value=True,
     ),
@@ -83,7 +83,7 @@ ANNOTATIONS: tuple[Annotation, ...] = (
         name="GPU resets and driver reloads",
         expr="max by (cluster, node, gpu) (gpu:gpuwatch_gpu_energy_joules:resets2m{@node})",
         title="GPU {{gpu}} of {{node}} was reset, or its driver was loaded again",
-        text="Its energy counter began anew.",
+        text="Its energy counter began at 0 again.",
         color="orange",
     ),
 )

@@ -32,7 +32,7 @@ REMEDIATION = (
         title="Quarantined nodes",
         kind="table",
         description=(
-            "Nodes in quarantine now, and for how much of the time range. Older than a day: somebody has to repair it. "
+            "Nodes in quarantine now, and for how much of the time range. Older than a day: a person has to repair it. "
             "`gpuwatch node status` says what it waits for."
         ),
         queries=(
@@ -155,7 +155,7 @@ REMEDIATION = (
         kind="timeseries",
         description=(
             "Requests that the API server refused or did not answer, by kind. Forbidden: a right is missing. "
-            "Some Conflicts are normal: somebody else changed the Node first."
+            "Some Conflicts are normal: another client changed the Node first."
         ),
         queries=(
             Query(

@@ -45,7 +45,7 @@ _NOW = (
     _stat(
         "Energy saved",
         "Joules saved in the time range: what was drawn under caps, and the share that was measured when they were "
-        "tried. It is an estimate. Falls to 0 when a tuner is started anew.",
+        "tried. It is an estimate. Falls to 0 when a tuner is restarted.",
         f"sum({_JOULES}) / 3600000",
         "kwatth",
     ),
@@ -57,19 +57,19 @@ _NOW = (
     ),
     _stat(
         "Nodes without a guard",
-        "Nodes that are to enforce and whose tuner does not hear its guard. Nothing is set there: start the guard.",
+        "Nodes that enforce and whose tuner gets no heartbeat of its guard. Nothing is set there: start the guard.",
         f"count((gpuwatch_tuner_guard_up{{@node}} == 0) {_AT_WORK}) or 0 * count(gpuwatch_tuner_mode{{@node}})",
         alarm="orange",
     ),
     _stat(
         "Nodes stopped",
-        "Nodes on which a person has stopped tuning. `gpuwatch tune status` says who and why, `tune resume` goes on.",
+        "Nodes on which a person has stopped tuning. `gpuwatch tune status` says why, `tune resume` continues.",
         "sum(gpuwatch_tuner_stopped{@node})",
         alarm="blue",
     ),
     _stat(
         "GPUs in conflict",
-        "GPUs on which somebody else has set a limit, a clock, or both. gpuwatch leaves them alone. Find who it is.",
+        "GPUs with a limit or clock that another program has set. gpuwatch leaves them alone. Find that program.",
         f"count(count by ({_BY_GPU}) (gpuwatch_tuner_conflict{{@node}} == 1"
         ' or gpuwatch_tuner_state{@node, reason="conflict"}))'
         " or 0 * count(gpuwatch_tuner_mode{@node})",
@@ -108,14 +108,14 @@ _STATES = (
         title="Settings in force, and other people's",
         kind="timeseries",
         description=(
-            "Settings gpuwatch has changed and not given back, and GPUs on which a setting is neither the board's "
+            "Settings gpuwatch has changed and not restored, and GPUs on which a setting is neither the board's "
             "default nor gpuwatch's. It never touches those: find who set them, or reset them."
         ),
         queries=(
             Query("sum by (knob) (gpuwatch_tuner_settings{@node})", "{{knob}}: gpuwatch"),
-            Query("sum by (knob) (gpuwatch_tuner_conflict{@node})", "{{knob}}: somebody else"),
+            Query("sum by (knob) (gpuwatch_tuner_conflict{@node})", "{{knob}}: another program"),
         ),
-        styles=(Style(match=": somebody else$", dashed=True),),
+        styles=(Style(match=": another program$", dashed=True),),
         min=0,
         decimals=0,
         no_value=_NONE,
@@ -177,7 +177,7 @@ _COURSE = (
         title="Slowdown against the promise",
         kind="timeseries",
         description=(
-            "The mean estimate, the worst upper end of its 95 % interval, and the least that was promised to anybody. "
+            "The mean estimate, the worst upper end of its 95 % interval, and the least that was promised to any pod. "
             "Promises may differ: whether the worst breaks its own, the table says, and GpuwatchTunerSlowdownOverBound."
         ),
         unit="percentunit",
@@ -192,10 +192,10 @@ _COURSE = (
         height=8,
     ),
     Panel(
-        title="Settings changed and given back",
+        title="Settings changed and restored",
         kind="timeseries",
         description=(
-            "Changes by how they went, and settings given back. Given back by the guard: the tuner had died or hung; "
+            "Changes by how they went, and settings restored. Restored by the guard: the tuner had died or hung; "
             "look at its log. Failed: a right is missing, or the driver refused."
         ),
         queries=(
@@ -205,7 +205,7 @@ _COURSE = (
             ),
             Query(
                 "sum by (trigger) (increase(gpuwatch_tuner_restores_total{@node}[$__rate_interval]))",
-                "given back by {{trigger}}",
+                "restored by {{trigger}}",
             ),
         ),
         bars=True,
@@ -224,7 +224,7 @@ _POWER = (
         kind="timeseries",
         description=(
             "Sum of the factory's power limits, of those in force, and what is drawn. In force below the factory's: "
-            "somebody lowered limits; without settings in force above, it was not gpuwatch."
+            "another program lowered limits; without settings in force above, it was not gpuwatch."
         ),
         unit="watt",
         queries=(

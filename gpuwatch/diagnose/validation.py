@@ -17,9 +17,6 @@ from gpuwatch.model.text import visible
 from gpuwatch.model.view import Validation, View
 from gpuwatch.process.command import run_command
 
-CHECKS = tuple(check for check in FUNCTIONAL if check.id != "X06")
-"""Without DCGM's diagnosis, which tests every GPU of the node and names none."""
-
 MAX_MESSAGE = 300
 
 
@@ -53,7 +50,7 @@ def validate(
     A GPU passes when every check was tried on each of its devices, none failed, and the command ended with 0.
     """
     at = clock.time()
-    active = run(view, selected=indexes, library=library, deadline=deadline, progress=progress, with_dcgm=False)
+    active = run(view, selected=indexes, library=library, deadline=deadline, progress=progress)
     uuids = {s.identity.index: s.identity.uuid for s in view.snapshot.statuses if s.identity.index in indexes}
     found: list[Validation] = []
     refused = {index: "NVML lists no such GPU" for index in indexes - uuids.keys()}
@@ -84,7 +81,7 @@ def validate(
 
 def _failed_check(facts: NodeFacts, index: int, indexes: frozenset[int]) -> str:
     """The first check that blames the GPU; copies between GPUs are judged among all that were tried."""
-    for check in CHECKS:
+    for check in FUNCTIONAL:
         selected = indexes if check.id == "X04" else frozenset({index})
         verdict = check.judge(CheckContext(facts, selected=selected))
         if verdict.result is CheckStatus.FAIL and (check.id != "X04" or index in verdict.gpus):

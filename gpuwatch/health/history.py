@@ -58,7 +58,6 @@ class HealthHistory:
         self.boot_id: str | None = None
         self.driver: str | None = None
         self.bus_seen = False
-        self._uptime = uptime
         self._settled = -uptime  # `now` of the boot or the last driver change
         self._order = 0
         self._first = True
@@ -211,5 +210,3 @@ class HealthHistory:
 
 INFOROM_XIDS = (93, 125)
 """XIDs about the GPU's own configuration memory."""
-
-Use = tuple[int | None, Workload]

@@ -42,7 +42,6 @@ _RUNTIMES = ("containerd", "crio", "dockerd")
 _MEMLOCK = re.compile(r"^Max locked memory\s+(\d{1,20}|unlimited)\s", re.ASCII | re.MULTILINE)
 _EFFECTIVE = re.compile(r"^CapEff:\s*([0-9a-f]{1,16})$", re.ASCII | re.MULTILINE)
 _UID = re.compile(r"^Uid:\s*\d+\s+(\d+)", re.ASCII | re.MULTILINE)
-_HUGEPAGES = re.compile(r"^(HugePages_Total|Hugepagesize):\s*(\d{1,12})", re.ASCII | re.MULTILINE)
 _CAPABILITIES = (
     "CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID SETPCAP LINUX_IMMUTABLE NET_BIND_SERVICE "
     "NET_BROADCAST NET_ADMIN NET_RAW IPC_LOCK IPC_OWNER SYS_MODULE SYS_RAWIO SYS_CHROOT SYS_PTRACE SYS_PACCT SYS_ADMIN "
@@ -61,7 +60,6 @@ class ProcessLimits(Record, frozen=True, kw_only=True):
     memlock: int | None = None
     memlock_of: str = "self"
     shm: int | None = None  # size of /dev/shm
-    hugepages: int | None = None
     capabilities: tuple[str, ...] = ()
 
 
@@ -74,13 +72,11 @@ def process_limits(proc: Path, dev: Path) -> ProcessLimits:
     status, own = (content(proc / "self" / name).decode(errors="replace") for name in ("status", "limits"))
     uid = _UID.search(status)
     of, owner_limits = next(_runtimes(proc), ("self", own))
-    rows = {name: int(number) for name, number in _HUGEPAGES.findall(text(proc / "meminfo") or "")}
     return ProcessLimits(
         euid=int(uid[1]) if uid else os.geteuid(),
         memlock=memlock(owner_limits),
         memlock_of=of,
         shm=_shm(dev / "shm"),
-        hugepages=rows["HugePages_Total"] * rows["Hugepagesize"] * 1024 if len(rows) == 2 else None,
         capabilities=capabilities(status),
     )
 

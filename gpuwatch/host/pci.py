@@ -133,7 +133,6 @@ def _byte(data: bytes, at: int) -> int:
 
 _NVIDIA = "0x10de"
 _DISPLAY_CLASS = "0x03"  # 0x0300 VGA, 0x0302 3D controller: the board's GPU, not its audio or USB function
-_GENERATION_OF_SPEED = {"2.5": 1, "5.0": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}  # GT/s, PCIe specification
 
 
 class BusGpu(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,8 +143,6 @@ class BusGpu(msgspec.Struct, frozen=True, kw_only=True):
     address: str  # 0000:3b:00.0
     device_id: str | None = None
     driver: str | None = None
-    link_generation: int | None = None
-    link_generation_max: int | None = None
     link_width: int | None = None
     link_width_max: int | None = None
     numa_node: int | None = None
@@ -208,8 +205,6 @@ def _bus_gpu(folder: Path) -> BusGpu:
         address=_canonical(folder.name),
         device_id=text(folder / "device"),
         driver=driver.resolve().name if driver.exists() else None,
-        link_generation=_generation(folder / "current_link_speed"),
-        link_generation_max=_generation(folder / "max_link_speed"),
         link_width=_width(folder / "current_link_width"),
         link_width_max=_width(folder / "max_link_width"),
         numa_node=_number(folder / "numa_node"),
@@ -235,11 +230,6 @@ def _canonical(name: str) -> str:
         return str(PciAddress.parse(name))
     except ValueError:
         return name
-
-
-def _generation(file: Path) -> int | None:
-    """`16.0 GT/s PCIe` -> 4; `Unknown` or a dead link -> None."""
-    return _GENERATION_OF_SPEED.get((text(file) or "").split(" ")[0])
 
 
 def _width(file: Path) -> int | None:

@@ -15,7 +15,7 @@ RUNBOOKS = ROOT / "docs" / "runbooks"
 ALERTS = alerts()
 PAGES = sorted(page.stem for page in RUNBOOKS.glob("*.md") if page.stem != "README")
 SECTIONS = ["Meaning", "Impact", "Check", "Mitigate", "Verify", "Escalate"]
-BACK = "[give the node back](README.md#give-the-node-back)"
+RELEASE = "[release the node](README.md#release-the-node)"
 STAYS = {"5m": "5 minutes", "10m": "10 minutes", "15m": "15 minutes", "30m": "30 minutes", "1h": "1 hour"}
 COUNTS = {2: "two good", 3: "three good", 5: "five good", 10: "ten samples in a row"}
 ON_THE_HARDWARE = {Remedy.RESET_GPU, Remedy.REBOOT_NODE, Remedy.CONTACT_SUPPORT}
@@ -84,16 +84,16 @@ def test_what_takes_a_node_out_is_there_for_each_platform(alert):
     assert re.search(r"gpuwatch node quarantine --node NODE .*--reason .*# Kubernetes\n", taken_out)
     assert re.search(r"scontrol update nodename=NODE state=drain reason=\S.*# Slurm", taken_out)
     assert re.search(r"systemctl stop .*UNIT +# server", taken_out)
-    assert BACK in sections(alert)["Verify"]
+    assert RELEASE in sections(alert)["Verify"]
 
 
-def test_what_gives_a_node_back_is_there_for_each_platform():
+def test_what_releases_a_node_is_there_for_each_platform():
     for command in (
         "gpuwatch node release --node NODE",
         "scontrol update nodename=NODE state=resume",
         "systemctl start",
     ):
-        assert f"\n    {command}" in section_of(page("README"), "Give the node back")
+        assert f"\n    {command}" in section_of(page("README"), "Release the node")
 
 
 @pytest.mark.parametrize("alert", PAGES)
@@ -139,9 +139,11 @@ def test_no_paragraph_is_copied_from_one_to_another():
     assert len(paragraphs) == len(set(paragraphs))
 
 
-def test_the_index_lists_them_in_the_order_of_the_rules():
-    rows = [f"| [{alert}]({alert}.md) | {first(alert)['severity']} | {first(alert)['sentence']} |" for alert in ALERTS]
-    assert [line for line in page("README").splitlines() if line.startswith("| [")] == rows
+def test_the_index_lists_them_by_severity_in_the_order_of_the_rules():
+    for severity in ("critical", "warning", "info"):
+        rows = [f"- [{alert}]({alert}.md)" for alert in ALERTS if first(alert)["severity"] == severity]
+        listed = page("README").partition(f"\n### {severity.capitalize()}\n")[2].partition("\n### ")[0]
+        assert listed.split("\n") == ["", *rows, ""]
 
 
 @pytest.mark.parametrize("alert", [*PAGES, "README"])

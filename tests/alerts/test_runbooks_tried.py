@@ -223,7 +223,7 @@ def test_what_verify_waits_for_is_not_so_while_the_fault_lasts(alert):
 
 
 @pytest.mark.parametrize("alert", [alert for alert in PAGES if needs_the_node(alert)])
-def test_what_takes_a_node_out_and_what_gives_it_back_do_so(alert, cluster):
+def test_what_takes_a_node_out_and_what_releases_it_do_so(alert, cluster):
     def taints():
         return [taint["key"] for taint in cluster[0].get("nodes", "", NODE)["spec"].get("taints", ())]
 
@@ -231,8 +231,8 @@ def test_what_takes_a_node_out_and_what_gives_it_back_do_so(alert, cluster):
     (out,) = (args for args in to_run(alert, "Mitigate") if args[:2] == ["node", "quarantine"])
     assert run(*out, *reach).exit_code == 0
     assert taints() == [TAINT]
-    back = next(commands(section_of(page("README"), "Give the node back")))
-    assert run(*(NODE if word == "NODE" else word for word in words(back)), *reach).exit_code == 0
+    release = next(commands(section_of(page("README"), "Release the node")))
+    assert run(*(NODE if word == "NODE" else word for word in words(release)), *reach).exit_code == 0
     assert taints() == []
 
 

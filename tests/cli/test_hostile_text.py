@@ -78,7 +78,6 @@ ROWS: dict[str, list[tuple[str, ...]]] = {
     "why": forms(*ASK, "why", "--seconds", "0", outputs=DOCUMENTS),
     "diagnose": [
         *forms(*TREE),
-        (*TREE, "--compare", "{expected}"),
         (*TREE, "--expect", "{nothing}"),
         ("diagnose", "--root", HOSTILE.replace("\0", "")),
     ],
@@ -104,7 +103,7 @@ ROWS: dict[str, list[tuple[str, ...]]] = {
     "tune resume": [("tune", "resume", *STATE)],
     "tune restore": [("--nvml-library", f"/nowhere/{HOSTILE[:20]}", "tune", "restore", *STATE)],
     "recommend": [
-        *forms(*ASK, "recommend", outputs=("table", "wide", "json", "yaml", "csv", "html", "name", "apply")),
+        *forms(*ASK, "recommend", outputs=("table", "wide", "json", "yaml", "csv", "name", "apply")),
         ("recommend", "--from-prometheus", "{prometheus}"),
         (*ASK, "recommend", "-n", HOSTILE),
     ],
@@ -181,7 +180,6 @@ class Attacker(NamedTuple):
     broken: Path
     state: Path
     tree: Path
-    expected: Path
     nothing: Path
     kernel_log: Path
     config: Path
@@ -258,13 +256,12 @@ def surrounded(tmp_path_factory) -> Iterator[Attacker]:
     TunerStatus(state).write(replace(hostile(tuner_states.enforcing()), at=time.time()))
     ConsentsFile(state).write(hostile(tuner_states.consents()))
     SettingsRecord(state).add(limit(views.uuid(0)))
-    files = {name: place / name for name in ("kernel_log", "config", "taken", "notyaml", "views", "expected")}
+    files = {name: place / name for name in ("kernel_log", "config", "taken", "notyaml", "views")}
     files["kernel_log"].write_text(f"[ 1.0] {LINE}\n[ 2.0] {HOSTILE}\n", newline="")
     files["config"].write_text(json.dumps({"agent": {HOSTILE: HOSTILE}}))
     files["taken"].write_text(json.dumps({"agent": {TAKEN: TAKEN}}))
     files["notyaml"].write_text(f"a: [{HOSTILE}")
     files["views"].write_bytes(msgspec.json.encode(view) + b"\n")
-    files["expected"].write_text(json.dumps({"apiVersion": HOSTILE, "items": HOSTILE}))
     error = json.dumps({"status": "error", "errorType": HOSTILE, "error": HOSTILE, "message": HOSTILE}).encode()
     refusing = HttpServer({path: lambda _: Response(status=500, body=error) for path in PATHS}, listen="127.0.0.1:0")
     refusing.start()

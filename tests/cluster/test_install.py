@@ -98,7 +98,8 @@ def test_a_missing_runtime_class_and_a_stricter_namespace_are_said(fresh, instal
 @pytest.mark.slow  # test_installed.py holds what an account may do without the component that this takes away
 def test_one_command_stops_all_remediators_and_the_next_apply_lets_them_act_again(fresh, install):
     folder, kubectl, user = install(*COMPONENTS), fresh.kubectl, f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
-    ((_, *command),) = (line.split() for line in PAGE.read_text().splitlines() if "kubectl delete clusterroleb" in line)
+    page = PAGE.with_name("remediation.md").read_text()
+    ((_, *command),) = (line.split() for line in page.splitlines() if "kubectl delete clusterroleb" in line)
 
     def may():
         asked = (

@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.config.named_file import MOST_BYTES, read_named_file
-from gpuwatch.diagnose.baseline.comparison import MOST_BYTES as MOST_OF_A_DIAGNOSIS
-from gpuwatch.diagnose.baseline.comparison import read_document
 from gpuwatch.http.web_guard import WebGuard
 from gpuwatch.kube.credentials import KUBECONFIG_BYTES
 from gpuwatch.kube.transport import Transport
@@ -85,9 +83,8 @@ READERS = {
         "cert_file: other.pem, key_file: other.pem, client_ca_file: NAMED, client_auth_type: RequireAndVerifyClientCert"
     ),
     "kubeconfig": _kubeconfig,
-    "--compare": read_document,
 }
-BOUNDS = {"kubeconfig": KUBECONFIG_BYTES, "--compare": MOST_OF_A_DIAGNOSIS}
+BOUNDS = {"kubeconfig": KUBECONFIG_BYTES}
 
 
 @pytest.mark.parametrize("kind", ["fifo", "folder", "device", "large"])

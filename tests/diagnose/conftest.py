@@ -32,7 +32,6 @@ def cuda(tmp_path: Path, view: View, monkeypatch: pytest.MonkeyPatch) -> Iterato
     """A CUDA driver with the GPUs of the view."""
     with FakeCuda(tmp_path / "driver", devices(view)) as fake:
         monkeypatch.setenv("GPUWATCH_FAKE_CUDA", fake.env["GPUWATCH_FAKE_CUDA"])
-        monkeypatch.setenv("PATH", "/nonexistent")  # no dcgmi
         yield fake
 
 

@@ -181,7 +181,7 @@ CASES = (
         told=("GpuThermalHeadroomLow",),
         held_back=("GpuHardwareSlowdown",),
     ),
-    Case("memory that nobody owns", "links", ("6",), ({"do": "zombie", "gpu": 6},), told=("GpuZombieMemory",)),
+    Case("memory without an owner", "links", ("6",), ({"do": "zombie", "gpu": 6},), told=("GpuZombieMemory",)),
     Case(
         "an application faults (XID 31)",
         "xids",
@@ -204,7 +204,7 @@ CASES = (
         ({"do": "xid", "gpu": 0, "xid": 79, "event": False},),
         told=("GpuXidUnconfirmed",),
     ),
-    Case("an XID nobody knows (999)", "xids", ("1",), ({"do": "xid", "gpu": 1, "xid": 999},), told=("GpuXidUnknown",)),
+    Case("an unknown XID (999)", "xids", ("1",), ({"do": "xid", "gpu": 1, "xid": 999},), told=("GpuXidUnknown",)),
     Case(
         "many corrected errors (XID 92)", "xids", ("2",), ({"do": "xid", "gpu": 2, "xid": 92},), told=("GpuXidWarning",)
     ),

@@ -154,22 +154,22 @@ def _result(
 
 def table(results: list[Result]) -> str:
     """In Markdown."""
-    head = "| what happens | alerts expected | told, after seconds | held back | resolved |\n|---|---|---|---|---|"
+    head = "| fault | alerts, after seconds | held back |\n|---|---|---|"
     return "\n".join([head, *(_row(result) for result in results)])
 
 
 def _row(result: Result) -> str:
     case = result.case
-    expected = ", ".join(alert.name for alert in _sorted(wanted(case, case.told), result)) or "none"
-    told = ", ".join(f"{a.name} {result.seconds[a]:.1f}" for a in _sorted(result.told, result)) or "none"
-    held = ", ".join(f"{_named(a)} by {' and '.join(sorted(by))}" for a, by in sorted(result.held_back.items()))
-    late = sorted(alert.name for alert in result.told - result.resolved)
-    why = ", ".join(f"{name} not yet ({case.lasts.get(name, 'unexpected')})" for name in late)
-    return f"| {case.story} | {expected} | {told} | {held} | {why or ('yes' if result.told else '')} |"
+    sent = ", ".join(_sent(alert, result) for alert in _sorted(result.told | wanted(case, case.told), result)) or "none"
+    held = ", ".join(sorted({f"{alert.name} by {' and '.join(sorted(by))}" for alert, by in result.held_back.items()}))
+    return f"| {case.story} | {sent} | {held} |"
 
 
-def _named(alert: Alert) -> str:
-    return f"{alert.name} (GPU {alert.gpu})" if alert.gpu else alert.name
+def _sent(alert: Alert, result: Result) -> str:
+    if alert not in result.told:
+        return f"{alert.name} missing"
+    why = "" if alert in result.resolved else f" (not yet resolved: {result.case.lasts.get(alert.name, 'unexpected')})"
+    return f"{alert.name} {result.seconds[alert]:.1f}{why}"
 
 
 def _sorted(alerts: set[Alert], result: Result) -> list[Alert]:

@@ -1,9 +1,7 @@
-"""The history of a small fleet, out of a real Prometheus: the windows that come of it, limits, logins, and a kill."""
+"""The history of a small fleet, out of a real Prometheus: the windows that come of it, limits and logins."""
 
 import contextlib
-import signal
 import subprocess
-import sys
 from collections import defaultdict
 
 import bcrypt
@@ -17,14 +15,12 @@ from gpuwatch.rightsizing.model.mig_profiles import instance
 from gpuwatch.rightsizing.prometheus.api import PrometheusApi
 from gpuwatch.rightsizing.prometheus.chunk import ChunkReader
 from gpuwatch.rightsizing.prometheus.config import load_http_config
-from gpuwatch.rightsizing.prometheus.history import FleetHistory, Position
+from gpuwatch.rightsizing.prometheus.history import FleetHistory
 from gpuwatch.rightsizing.prometheus.http import PrometheusHttp
 from gpuwatch.rightsizing.prometheus.read_plan import HistoryOptions, read_plan
 from gpuwatch.rightsizing.usage.prometheus_windows import windows
 from tests.e2e.backfilled import backfill, lines, serving
 from tests.e2e.fleet_past import BEGIN, END, GIB, H100, HANDOVER, SCRAPE, STEP, TIMES, past, uuid
-from tests.e2e.processes import ROOT
-from tests.waiting import until
 
 OPTIONS = HistoryOptions(window=END - BEGIN, end=END, metrics="gpuwatch")
 SMALL = msgspec.structs.replace(OPTIONS, points=40)
@@ -172,69 +168,6 @@ def test_a_server_that_takes_only_small_questions_gives_the_same(place, url, tmp
         parted = FleetHistory(asked, RightsizingConfig(), OPTIONS).read()[0].state()
     assert asked.http.traffic.requests > 60
     assert parted == whole
-
-
-KILLED = """
-import sys
-from pathlib import Path
-from tests.e2e.test_fleet_history import SMALL, FleetHistory, PrometheusApi, PrometheusHttp, RightsizingConfig
-api = PrometheusApi(PrometheusHttp(sys.argv[1], rate=float(sys.argv[3])))
-FleetHistory(api, RightsizingConfig(), SMALL, place=Path(sys.argv[2]), save_every=0.0).read()
-"""
-
-
-def test_a_kill_in_the_middle_changes_nothing(url, tmp_path):
-    unbroken = history(url, SMALL).read()[0].state()
-    left = tmp_path / "left"
-    command = [sys.executable, "-c", KILLED, url, str(left), "60"]
-    with subprocess.Popen(command, cwd=ROOT) as child:
-        until(lambda: list(left.glob("*.history")) or child.poll() is not None, "a first part is saved", step=0.005)
-        child.kill()
-    assert child.returncode == -9
-    told = []
-    ledger, _ = history(url, SMALL, progress=told.append, place=left).read()
-    assert told[0].resumed
-    assert 0 < told[0].done < told[0].total
-    assert ledger.state() == unbroken
-    assert not list(left.glob("*.history")), "what is done is not kept"
-
-
-INTERRUPTED = """
-import sys
-from pathlib import Path
-from tests.e2e.test_fleet_history import SMALL, FleetHistory, PrometheusApi, PrometheusHttp, RightsizingConfig
-api = PrometheusApi(PrometheusHttp(sys.argv[1], rate=10.0))
-tell = lambda progress: print(progress.done, flush=True)
-FleetHistory(api, RightsizingConfig(), SMALL, tell, place=Path(sys.argv[2])).read()
-"""
-
-
-@pytest.mark.slow  # quick: a kill in the middle
-def test_ctrl_c_keeps_what_was_read_however_short_that_took(url, tmp_path):
-    left = tmp_path / "left"
-    command = [sys.executable, "-c", INTERRUPTED, url, str(left)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(command, text=True, cwd=ROOT, **pipes) as child:
-        done = next(int(line) for line in child.stdout if int(line))
-        child.send_signal(signal.SIGINT)
-    assert child.returncode != 0
-    told = []
-    history(url, SMALL, progress=told.append, place=left).read()
-    assert (told[0].resumed, told[0].done) == (True, done)
-
-
-def test_what_another_question_or_another_time_left_is_not_taken(url, tmp_path):
-    left = tmp_path / "left"
-    left.mkdir()
-    reader = history(url, place=left)
-    file = left / f"{reader._question[:16]}.history"
-    plan = {"begin": BEGIN, "end": END, "step": STEP, "steps": 2, "at": BEGIN + 2 * STEP, "saved": 1.0, "windows": 7}
-    odd = Position(question=reader._question, ledger=msgspec.msgpack.encode({"workloads": 3}), **plan)
-    for unusable in (b"no msgpack", msgspec.msgpack.encode(odd)):
-        file.write_bytes(unusable)
-        told = []
-        history(url, progress=told.append, place=left).read()
-        assert not told[0].resumed
 
 
 @pytest.fixture(scope="module")

@@ -453,22 +453,3 @@ def test_nvlinks_are_those_of_nvidia_smi(case):
 
     assert [(link.link, link.speed_bytes_per_second / 1e9) for link in links] == expected
     assert all(link.active for link in links)
-
-
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_process_utilization_is_that_of_the_last_pmon_round_with_activity(case):
-    busy: dict[int, tuple[float, ...]] = {}
-    for line in section(case.file, f"{case.phase} :: pmon"):
-        cells = line.split()
-        if cells and cells[0] == "0" and any(cell != "-" for cell in cells[3:7]):
-            busy[int(cells[1])] = tuple(0.0 if cell == "-" else int(cell) / 100 for cell in cells[3:7])
-    in_mig_mode = printed(case)["MIG Mode / Current"] == "Enabled"
-
-    for process in shown(case)[0].processes:
-        found = (
-            process.sm_utilization,
-            process.memory_utilization,
-            process.encoder_utilization,
-            process.decoder_utilization,
-        )
-        assert found == ((None,) * 4 if in_mig_mode else busy.get(process.pid, (0.0,) * 4))

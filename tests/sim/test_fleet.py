@@ -7,11 +7,12 @@ from gpuwatch.cli.sim.fleet import remediator
 from gpuwatch.config import BudgetConfig
 from gpuwatch.remediation.model import TakeSlot
 from gpuwatch.sim.fleet.agent import FAULTS
-from gpuwatch.sim.fleet.drill import FleetDrill, SlotRace, run
+from gpuwatch.sim.fleet.drill import FleetDrill, run
 from gpuwatch.sim.fleet.faults import FaultInjector
 from gpuwatch.sim.fleet.fleet import Disturbances, SimulatedFleet
 from gpuwatch.sim.fleet.node import NodeContext
 from tests.seeds import seeded
+from tests.sim.slot_race import SlotRace
 
 NODES, BUDGET = 20, 2
 BAD = Disturbances(api_failures=0.3, kill=True)

@@ -12,7 +12,6 @@ from gpuwatch.cli.console.options import KUBECONFIG, NODE_NAME, option, output
 from gpuwatch.cli.console.session import Session, pass_session
 from gpuwatch.cli.console.words import duration
 from gpuwatch.cli.diagnose.run import DiagnoseOptions, run
-from gpuwatch.diagnose.baseline.comparison import read_document
 from gpuwatch.diagnose.baseline.expectation import Expectation, load
 from gpuwatch.diagnose.baseline.measure import check_baseline
 from gpuwatch.diagnose.bundling.bundle import check_target
@@ -61,7 +60,6 @@ LEVELS = ("quick", "full")
 @option("--budget", metavar="TIME", help="Be done within this time, such as 5s or 1m.")
 @option("--expect", metavar="FILE", help="Compare the node with a baseline.")
 @option("--write-expect", metavar="FILE", help="Make a baseline of this node.")
-@option("--compare", metavar="FILE", help="Print differences from another node's -o json.")
 @option("--bundle", metavar="FILE.tgz", help="Also write what support needs, without secrets.")
 @option("--kubeconfig", metavar="FILE", default="", envvar=KUBECONFIG, help="How to reach the API server.")
 @option("--node-name", metavar="NAME", default="", envvar=NODE_NAME, help="The Node of this machine.")
@@ -82,7 +80,6 @@ def _parsed(
     budget: str | None,
     expect: str | None,
     write_expect: str | None,
-    compare: str | None,
     bundle: str | None,
     **rest: Any,
 ) -> DiagnoseOptions:
@@ -114,7 +111,6 @@ def _parsed(
         seconds=seconds,
         expect=load(Path(expect)) if expect else Expectation(),
         write_expect=Path(write_expect) if write_expect else None,
-        compare=read_document(Path(compare)) if compare else None,
         bundle=Path(bundle) if bundle else None,
         **rest,
     )

@@ -2,7 +2,7 @@
 
 from gpuwatch.cli.console.document import Envelope
 from gpuwatch.cli.console.words import utc
-from gpuwatch.diagnose.baseline.comparison import inventory
+from gpuwatch.diagnose.baseline.inventory import inventory
 from gpuwatch.diagnose.check import Level
 from gpuwatch.diagnose.checks.nvml import LIBRARY_NOT_FOUND
 from gpuwatch.diagnose.facts import NodeFacts

@@ -19,14 +19,13 @@ from gpuwatch.cli.console.options import find_gpu
 from gpuwatch.cli.console.session import Session, progress
 from gpuwatch.cli.console.terminal import UNICODE
 from gpuwatch.cli.console.words import Words
-from gpuwatch.cli.diagnose import compare
 from gpuwatch.cli.diagnose.document import DiagnosisDocument, document, exit_code, is_nothing_there
 from gpuwatch.cli.diagnose.screen import Screen
 from gpuwatch.cli.look.source import SourceSpec, named_agent, node, parse_source
 from gpuwatch.config import Backend, Config
 from gpuwatch.diagnose.active.run import DEADLINE_SECONDS, run_active, unavailable
-from gpuwatch.diagnose.baseline.comparison import SavedDiagnosis
 from gpuwatch.diagnose.baseline.expectation import Expectation
+from gpuwatch.diagnose.baseline.measure import measured, text
 from gpuwatch.diagnose.bundling.allowed_facts import BundleContents
 from gpuwatch.diagnose.bundling.bundle import write_bundle
 from gpuwatch.diagnose.bundling.opening import open_archive
@@ -66,7 +65,6 @@ class DiagnoseOptions(NamedTuple):
     seconds: float | None
     expect: Expectation
     write_expect: Path | None
-    compare: SavedDiagnosis | None
     bundle: Path | None
     kubeconfig: str
     node_name: str
@@ -92,9 +90,7 @@ def run(session: Session, options: DiagnoseOptions) -> int:
         if options.bundle is not None:
             _save_bundle(session, options.bundle, target, finished)
         if options.write_expect is not None:
-            compare.write_expectation(session, options.write_expect, finished.facts)
-        if options.compare is not None:
-            return compare.compare(session, options.compare, to_json(finished.document), options.output)
+            _write_expectation(session, options.write_expect, finished.facts)
     terminal, diagnosis = session.terminal, finished.diagnosis
     if options.output in ("json", "yaml"):
         terminal.document(finished.document, options.output)
@@ -187,6 +183,20 @@ def _save_bundle(session: Session, path: Path, target: DiagnosisTarget, finished
     session.terminal.hint(f"{path}: {written.files} files, {size} KiB; review it before you share it")
     if written.missing:
         session.terminal.hint(f"its README.txt names {len(written.missing)} missing things")
+
+
+def _write_expectation(session: Session, target: Path, facts: NodeFacts) -> None:
+    """Make a baseline file from the properties of this node.
+
+    Raises:
+        GpuwatchError: there is no GPU to take it from, or the file cannot be written.
+    """
+    body = text(measured(facts), facts.node)
+    try:
+        target.write_text(body)
+    except OSError as error:
+        raise GpuwatchError(f"cannot write {target}", error.strerror or str(error), "name another file") from None
+    session.terminal.hint(f"{target}: compare other nodes with it: gpuwatch diagnose --expect {target}")
 
 
 @contextmanager

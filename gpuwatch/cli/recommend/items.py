@@ -121,11 +121,11 @@ def total(items: Iterable[Recommendation | RecommendationItem]) -> Savings:
         if each.kind not in ROOM:
             whom = target.namespace, target.kind, target.name, target.container
             by_target[whom].setdefault(each.kind, []).append(each.savings)
-    sums = [max(map(added, kinds.values()), key=_worth) for kinds in by_target.values()]
-    return added(sums)
+    sums = [max(map(_added, kinds.values()), key=_worth) for kinds in by_target.values()]
+    return _added(sums)
 
 
-def added(savings: Iterable[Savings]) -> Savings:
+def _added(savings: Iterable[Savings]) -> Savings:
     """Member by member; None where nobody knows."""
     given = tuple(savings)
     watts = [each.watts for each in given if each.watts is not None]

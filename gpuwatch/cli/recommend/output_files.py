@@ -12,9 +12,7 @@ from pathlib import Path
 
 from gpuwatch.cli.console.document import to_json, to_yaml
 from gpuwatch.cli.recommend.items import RecommendationItem, RecommendationList
-from gpuwatch.cli.recommend.report.page import report
 from gpuwatch.cli.recommend.screen import whole_name
-from gpuwatch.config import RightsizingConfig
 from gpuwatch.model.text import visible, visible_lines
 from gpuwatch.rightsizing.model.recommendation import Apply, FindingKind, Predicted
 
@@ -129,7 +127,7 @@ def one_line(text: str) -> str:
     return visible(" ".join(text.split()))
 
 
-REPORT = "report.html"
+TABLE = "recommendations.csv"
 MANIFESTS = "manifests"
 OURS = re.compile(
     rf"({'|'.join(kind.replace('_', '-') for kind in FindingKind)})-[0-9a-f]{{6,64}}\.[a-z_]+(-\d+)?\.yaml"
@@ -137,16 +135,15 @@ OURS = re.compile(
 """Names of manifests that `files` makes."""
 
 
-def write(folder: Path, found: RecommendationList, config: RightsizingConfig) -> int:
+def write(folder: Path, found: RecommendationList) -> int:
     """How many files were written; those of the same name are replaced, manifests of an earlier time go, others stay.
 
     Raises:
         OSError: it cannot be written.
     """
     texts = {
-        REPORT: report(found, config),
         "recommendations.json": f"{to_json(found)}\n",
-        "recommendations.csv": to_csv(found.items),
+        TABLE: to_csv(found.items),
         "apply.sh": script(found.items),
     }
     for item in found.items:
@@ -161,13 +158,12 @@ def write(folder: Path, found: RecommendationList, config: RightsizingConfig) ->
     return len(texts)
 
 
-def text(found: RecommendationList, output: str, config: RightsizingConfig) -> str:
-    """The recommendations as `-o OUTPUT` prints them: json, yaml, csv, html, name or apply."""
+def text(found: RecommendationList, output: str) -> str:
+    """The recommendations as `-o OUTPUT` prints them: json, yaml, csv, name or apply."""
     texts: dict[str, Callable[[], str]] = {
         "json": lambda: f"{to_json(found)}\n",
         "yaml": lambda: f"{to_yaml(found)}\n",
         "csv": lambda: to_csv(found.items),
-        "html": lambda: report(found, config),
         "name": lambda: "".join(f"recommendation/{item.id}\n" for item in found.items),
         "apply": lambda: script(found.items),
     }

@@ -1,6 +1,5 @@
 """`gpuwatch recommend --from-prometheus URL`: the options of it, and the advice for a fleet by its history."""
 
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,7 @@ from gpuwatch.cli.console.options import option
 from gpuwatch.cli.console.session import Session, progress
 from gpuwatch.cli.console.words import duration
 from gpuwatch.model.decoding import prepared
-from gpuwatch.model.errors import GpuwatchError, UsageError
+from gpuwatch.model.errors import UsageError
 from gpuwatch.rightsizing.findings.judge import recommend
 from gpuwatch.rightsizing.model.recommendation import Recommendations
 from gpuwatch.rightsizing.prometheus.api import PrometheusApi
@@ -35,7 +34,6 @@ class FleetOptions(NamedTuple):
     http_config: str | None = None
     header: tuple[str, ...] = ()
     rate: float = 10.0
-    resume: bool = True
 
 
 def prometheus_options(command: Command) -> Command:
@@ -67,7 +65,6 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         default=10.0,
         help="Queries a second at most. Default: 10.",
     ),
-    option("--resume/--no-resume", default=True, help="Go on where one was interrupted. Default: yes."),
 )
 
 
@@ -83,20 +80,13 @@ def recommend_for_fleet(
     session.start_logging()
     options, api = history_options(question, namespaces), connection(question)
     config = session.config().rightsizing
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "gpuwatch" / "recommend"
     with progress(session, "reading history") as advance:
 
         def show(made: ReadProgress) -> None:
-            resumed = ", resumed" if made.resumed else ""
-            advance(f"{made.windows} windows, {made.received / 1e6:.1f} MB{resumed}", made.done, made.total)
+            advance(f"{made.windows} windows, {made.received / 1e6:.1f} MB", made.done, made.total)
 
-        history = FleetHistory(api, config, options, show, place=cache if question.resume else None)
-        try:
-            ledger, fleet = history.read()
-        except (GpuwatchError, KeyboardInterrupt):
-            if history.is_kept:
-                session.terminal.hint("hint: what was read is kept for a day; repeat the command to resume")
-            raise
+        history = FleetHistory(api, config, options, show)
+        ledger, fleet = history.read()
     for warning in api.warnings:
         session.terminal.hint(f"warning: {api.http.name}: {warning}; what it left out is not judged")
     plan = history.plan

@@ -24,8 +24,8 @@ SCHEMA = ("RecommendationList", "cli.recommend.items:RecommendationItem", "cli.r
 @option("--kind", type=click.Choice(FINDINGS), metavar="FINDING", multiple=True, help="Only this; repeatable.")
 @option("--min-confidence", type=click.Choice(LEVELS), metavar="LEVEL", default="low", help="low, medium or high.")
 @option("--top", type=click.IntRange(min=1), metavar="N", help="Only the N that save most.")
-@output("table", "wide", "json", "yaml", "csv", "html", "name", "apply", schema=SCHEMA)
-@option("--output-dir", metavar="DIR", help="Also write report, data, commands, manifests there.")
+@output("table", "wide", "json", "yaml", "csv", "name", "apply", schema=SCHEMA)
+@option("--output-dir", metavar="DIR", help="Also write data, commands, manifests there.")
 @option("--from-views", metavar="FILE", help="Judge recorded views; - is stdin; or sim:SCENARIO.")
 @option("--duration", metavar="TIME", default="2h", hidden=True, help="Of a scenario, to play.")
 @option("--seed", type=int, default=1, metavar="N", hidden=True, help="Of a scenario.")
@@ -46,9 +46,9 @@ def recommend(
     """Show who holds more GPU than they use, and what to give them.
 
     Asks the agent of this node, which has watched since it was installed; --from-prometheus judges a whole fleet. ID
-    picks single ones. Nothing is applied: -o apply prints commands, to read and run; -o html is a report. FINDING is
-    never_used, idle_holder, duty_cycled, mig_fit, gang_oversized, preallocated, cpu_bound, io_bound, quota_slack,
-    steady_load, energy or mig_layout.
+    picks single ones. Nothing is applied: -o apply prints commands, to read and run. FINDING is never_used,
+    idle_holder, duty_cycled, mig_fit, gang_oversized, preallocated, cpu_bound, io_bound, quota_slack, steady_load,
+    energy or mig_layout.
 
     \b
     Examples:
@@ -70,7 +70,6 @@ def recommend(
         session.terminal.hint(f"hint: none of {len(body.items)} is what was asked for; without options all are shown")
     elif namespace and not body.workloads:
         session.terminal.hint(f"hint: nobody in {', '.join(namespace)} was seen with a GPU; is the name right?")
-    config = session.config().rightsizing
     if output in ("table", "wide"):
         from gpuwatch.cli.console.words import Words
         from gpuwatch.cli.recommend.screen import lines
@@ -81,11 +80,11 @@ def recommend(
     else:
         from gpuwatch.cli.recommend.output_files import text
 
-        session.terminal.page(text(found, output, config))
+        session.terminal.page(text(found, output))
     if output_dir:
-        from gpuwatch.cli.recommend.output_files import REPORT, write
+        from gpuwatch.cli.recommend.output_files import TABLE, write
 
-        count = write(Path(output_dir), found, config)
-        session.terminal.hint(f"{count} files in {output_dir}; begin with {output_dir}/{REPORT}")
-    for line in hints(found, config, output):
+        count = write(Path(output_dir), found)
+        session.terminal.hint(f"{count} files in {output_dir}; begin with {output_dir}/{TABLE}")
+    for line in hints(found, session.config().rightsizing, output):
         session.terminal.hint(f"hint: {line}")

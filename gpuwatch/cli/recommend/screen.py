@@ -1,4 +1,4 @@
-"""Recommendations as text: the table of `gpuwatch recommend`, and the phrases that the report shares with it."""
+"""Recommendations as text: the table of `gpuwatch recommend`."""
 
 from collections.abc import Iterator
 
@@ -25,8 +25,6 @@ TITLES = {
     FindingKind.MIG_LAYOUT: "MIG layout",
 }
 """Every finding as people call it."""
-
-DAYS_A_MONTH = 30
 
 
 def who(target: RecommendationTarget) -> str:
@@ -55,13 +53,11 @@ def hours(savings: Savings) -> str | None:
 
 def money(savings: Savings) -> str | None:
     """Of a day, with its currency; None without a price."""
-    return None if savings.money_per_day is None else amount(savings.money_per_day, savings.currency)
-
-
-def amount(value: float, currency: str | None) -> str:
-    """With cents where they matter."""
-    number = f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}"
-    return f"{number} {currency}" if currency else number
+    value = savings.money_per_day
+    if value is None:
+        return None
+    number = f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}"  # cents where they matter
+    return f"{number} {savings.currency}" if savings.currency else number
 
 
 def is_priced(items: "tuple[RecommendationItem, ...]") -> bool:

@@ -23,7 +23,6 @@ from gpuwatch.sim.fleet.node import NodeContext
 from gpuwatch.sim.fleet.scopes import ScopeCost, ScopeReport, compare, imagined, read_trace
 
 EXIT_VIOLATED = 4
-ROUNDS = 100
 
 
 @click.command(short_help="Let a fault strike many nodes at once, and watch the budget hold.")
@@ -38,7 +37,6 @@ ROUNDS = 100
     help="Do it a second time with this share of API calls failing.",
 )
 @option("--kill", is_flag=True, help="Once more, with remediators killed at random.")
-@option("--race", is_flag=True, help=f"Also race for the last slot, {ROUNDS} times.")
 @option(
     "--duration",
     type=click.FloatRange(min=30),
@@ -63,7 +61,6 @@ def fleet(
     budget: str,
     api_failures: float,
     kill: bool,
-    race: bool,
     duration: float,
     scopes: bool,
     trace: str | None,
@@ -82,7 +79,7 @@ def fleet(
     \b
     Examples:
       gpuwatch sim fleet --nodes 1000 --fault driver-rollout
-      gpuwatch sim fleet --nodes 200 --api-failures 0.3 --kill --race
+      gpuwatch sim fleet --nodes 200 --api-failures 0.3 --kill
       gpuwatch sim fleet --fault app-xids -o json
       gpuwatch sim fleet --trace faults.csv --api-failures 0.5
     """
@@ -109,7 +106,6 @@ def fleet(
         seed=seed,
         seconds=duration,
         disturbances=Disturbances(api_failures, kill),
-        rounds=ROUNDS if race else 0,
     )
 
     def notify(phase: DrillPhase) -> None:
@@ -209,8 +205,8 @@ def _screen(report: DrillReport, terminal: Terminal) -> list[Text]:
     lines = [
         f"{report.nodes} nodes, fault {report.fault}, seed {report.seed}: at most {most} tainted at any instant, "
         f"{report.budget} allowed",
-        f"{report.writes} writes checked, {report.quarantines} quarantines, {report.races} races for the last slot, "
-        f"{len(report.leaks)} leaks; {report.wall_seconds:.0f} s, {words.size(report.memory_bytes)}",
+        f"{report.writes} writes checked, {report.quarantines} quarantines, {len(report.leaks)} leaks; "
+        f"{report.wall_seconds:.0f} s, {words.size(report.memory_bytes)}",
     ]
     if report.is_good:
         verdict = [Text("every invariant held, and every node was released", "green")]

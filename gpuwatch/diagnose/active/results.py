@@ -36,11 +36,9 @@ class DeviceRun(Record, frozen=True, kw_only=True):
 
 
 class Active(Record, frozen=True, kw_only=True):
-    """All runs. `dcgm`: failures of `dcgmi diag -r 1` by plugin, None where it is not installed."""
+    """All runs."""
 
     runs: tuple[DeviceRun, ...] = ()
-    dcgm: dict[str, str] | None = None
-    dcgm_error: str | None = None
 
 
 class Job(Record, frozen=True, kw_only=True):

@@ -10,10 +10,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from gpuwatch.diagnose.active import dcgm
 from gpuwatch.diagnose.active.parent import run_job
 from gpuwatch.diagnose.active.results import Active, DeviceRun, Job, Test
-from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.finding import Health, Severity
 from gpuwatch.model.snapshot import Gpu, GpuState, Record
 from gpuwatch.model.view import View
@@ -21,8 +19,6 @@ from gpuwatch.model.workload import DeviceUse
 
 DEVICE_SECONDS = 30.0
 """For one device or pair; starting CUDA on a machine with many GPUs and no persistence takes some of it."""
-
-DCGM_SECONDS = 60.0
 
 DEADLINE_SECONDS = 300.0
 
@@ -135,7 +131,6 @@ def run_active(
     device_deadline: float = DEVICE_SECONDS,
     library: str = "",
     progress: Callable[[str], None] = lambda text: None,
-    with_dcgm: bool = True,
 ) -> Active:
     """Everything within `deadline` seconds, each device or pair within `device_deadline`. `selected`: NVML indexes;
     `force`: also on GPUs in use or failed; `library`: libcuda.so.1 unless empty; `progress` gets the name of each step.
@@ -149,8 +144,7 @@ def run_active(
     for one, other in gpu_pairs(view, devices):
         if not broken & {one.uuid, other.uuid}:
             runs += rounds.runs(one, ("peer",), other)
-    failures, error = rounds.dcgm() if with_dcgm else (None, None)
-    return Active(runs=tuple(runs), dcgm=failures, dcgm_error=error)
+    return Active(runs=tuple(runs))
 
 
 class _Rounds:
@@ -188,16 +182,3 @@ class _Rounds:
         if self._left >= MOST_LEFT:
             return f"{self._left} processes hang in the driver already"
         return "no time was left" if time.monotonic() >= self._until else None
-
-    def dcgm(self) -> tuple[dict[str, str] | None, str | None]:
-        """Failures by plugin, and why there are none to be had; both None where DCGM is not installed."""
-        if not dcgm.is_installed():
-            return None, None
-        refused = self._out_of_time()
-        if refused:
-            return None, refused
-        self._progress("dcgmi diag -r 1")
-        try:
-            return dcgm.failures(min(DCGM_SECONDS, self._until - time.monotonic())), None
-        except GpuwatchError as error:
-            return None, str(error)

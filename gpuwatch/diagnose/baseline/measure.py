@@ -1,4 +1,4 @@
-"""A baseline made from a node that is as it should be: its properties are expected of other nodes."""
+"""What a baseline may expect of GPUs and node, as it is found, and a baseline made from a node that is well."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,15 +6,30 @@ from typing import Any
 
 import msgspec
 
-from gpuwatch.diagnose.baseline.comparison import active_links
 from gpuwatch.diagnose.baseline.expectation import Expectation
-from gpuwatch.diagnose.checks.baseline_compare import driver, slowest_link, toolkit
+from gpuwatch.diagnose.baseline.inventory import active_links
 from gpuwatch.diagnose.facts import NodeFacts
 from gpuwatch.model.errors import GpuwatchError, UsageError
-from gpuwatch.model.snapshot import Gpu
+from gpuwatch.model.snapshot import Driver, Gpu
 
 FLOOR = 0.9
 """A copy is expected to reach this share of the slowest one measured: runs differ by a few percent."""
+
+
+def slowest_link(gpu: Gpu) -> float | None:
+    """Bytes per second."""
+    speeds = (link.speed_bytes_per_second for link in active_links(gpu.nvlinks))
+    return min((each for each in speeds if each is not None), default=None)
+
+
+def driver(facts: NodeFacts) -> Driver:
+    """Versions by NVML; unknown without a View."""
+    return (facts.view.snapshot.driver if facts.view else None) or Driver()
+
+
+def toolkit(facts: NodeFacts) -> str | None:
+    """The oldest version of the container toolkit found."""
+    return min(filter(None, facts.runtime.toolkit.values()), default=None) if facts.runtime else None
 
 
 def check_baseline(target: Path) -> None:
@@ -39,16 +54,28 @@ PER_GPU: dict[str, Callable[[Gpu], Any]] = {
     "persistence": lambda gpu: gpu.persistence_mode,
     "power_limit": lambda gpu: gpu.power.limit_configured,
 }
-"""Expected only where all GPUs agree."""
+"""A baseline made here has them only where all GPUs agree."""
 
 LEAST: dict[str, Callable[[Gpu], Any]] = {
     "pcie_generation": lambda gpu: gpu.pcie.generation_max,
     "pcie_width": lambda gpu: gpu.pcie.width,
     "memory": lambda gpu: gpu.memory.total,
-    "nvlinks": lambda gpu: len(active_links(gpu.nvlinks)) or None,
+    "nvlinks": lambda gpu: len(active_links(gpu.nvlinks)),
     "nvlink_speed": slowest_link,
 }
 """The smallest that any GPU has is expected of all."""
+
+GPU_VALUES: dict[str, Callable[[Gpu], Any]] = {**PER_GPU, **LEAST, "vbios": lambda gpu: gpu.identity.vbios}
+"""Key -> what a GPU has of it; None: unknown."""
+
+NODE_VALUES: dict[str, Callable[[NodeFacts], Any]] = {
+    "driver": lambda facts: driver(facts).version,
+    "cuda": lambda facts: driver(facts).cuda,
+    "kernel": lambda facts: facts.kernel.release if facts.kernel else None,
+    "container_toolkit": toolkit,
+    "fabric_manager": lambda facts: facts.services.fabric_manager if facts.services else None,
+}
+"""Key -> what the node has of it; None: unknown."""
 
 COPIES = ("host_to_device", "device_to_host", "peer_bandwidth")
 
@@ -69,14 +96,10 @@ def measured(facts: NodeFacts) -> Expectation:
     floors: dict[str, Any] = {key: float(round(min(known) * FLOOR)) for key, known in rates.items() if known}
     return Expectation(
         gpus=len(gpus),
-        driver=driver(facts).version,
-        cuda=driver(facts).cuda,
         vbios=tuple(sorted({gpu.identity.vbios for gpu in gpus if gpu.identity.vbios})),
-        kernel=facts.kernel.release if facts.kernel else None,
-        container_toolkit=toolkit(facts),
-        fabric_manager=facts.services.fabric_manager if facts.services else None,
+        **{key: value(facts) for key, value in NODE_VALUES.items()},
         **{key: values[key][0] if len(set(values[key])) == 1 else None for key in PER_GPU},
-        **{key: None if None in values[key] else min(values[key]) for key in LEAST},
+        **{key: None if None in values[key] else min(values[key]) or None for key in LEAST},
         **floors,
     )
 

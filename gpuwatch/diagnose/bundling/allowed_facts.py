@@ -14,13 +14,14 @@ from msgspec.structs import replace
 
 from gpuwatch import __version__
 from gpuwatch.config import Config
-from gpuwatch.diagnose.baseline.comparison import inventory
+from gpuwatch.diagnose.baseline.inventory import inventory
 from gpuwatch.diagnose.bundling import filters
 from gpuwatch.diagnose.bundling.host_tree import BundleMember
 from gpuwatch.diagnose.bundling.redaction import MARK, Redactor
-from gpuwatch.diagnose.facts import HostFacts, NodeFacts
+from gpuwatch.diagnose.facts import HOST_SECTIONS, HostFacts, NodeFacts
+from gpuwatch.diagnose.gathering.recorded import NAME, RecordedHost
 from gpuwatch.diagnose.model import ClusterFacts, NodePod
-from gpuwatch.diagnose.places import Places
+from gpuwatch.diagnose.places import RECORDED, Places
 from gpuwatch.model.clock import rfc3339
 from gpuwatch.model.decoding import prepared
 from gpuwatch.model.snapshot import GpuProcess
@@ -125,7 +126,7 @@ def allowed_cluster(cluster: ClusterFacts, redactor: Redactor) -> ClusterFacts:
 
 
 def allowed_host(host: HostFacts, redactor: Redactor) -> HostFacts:
-    """Sections that are recorded as they were found; of the kernel's command line only what matters."""
+    """What was read of the host's files; of the kernel's command line only what matters."""
     if host.kernel is not None and host.kernel.cmdline:
         host = replace(host, kernel=replace(host.kernel, cmdline=filters.cmdline(host.kernel.cmdline).strip()))
     return redacted(host, HostFacts, redactor)
@@ -190,6 +191,14 @@ def _of_section(
     return Part(f"gpuwatch/{section}.json", make, title, lambda facts: facts.unread.get(section, absent))
 
 
+def _host(contents: BundleContents, redactor: Redactor) -> str:
+    facts = contents.facts
+    read = {section: getattr(facts, section) for section in HOST_SECTIONS if section != "kernel_log"}  # it has a part
+    unread: dict[str, str] = {name: redactor.text(why) for name, why in facts.unread.items() if name in HOST_SECTIONS}
+    host = allowed_host(HostFacts(**read), redactor)
+    return _json(RecordedHost(at=facts.at, plain=facts.plain, host=host, unread=unread))
+
+
 def _diagnosis(contents: BundleContents, redactor: Redactor) -> str:
     document = redactor.document(json.loads(contents.document))
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
@@ -240,6 +249,7 @@ PARTS: tuple[Part, ...] = (
     _of_section("exporters", "other exporters of GPU metrics on the node"),
     _of_section("active", "the results of the active checks",
                 absent="the GPUs were not put to work: --active does that"),
+    Part(f"{RECORDED}/{NAME}", _host, "what was read of the node's files"),
     Part("gpuwatch/events.json", _events, "XIDs, findings and actions that an agent remembers",
          lambda facts: "no agent was asked, or it did not answer"),
     Part("gpuwatch/kernel.log", _kernel_log, "kernel messages about GPUs since the last boot",

@@ -1,44 +1,31 @@
 """Everything a support case needs, in one archive that opens without gpuwatch and can be diagnosed again.
 
-Only the files and facts that `allow_list`, `selected_files` and `allowed_facts` name go in, redacted. Each part is
+Only the files and facts that `allowed_files` and `allowed_facts` name go in, redacted. Each part is
 contained: README.txt names the parts that are missing, and the rest is there.
 """
 
 import contextlib
 import gzip
 import io
-import logging
 import os
 import re
 import secrets
 import tarfile
-import tempfile
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
-
-import msgspec
-from msgspec.structs import replace
 
 from gpuwatch import __version__
-from gpuwatch.diagnose.bundling.allowed_facts import PARTS, BundleContents, allowed_host, facts_redactor, parts
-from gpuwatch.diagnose.bundling.copier import copied
+from gpuwatch.diagnose.bundling.allowed_facts import PARTS, BundleContents, facts_redactor, parts
+from gpuwatch.diagnose.bundling.allowed_files import copied
 from gpuwatch.diagnose.bundling.host_tree import BundleMember
-from gpuwatch.diagnose.bundling.redaction import Redactor
-from gpuwatch.diagnose.facts import HOST_SECTIONS, HostFacts, NodeFacts
-from gpuwatch.diagnose.gathering.probe import read_section
-from gpuwatch.diagnose.gathering.recorded import NAME, RecordedHost
-from gpuwatch.diagnose.places import RECORDED, Places
+from gpuwatch.diagnose.facts import HOST_SECTIONS, NodeFacts
 from gpuwatch.model.clock import rfc3339
 from gpuwatch.model.errors import GpuwatchError, PermissionMissing, UsageError
-from gpuwatch.model.snapshot import UNREADABLE, Record
+from gpuwatch.model.snapshot import Record
 
 LIMIT = 20 << 20
 """Bytes of all files of a bundle together, unpacked."""
-
-SECONDS = 20.0
-"""For copying the host's files; secrets are removed from two megabytes of log in three seconds of an idle core."""
 
 TAR_BLOCK = 512
 """Bytes of the header of a tar entry; its contents are rounded up to whole blocks."""
@@ -50,7 +37,6 @@ Start with diagnosis.txt: the first failure on top is where to begin.
 
 CONTENTS
 {parts}
-  gpuwatch/host.json       facts that copied files cannot show: numbers of device files, limits
 
 {folders}
 
@@ -68,8 +54,8 @@ MISSING
 """
 
 FOLDERS = """\
-All other files ({folders}) are copies of the node's files, under the paths
-they have there. Device files, programs and libraries are empty: only their presence matters."""
+All other files ({folders}) are copies of the node's files, under the paths they have there. They are
+for people: gpuwatch reads gpuwatch/host.json."""
 
 
 class WrittenBundle(Record, frozen=True, kw_only=True):
@@ -100,7 +86,7 @@ def check_target(target: Path) -> None:
         raise PermissionMissing(f"cannot write {target}", "the folder is not writable", "name another file")
 
 
-def write_bundle(target: Path, contents: BundleContents, limit: int = LIMIT, seconds: float = SECONDS) -> WrittenBundle:
+def write_bundle(target: Path, contents: BundleContents, limit: int = LIMIT) -> WrittenBundle:
     """Gather, redact and write; a file of that name is replaced once the new one is complete.
 
     Raises:
@@ -108,16 +94,12 @@ def write_bundle(target: Path, contents: BundleContents, limit: int = LIMIT, sec
     """
     facts, redactor = contents.facts, facts_redactor(contents.facts)
     own = list(parts(contents, redactor))
+    copies, missing = dict[str, BundleMember](), dict[str, str]()
     if all(getattr(facts, section) is None for section in HOST_SECTIONS):  # another machine's host was diagnosed
-        copies, late = list[BundleMember](), {"all": facts.unread.get(HOST_SECTIONS[0], "the host was not looked at")}
+        missing["files: all"] = facts.unread.get(HOST_SECTIONS[0], "the host was not looked at")
     else:
-        copies, late = copied(contents.places, seconds)
-    record = host_record(facts, [*own, *copies], redactor)
-    best: dict[str, BundleMember] = {}  # several areas may find the same file; one that was read wins
-    for member in sorted(copies, key=lambda each: bool(each.failed)):
-        best.setdefault(member.path, member)
-    missing = {f"files: {area}": why for area, why in late.items()}
-    members = _fitting([*own, record, *(best[path] for path in sorted(best))], limit, missing)
+        copies = {member.path: member for member in copied(contents.places)}
+    members = _fitting([*own, *(copies[path] for path in sorted(copies))], limit, missing)
     name = re.sub(r"[^\w.-]+", "-", facts.node or "node", flags=re.ASCII).strip(".-")[:100] or "node"
     top = f"gpuwatch-{name}-{datetime.fromtimestamp(facts.at, UTC):%Y%m%dT%H%M%SZ}"
     text = readme(facts, top, members, missing)
@@ -200,54 +182,3 @@ def _tar_entry(member: BundleMember, top: str, at: float) -> tarfile.TarInfo:
     else:
         entry.size = len(member.body)
     return entry
-
-
-log = logging.getLogger(__name__)
-
-NOT_LOOKED = "it was not looked for when the bundle was made"
-
-
-def host_record(facts: NodeFacts, members: Iterable[BundleMember], redactor: Redactor) -> BundleMember:
-    """gpuwatch/host.json: the sections that a diagnosis of the copied files would find different from the host's."""
-    path = f"{RECORDED}/{NAME}"
-    differing: dict[str, Any] = {}
-    unread: dict[str, str] = {}
-    try:
-        with tempfile.TemporaryDirectory(prefix="gpuwatch-bundle-") as folder:
-            unpack(members, Path(folder))
-            copy = Places.tree(Path(folder))
-            for section in HOST_SECTIONS:
-                found = getattr(facts, section)
-                try:
-                    again = read_section(section, copy)
-                except (OSError, GpuwatchError):
-                    again = None
-                both = [allowed_host(replace(HostFacts(), **{section: value}), redactor) for value in (found, again)]
-                if found is None and again is not None:
-                    unread[section] = redactor.text(facts.unread.get(section, NOT_LOOKED))
-                elif found is not None and both[0] != both[1]:
-                    differing[section] = found
-        host = allowed_host(HostFacts(**differing), redactor)
-        record = RecordedHost(at=facts.at, plain=facts.plain, host=host, unread=unread)
-        body = msgspec.json.format(msgspec.json.encode(record), indent=1)
-    except (OSError, *UNREADABLE) as error:
-        log.warning("the bundle lacks %s: %s", path, error)
-        return BundleMember(path=path, failed=f"{type(error).__name__}: it could not be made")
-    return BundleMember(path=path, body=body)
-
-
-def unpack(members: Iterable[BundleMember], folder: Path) -> None:
-    """Write members into a folder as tar would; the first of two entries of the same path stays.
-
-    Raises:
-        OSError: the disk is full, for example.
-    """
-    for member in members:
-        target = folder / member.path
-        if member.failed or target.exists():
-            continue
-        if member.folder:
-            target.mkdir(parents=True, exist_ok=True)
-            continue
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(member.body)

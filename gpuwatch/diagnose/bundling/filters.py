@@ -74,23 +74,12 @@ def modprobe(text: str) -> str:
     return "".join(kept)
 
 
-def listening(text: str) -> str:
-    """/proc/net/tcp: listening sockets only; the peers of this machine stay out."""
-    head, *rows = text.splitlines() or [""]
-    return "\n".join((head, *(row for row in rows if row.split()[3:4] == ["0A"]))) + "\n"
-
-
 def assignments(text: str) -> str:
     """KEY=VALUE lines; values only where they are switches, numbers, short words or paths."""
     return "".join(
         f"{line}\n" if "=" not in line or _ASSIGNED.fullmatch(line) else f"{line.partition('=')[0]}={MARK}\n"
         for line in text.splitlines()
     )
-
-
-def nvidia_lines(text: str) -> str:
-    """modules.dep: NVIDIA's kernel modules."""
-    return "".join(f"{line}\n" for line in text.splitlines() if "nvidia" in line.partition(":")[0])
 
 
 def packages(text: str) -> str:
@@ -101,11 +90,6 @@ def packages(text: str) -> str:
         if _PACKAGES.match(keys.get("Package", "")):
             kept.append("".join(f"{key}: {keys[key]}\n" for key in _PACKAGE_KEYS if key in keys))
     return "\n".join(kept)
-
-
-def runtime_flag(text: str) -> str:
-    """kubeadm-flags.env: the container runtime the kubelet uses."""
-    return "".join(f"{match}\n" for match in re.findall(r"--container-runtime-endpoint[= ][\w:/.-]+", text))
 
 
 def shaped(value: Any, shape: Any) -> Any:

@@ -1,7 +1,7 @@
 """The second line of defence of a bundle: whatever looks like a secret is removed from every text.
 
-The first line is that only known files and known keys are taken at all (`allow_list`, `filters`). Patterns follow the
-published forms of credentials (JWT, PEM, AWS, Google, GitHub, bcrypt, ...), and the value behind any secret's name.
+The first line is that only known files and known keys are taken at all (`allowed_files`, `filters`). Patterns follow
+the published forms of credentials (JWT, PEM, AWS, Google, GitHub, bcrypt, ...), and the value behind any secret's name.
 """
 
 import functools

@@ -4,13 +4,11 @@ A node that is less than was promised fails: model, memory, links, bandwidth. On
 drifted still works, and gets a warning. The number of GPUs is H02's to judge.
 """
 
-from gpuwatch.diagnose.baseline.comparison import active_links
 from gpuwatch.diagnose.check import DiagnosticCheck, failed, warned
 from gpuwatch.diagnose.checks.baseline_compare import (
     BaselineKey,
     at_least,
     check_copy_bandwidth,
-    driver,
     gigabytes,
     is_link_speed,
     is_version,
@@ -19,9 +17,7 @@ from gpuwatch.diagnose.checks.baseline_compare import (
     of_each_gpu,
     of_node,
     on_or_off,
-    slowest_link,
     speed,
-    toolkit,
 )
 from gpuwatch.diagnose.model import CheckStage
 
@@ -35,7 +31,7 @@ BASELINE: tuple[DiagnosticCheck, ...] = (
         commands=("nvidia-smi -q | grep -E 'Product Name|Board Part Number'",),
         judge=of_each_gpu(
             failed,
-            BaselineKey("model", lambda gpu: gpu.identity.name, lambda f, e: e.casefold() in f.casefold()),
+            BaselineKey("model", lambda f, e: e.casefold() in f.casefold()),
         ),
         needs=("N02",), reads=("view",),
     ),
@@ -45,9 +41,7 @@ BASELINE: tuple[DiagnosticCheck, ...] = (
         failure="GPU 3: memory 42.9 GB, expected 85.9 GB",
         remedy="A smaller board is in this node, or part of its memory is set aside. Compare the part numbers.",
         commands=("nvidia-smi --query-gpu=index,name,memory.total,memory.reserved --format=csv",),
-        judge=of_each_gpu(
-            failed, BaselineKey("memory", lambda gpu: gpu.memory.total, at_least, gigabytes, name="memory")
-        ),
+        judge=of_each_gpu(failed, BaselineKey("memory", at_least, gigabytes, name="memory")),
         needs=("N02",), reads=("view",),
     ),
     DiagnosticCheck(
@@ -58,7 +52,7 @@ BASELINE: tuple[DiagnosticCheck, ...] = (
         "rollout of its ClusterPolicy's driver version has reached this node.",
         commands=("nvidia-smi --query-gpu=driver_version --format=csv,noheader",
                   "kubectl get node {node} -L nvidia.com/gpu-driver-upgrade-state"),
-        judge=of_node(warned, BaselineKey("driver", lambda facts: driver(facts).version, is_version, name="driver")),
+        judge=of_node(warned, BaselineKey("driver", is_version, name="driver")),
         needs=("N02",), reads=("view",),
     ),
     DiagnosticCheck(
@@ -68,7 +62,7 @@ BASELINE: tuple[DiagnosticCheck, ...] = (
         remedy="The CUDA version comes with the driver: install the driver that brings it. Newer CUDA programs fail "
         "here.",
         commands=("nvidia-smi --version",),
-        judge=of_node(warned, BaselineKey("cuda", lambda facts: driver(facts).cuda, is_version, name="CUDA")),
+        judge=of_node(warned, BaselineKey("cuda", is_version, name="CUDA")),
         needs=("N02",), reads=("view",),
     ),
     DiagnosticCheck(
@@ -79,9 +73,7 @@ BASELINE: tuple[DiagnosticCheck, ...] = (
         "vendor's firmware bundle, on a drained node; a power cycle follows.",
         commands=("nvidia-smi --query-gpu=index,vbios_version,serial --format=csv",),
         judge=of_each_gpu(
-            warned,
-            BaselineKey("vbios", lambda gpu: gpu.identity.vbios, lambda f, e: any(is_version(f, v) for v in e),
-                        name="VBIOS"),
+            warned, BaselineKey("vbios", lambda f, e: any(is_version(f, v) for v in e), name="VBIOS")
         ),
         needs=("N02",), reads=("view",),
     ),
@@ -92,10 +84,7 @@ BASELINE: tuple[DiagnosticCheck, ...] = (
         remedy="GSP firmware comes with the driver. Another version than the driver's means that files of an old "
         "driver are left in /lib/firmware/nvidia: reinstall the driver, then reboot.",
         commands=("nvidia-smi -q | grep -i gsp", "ls /lib/firmware/nvidia"),
-        judge=of_each_gpu(
-            warned,
-            BaselineKey("gsp_firmware", lambda gpu: gpu.identity.gsp_firmware, is_version, name="GSP firmware"),
-        ),
+        judge=of_each_gpu(warned, BaselineKey("gsp_firmware", is_version, name="GSP firmware")),
         needs=("N02",), reads=("view",),
     ),
     DiagnosticCheck(
@@ -104,9 +93,7 @@ BASELINE: tuple[DiagnosticCheck, ...] = (
         failure="GPU 3: infoROM G520.0200.00.03, expected G520.0200.00.05",
         remedy="Update it with the VBIOS by the server vendor's firmware bundle; a power cycle follows.",
         commands=("nvidia-smi --query-gpu=index,inforom.img --format=csv",),
-        judge=of_each_gpu(
-            warned, BaselineKey("inforom", lambda gpu: gpu.identity.inforom_image, is_version, name="infoROM")
-        ),
+        judge=of_each_gpu(warned, BaselineKey("inforom", is_version, name="infoROM")),
         needs=("N02",), reads=("view",),
     ),
     DiagnosticCheck(
@@ -120,8 +107,8 @@ BASELINE: tuple[DiagnosticCheck, ...] = (
                   "sudo lspci -vv -d 10de: | grep -E 'LnkCap:|LnkSta:'"),
         judge=of_each_gpu(
             failed,
-            BaselineKey("pcie_generation", lambda gpu: gpu.pcie.generation_max, at_least, lambda v: f"gen{v}"),
-            BaselineKey("pcie_width", lambda gpu: gpu.pcie.width, at_least, lambda v: f"x{v}"),
+            BaselineKey("pcie_generation", at_least, lambda v: f"gen{v}"),
+            BaselineKey("pcie_width", at_least, lambda v: f"x{v}"),
         ),
         needs=("N02", "H04"), reads=("view",),
     ),
@@ -134,8 +121,8 @@ BASELINE: tuple[DiagnosticCheck, ...] = (
         commands=("nvidia-smi nvlink --status -i {gpu}",),
         judge=of_each_gpu(
             failed,
-            BaselineKey("nvlinks", lambda gpu: len(active_links(gpu.nvlinks)), at_least, lambda v: f"{v} links"),
-            BaselineKey("nvlink_speed", slowest_link, is_link_speed, lambda v: f"{speed(v)} a link"),
+            BaselineKey("nvlinks", at_least, lambda v: f"{v} links"),
+            BaselineKey("nvlink_speed", is_link_speed, lambda v: f"{speed(v)} a link"),
         ),
         needs=("N02", "F03"), reads=("view",),
     ),
@@ -145,8 +132,7 @@ BASELINE: tuple[DiagnosticCheck, ...] = (
         failure="GPU 3: ECC off, expected ECC on",
         remedy="Switch it on a drained node; it takes a reset of the GPU or a reboot to take effect.",
         judge=of_each_gpu(
-            warned,
-            BaselineKey("ecc", lambda gpu: gpu.ecc.enabled, text=on_or_off("ECC"), commands=nvidia_smi_command("-e")),
+            warned, BaselineKey("ecc", text=on_or_off("ECC"), commands=nvidia_smi_command("-e"))
         ),
         needs=("N02",), reads=("view",),
     ),
@@ -158,7 +144,7 @@ BASELINE: tuple[DiagnosticCheck, ...] = (
         "the MIG manager. Without it, switch the mode on a drained node.",
         commands=("kubectl get node {node} -L nvidia.com/mig.config,nvidia.com/mig.config.state",
                   "nvidia-smi -i {gpu} -q -d MIG_MODE"),
-        judge=of_each_gpu(warned, BaselineKey("mig", lambda gpu: gpu.mig_enabled, text=on_or_off("MIG"))),
+        judge=of_each_gpu(warned, BaselineKey("mig", text=on_or_off("MIG"))),
         needs=("N02",), reads=("view",),
     ),
     DiagnosticCheck(
@@ -168,9 +154,7 @@ BASELINE: tuple[DiagnosticCheck, ...] = (
         remedy="Where it should be on, run nvidia-persistenced as a service: it holds the mode as long as the driver "
         "lives. Where it should be off, stop that service.",
         judge=of_each_gpu(
-            warned,
-            BaselineKey("persistence", lambda gpu: gpu.persistence_mode, text=on_or_off("persistence mode"),
-                        commands=nvidia_smi_command("-pm")),
+            warned, BaselineKey("persistence", text=on_or_off("persistence mode"), commands=nvidia_smi_command("-pm"))
         ),
         needs=("N02",), reads=("view",),
     ),
@@ -182,9 +166,7 @@ BASELINE: tuple[DiagnosticCheck, ...] = (
         "by `gpuwatch tune status`, and are given back by `gpuwatch tune restore`.",
         commands=("gpuwatch tune status", "nvidia-smi -i {gpu} -q -d POWER"),
         judge=of_each_gpu(
-            warned,
-            BaselineKey("power_limit", lambda gpu: gpu.power.limit_configured, is_watts, lambda v: f"{v:.0f} W",
-                        name="power limit"),
+            warned, BaselineKey("power_limit", is_watts, lambda v: f"{v:.0f} W", name="power limit")
         ),
         needs=("N02",), reads=("view",),
     ),
@@ -194,11 +176,7 @@ BASELINE: tuple[DiagnosticCheck, ...] = (
         failure="kernel 5.15.0-113-generic, expected 6.8",
         remedy="The node was updated too early or too late. A kernel needs a driver module built for it: change both.",
         commands=("uname -r",),
-        judge=of_node(
-            warned,
-            BaselineKey("kernel", lambda facts: facts.kernel.release if facts.kernel else None, is_version,
-                        name="kernel"),
-        ),
+        judge=of_node(warned, BaselineKey("kernel", is_version, name="kernel")),
         reads=("kernel",),
     ),
     DiagnosticCheck(
@@ -208,7 +186,7 @@ BASELINE: tuple[DiagnosticCheck, ...] = (
         remedy="Update the package nvidia-container-toolkit, or the GPU operator that brings it, and restart the "
         "container runtime on a drained node.",
         commands=("nvidia-ctk --version",),
-        judge=of_node(warned, BaselineKey("container_toolkit", toolkit, is_version, name="container toolkit")),
+        judge=of_node(warned, BaselineKey("container_toolkit", is_version, name="container toolkit")),
         reads=("runtime",),
     ),
     DiagnosticCheck(
@@ -218,11 +196,7 @@ BASELINE: tuple[DiagnosticCheck, ...] = (
         remedy="Fabric manager and driver must be of the same version: install the one that fits the driver, then "
         "restart nvidia-fabricmanager on a drained node.",
         commands=("nv-fabricmanager --version", "systemctl status nvidia-fabricmanager"),
-        judge=of_node(
-            warned,
-            BaselineKey("fabric_manager", lambda facts: facts.services.fabric_manager if facts.services else None,
-                        is_version, name="fabric manager"),
-        ),
+        judge=of_node(warned, BaselineKey("fabric_manager", is_version, name="fabric manager")),
         reads=("services",),
     ),
     DiagnosticCheck(

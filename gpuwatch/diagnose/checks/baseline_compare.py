@@ -1,24 +1,23 @@
 """Comparison of what was found with what a baseline expects: for the node, for each GPU, for measured copies."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
-from gpuwatch.diagnose.baseline.comparison import active_links
+from gpuwatch.diagnose.baseline.measure import GPU_VALUES, NODE_VALUES
 from gpuwatch.diagnose.check import CheckContext, CheckVerdict, failed, passed, skipped
 from gpuwatch.diagnose.checks.per_gpu import gpu_list
-from gpuwatch.diagnose.facts import NodeFacts
-from gpuwatch.model.snapshot import Driver, Gpu
+from gpuwatch.model.snapshot import Gpu
 
 NOTHING = "nothing is expected; a baseline (--expect) says what is"
 
 
 class BaselineKey(NamedTuple):
-    """One key of the baseline. `found`: its value in the facts, of a GPU or of a run (None: unknown); `fits`: whether
-    that is as expected; `name`: what precedes `text` in messages, where the text does not name the value itself.
+    """One key of the baseline. `fits`: whether a value is as expected; `name`: what precedes `text` in messages, where
+    the text does not name the value itself.
     """
 
     key: str
-    found: Callable[[Any], Any]
     fits: Callable[[Any, Any], bool] = lambda found, expected: bool(found == expected)
     text: Callable[[Any], str] = str
     commands: Callable[[Any], tuple[str, ...]] | None = None
@@ -70,30 +69,14 @@ def speed(value: float) -> str:
     return f"{value / 1e9:.4g} GB/s"
 
 
-def slowest_link(gpu: Gpu) -> float | None:
-    """Bytes per second."""
-    speeds = (link.speed_bytes_per_second for link in active_links(gpu.nvlinks))
-    return min((each for each in speeds if each is not None), default=None)
-
-
-def driver(facts: NodeFacts) -> Driver:
-    """Versions by NVML; unknown without a View."""
-    return (facts.view.snapshot.driver if facts.view else None) or Driver()
-
-
-def toolkit(facts: NodeFacts) -> str | None:
-    """The oldest version of the container toolkit found."""
-    return min(filter(None, facts.runtime.toolkit.values()), default=None) if facts.runtime else None
-
-
 def of_node(answer: Callable[..., CheckVerdict], row: BaselineKey) -> Callable[[CheckContext], CheckVerdict]:
-    """Judges what the node has one of; `found` takes NodeFacts. `answer`: what is said of a difference."""
+    """Judges what the node has one of. `answer`: what is said of a difference."""
 
     def judge(context: CheckContext) -> CheckVerdict:
         expected = getattr(context.expect, row.key)
         if expected is None:
             return skipped(NOTHING)
-        found = row.found(context.facts)
+        found = NODE_VALUES[row.key](context.facts)
         if found is None:
             return skipped(f"not seen; {expected} is expected")
         if row.fits(found, expected):
@@ -105,13 +88,15 @@ def of_node(answer: Callable[..., CheckVerdict], row: BaselineKey) -> Callable[[
 
 
 def of_each_gpu(answer: Callable[..., CheckVerdict], *rows: BaselineKey) -> Callable[[CheckContext], CheckVerdict]:
-    """Judges what every GPU has one of; `found` takes a Gpu. `answer`: what is said of a difference."""
+    """Judges what every GPU has one of. `answer`: what is said of a difference."""
 
     def judge(context: CheckContext) -> CheckVerdict:
         asked = _asked(context, rows)
         if not asked:
             return skipped(NOTHING)
-        known = {gpu.identity.index: values for gpu in context.gpus if (values := _known(asked, gpu))}
+        known = {
+            gpu.identity.index: values for gpu in context.gpus if (values := _known(asked, partial(_gpu_value, gpu)))
+        }
         if not known:
             return skipped("not seen: no GPU reports it")
         bad = {index: text for index, values in known.items() if (text := _differences(values))}
@@ -127,13 +112,9 @@ def of_each_gpu(answer: Callable[..., CheckVerdict], *rows: BaselineKey) -> Call
 
 
 BANDWIDTHS = (
-    BaselineKey(
-        "host_to_device", lambda run: run.host_to_device, at_least, lambda v: f"{speed(v)} from host to device"
-    ),
-    BaselineKey(
-        "device_to_host", lambda run: run.device_to_host, at_least, lambda v: f"{speed(v)} from device to host"
-    ),
-    BaselineKey("peer_bandwidth", lambda run: run.peer_bandwidth, at_least, lambda v: f"{speed(v)} between GPUs"),
+    BaselineKey("host_to_device", at_least, lambda v: f"{speed(v)} from host to device"),
+    BaselineKey("device_to_host", at_least, lambda v: f"{speed(v)} from device to host"),
+    BaselineKey("peer_bandwidth", at_least, lambda v: f"{speed(v)} between GPUs"),
 )
 
 
@@ -146,7 +127,7 @@ def check_copy_bandwidth(context: CheckContext) -> CheckVerdict:
     measured = [
         (run, values)
         for run in runs
-        if (run.index is None or context.selects(run.index)) and (values := _known(asked, run))
+        if (run.index is None or context.selects(run.index)) and (values := _known(asked, partial(getattr, run)))
     ]
     if not measured:
         return skipped("not seen: no bandwidth was measured")
@@ -170,8 +151,12 @@ Values = list[tuple[BaselineKey, Any, Any]]
 """Row, found, expected."""
 
 
-def _known(asked: list[tuple[BaselineKey, Any]], subject: Any) -> Values:
-    return [(row, value, expected) for row, expected in asked if (value := row.found(subject)) is not None]
+def _gpu_value(gpu: Gpu, key: str) -> Any:
+    return GPU_VALUES[key](gpu)
+
+
+def _known(asked: list[tuple[BaselineKey, Any]], found: Callable[[str], Any]) -> Values:
+    return [(row, value, expected) for row, expected in asked if (value := found(row.key)) is not None]
 
 
 def _differences(values: Values) -> str:

@@ -1,4 +1,4 @@
-"""Real work on the GPUs: CUDA kernels, copies over PCIe and NVLink, DCGM's quick diagnosis."""
+"""Real work on the GPUs: CUDA kernels, copies over PCIe and NVLink."""
 
 from collections.abc import Callable, Iterable
 
@@ -150,19 +150,6 @@ def _peer_speed(context: CheckContext, runs: list[DeviceRun]) -> CheckVerdict:
     return passed(f"{len(runs)} pair{'s' if len(runs) > 1 else ''}, at least {slowest / 1e9:.0f} GB/s", evidence)
 
 
-def check_dcgm(context: CheckContext) -> CheckVerdict:
-    active = context.facts.active or Active()
-    if active.dcgm_error:
-        return skipped(active.dcgm_error)
-    if active.dcgm is None:
-        return skipped("dcgmi is not installed here")
-    if active.dcgm:
-        plugin, problem = next(iter(active.dcgm.items()))
-        more = f" (and {len(active.dcgm) - 1} more)" if len(active.dcgm) > 1 else ""
-        return failed(f"{plugin}: {problem}{more}", active.dcgm)
-    return passed("dcgmi diag -r 1")
-
-
 FUNCTIONAL: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "X01", CheckStage.FUNCTIONAL, "CUDA starts and computes rightly on every GPU and MIG instance",
@@ -208,13 +195,5 @@ FUNCTIONAL: tuple[DiagnosticCheck, ...] = (
                   "systemctl status nvidia-fabricmanager",
                   "lspci -vvv | grep ACSCtl"),
         judge=check_reaches, needs=("X01", "F03"), reads=("active",), active=True, each=True,
-    ),
-    DiagnosticCheck(
-        "X06", CheckStage.FUNCTIONAL, "DCGM's quick diagnosis passes",
-        how="dcgmi diag -r 1 -j, where dcgmi is installed",
-        failure="Persistence Mode: GPU 0: persistence mode is not enabled",
-        remedy="DCGM says what is wrong; see its words above, or run it again by hand.",
-        commands=("dcgmi diag -r 1",),
-        judge=check_dcgm, needs=("N02",), reads=("active",), active=True,
     ),
 )  # fmt: skip

@@ -1,8 +1,4 @@
-"""`gpuwatch/host.json` of a bundle: facts of its host that copied files cannot show.
-
-Those are the numbers of device files, the limits of a process, and sections that could not be read on the host. Each
-section that a diagnosis of the copy would find different is recorded here as it was found.
-"""
+"""`gpuwatch/host.json` of a bundle: what a diagnosis read of its host's files, so that another one judges the same."""
 
 from pathlib import Path
 

@@ -48,7 +48,6 @@ class _DeviceNode(msgspec.Struct, rename="camel"):
 
 class _Mount(msgspec.Struct, rename="camel"):
     host_path: str
-    container_path: str | None = None
 
 
 class _Edits(msgspec.Struct, rename="camel"):
@@ -63,7 +62,6 @@ class _Device(msgspec.Struct, rename="camel"):
 
 class _Spec(msgspec.Struct, rename="camel"):
     kind: str
-    cdi_version: str = ""
     devices: list[_Device] | None = None
     container_edits: _Edits | None = None
 

@@ -46,7 +46,6 @@ class Module(Record, frozen=True, kw_only=True):
     """One line of /proc/modules."""
 
     size: int
-    references: int | None = None
     state: str = "Live"
 
 
@@ -140,11 +139,7 @@ def _modules(text: str | None) -> dict[str, Module] | None:
     if text is None:
         return None
     rows = (line.split() for line in text.splitlines())
-    return {
-        row[0]: Module(size=int(row[1]), references=int(row[2]) if row[2].isdecimal() else None, state=row[4])
-        for row in rows
-        if len(row) >= 5 and row[1].isdecimal()
-    }
+    return {row[0]: Module(size=int(row[1]), state=row[4]) for row in rows if len(row) >= 5 and row[1].isdecimal()}
 
 
 def _blacklisted(root: Path, cmdline: str) -> Iterator[str]:

@@ -29,12 +29,11 @@ from gpuwatch.rightsizing.model.usage import FleetFacts, WorkloadSummary
 
 
 class FindingRow(Record, frozen=True, kw_only=True):
-    """One finding: what is looked for, and what is to be done about it. `frees`: GPU-hours a day, in words."""
+    """One finding: what is looked for, and what is to be done about it."""
 
     finding: FindingKind
     when: str
     then: str
-    frees: str = "none by itself"
 
 
 class FindingRule(FindingRow, frozen=True, kw_only=True):
@@ -48,16 +47,13 @@ NOW = (
         finding=FindingKind.NEVER_USED,
         find=never_used,
         when="held for `idle_after` and `grace`, no compute process (or too little memory for one), never busy",
-        then="batch and notebooks: give it back; all others: ask the owner",
-        frees="24 a GPU; of a MIG instance its slices",
+        then="batch and notebooks: release it; all others: ask the owner",
     ),
     FindingRule(
         finding=FindingKind.IDLE_HOLDER,
         find=idle_holder,
-        when="busy < 1 % in every window, PCIe < 1 MiB/s, draw as at rest, for `idle_after` and for longer "
-        "than it ever paused before it worked again (below)",
-        then="batch and notebooks: give it back; all others: ask the owner",
-        frees="24 a GPU; of a MIG instance its slices",
+        when="busy < 1 % in every window, PCIe < 1 MiB/s, draw as at rest, for longer than any pause (below)",
+        then="batch and notebooks: release it; all others: ask the owner",
     ),
 )
 """About this moment: no history is needed."""
@@ -68,7 +64,6 @@ SIZE = (
         find=gang_oversized,
         when="of a pod's GPUs some do nothing for 90 % of the time, every other one is busy >= 30 %",
         then="ask for fewer",
-        frees="its hours, by the GPUs to spare",
     ),
     FindingRule(
         finding=FindingKind.CPU_BOUND,
@@ -86,22 +81,20 @@ SIZE = (
     FindingRule(
         finding=FindingKind.PREALLOCATED,
         find=preallocated,
-        when="took >= 70 % of the memory as it began and has kept it (< 1 % spread), though its compute would fit less",
-        then="change the setting that says how much it takes; no word on memory",
+        when="took >= 70 % of the memory at its start and keeps it (< 1 % spread), though its compute would fit less",
+        then="change the setting that says how much it takes",
     ),
     FindingRule(
         finding=FindingKind.MIG_FIT,
         find=mig_fit,
         when="memory with margin and growth fits a MIG profile, and so does compute at most `max_mig_slowdown` slower",
         then="ask for the profile",
-        frees="its hours, less the slices it will take",
     ),
     FindingRule(
         finding=FindingKind.DUTY_CYCLED,
         find=duty_cycled,
         when="busy < 20 % on average and < 60 % at the 95th percentile, and memory for two or more",
         then="share GPUs: batch and notebooks by time slicing, all others by MPS",
-        frees="its hours, less its share",
     ),
 )
 """About its size: the first that finds something is all that is said."""
@@ -130,11 +123,11 @@ OTHERS = (
     ),
     FindingRow(
         finding=FindingKind.MIG_LAYOUT,
-        when="GPUs that nobody holds, of a model for which `mig_fit` was found",
+        when="free GPUs of a model for which `mig_fit` was found",
         then="cut them so that the fewest GPUs serve all of these",
     ),
 )
-"""Of namespaces, and of GPUs that nobody holds. Quotas and nodes only where the whole cluster is seen."""
+"""Of namespaces, and of free GPUs. Quotas and nodes only where the whole cluster is seen."""
 
 FINDINGS: tuple[FindingRow, ...] = (*NOW, *SIZE, *BESIDES, *OTHERS)
 """All of them."""

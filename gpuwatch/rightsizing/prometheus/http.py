@@ -198,12 +198,6 @@ class PrometheusHttp:
         if self._parts.username and self._parts.scheme == "http":
             log.warning("the password in the URL goes over the network unencrypted; use https and --http-config")
 
-    @property
-    def tenant(self) -> tuple[tuple[str, str], ...]:
-        """The headers that may decide what is shown (X-Scope-OrgID); credentials are not among them."""
-        shown = {name: str(value.values) for name, value in self._config.http_headers.items()} | self._own
-        return tuple(sorted((name, value) for name, value in shown.items() if name.lower() != "authorization"))
-
     def ask(self, path: str, body: bytes | None) -> Answer:
         """The answer to a form, or to a plain GET without one, whatever its status is once patience has an end.
 

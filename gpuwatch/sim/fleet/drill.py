@@ -1,17 +1,13 @@
 """The drill of `gpuwatch sim fleet`: all is well, a fault hits many nodes within a minute and is repaired, then the
-same again with disturbances, then races for the last slot; and the report of it all.
+same again with disturbances; and the report of it all.
 """
 
 import resource
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 
 import msgspec
 
-from gpuwatch.config import RemediationConfig
-from gpuwatch.kube.errors import ApiCall
 from gpuwatch.sim.fleet.agent import FAULTS
 from gpuwatch.sim.fleet.faults import FaultInjector
 from gpuwatch.sim.fleet.fleet import Disturbances, SimulatedFleet
@@ -45,7 +41,7 @@ class DrillPhase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DrillReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole run. `races`: how often two nodes raced for the last slot; `writes`: how many the invariants checked.
+    """The whole run. `writes`: how many the invariants checked.
 
     `leaks`: what was left behind although all was well again; `shortfalls`: what should have been done and was not.
     """
@@ -55,7 +51,6 @@ class DrillReport(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     budget: int
     phases: tuple[DrillPhase, ...] = ()
-    races: int = 0
     writes: int = 0
     quarantines: int = 0
     violations: tuple[Violation, ...] = ()
@@ -166,78 +161,8 @@ class DrillStory:
         )
 
 
-SLOTS = 2
-QUICK = RemediationConfig(recovery_hold=5.0, min_quarantine=5.0, repeats=1_000_000, max_quarantines_per_day=1_000_000)
-FAULT = FAULTS["driver-rollout"]
-MEETING_SECONDS = 30.0
-DISTURBED_MEETING_SECONDS = 0.05
-"""How long one node waits for the other; while requests fail and remediators are killed, it may never come."""
-ROUND_SECONDS = 120.0
-REPAIR_SECONDS = 1800.0
-
-
-class SlotRace:
-    """Races of two nodes for the second of two slots, `rounds` times; the later half with disturbances."""
-
-    def __init__(self, factory: RemediatorFactory, rounds: int, seed: int, disturbances: Disturbances) -> None:
-        self._factory, self._rounds, self._seed, self._disturbances = factory, rounds, seed, disturbances
-        self.races = 0
-        """How many times both asked for the slot at the same moment."""
-        self.writes = self.quarantines = 0
-        self.violations: list[Violation] = []
-        self.shortfalls: list[str] = []
-
-    def run(self) -> None:
-        """All rounds, until something goes wrong."""
-        with SimulatedFleet(self._factory, nodes=3, budget=SLOTS, seed=self._seed, gpus=1, config=QUICK) as fleet:
-            taken, *racers = fleet.nodes
-            injector = FaultInjector(fleet, self._seed)
-            fleet.run(ROUND_SECONDS)
-            injector.inject_into(taken, FAULT)
-            fleet.run(ROUND_SECONDS, lambda: taken in fleet.invariants.tainted)
-            for number in range(self._rounds):
-                if number == self._rounds // 2:
-                    fleet.disturb(self._disturbances)
-                patience = MEETING_SECONDS if number < self._rounds // 2 else DISTURBED_MEETING_SECONDS
-                self._round(fleet, injector, racers, patience)
-                if fleet.violations or self.shortfalls:
-                    break
-            self.violations = fleet.violations
-            self.writes, self.quarantines = fleet.invariants.writes, fleet.invariants.quarantines
-
-    def _round(self, fleet: SimulatedFleet, injector: FaultInjector, racers: list[str], patience: float) -> None:
-        meeting = threading.Barrier(len(racers))
-        for name in racers:
-            fleet.nodes[name].context.transport.gate = _StartLine(meeting, patience)
-            injector.inject_into(name, FAULT)
-            fleet.wake(name, 0.0)
-        settled = fleet.run(10 * ROUND_SECONDS, lambda: len(fleet.invariants.tainted) == SLOTS)
-        fleet.run(ROUND_SECONDS)
-        self.races += not meeting.broken
-        for name in racers:
-            injector.repair(name)
-        back = fleet.run(REPAIR_SECONDS, lambda: len(fleet.invariants.tainted) == len(fleet.invariants.held) == 1)
-        if not settled:
-            self.shortfalls.append("no node won the race for the last slot")
-        if not back:
-            self.shortfalls.append("the winner of a race was not released")
-
-
-class _StartLine:
-    """Holds a remediator before its first write to a slot until the other one is there as well."""
-
-    def __init__(self, meeting: threading.Barrier, patience: float) -> None:
-        self._meeting, self._patience, self._passed = meeting, patience, False
-
-    def __call__(self, call: ApiCall) -> None:
-        if call.resource == "leases" and call.verb in ("create", "patch") and not self._passed:
-            self._passed = True
-            with suppress(threading.BrokenBarrierError):
-                self._meeting.wait(self._patience)
-
-
 class FleetDrill(msgspec.Struct, frozen=True, kw_only=True):
-    """What to run. `seconds`: length of phases in which nothing new happens; `rounds`: races; `gpus`: of each node."""
+    """What to run. `seconds`: length of phases in which nothing new happens; `gpus`: of each node."""
 
     nodes: int = 1000
     fault: str = "driver-rollout"
@@ -245,7 +170,6 @@ class FleetDrill(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 1
     seconds: float = 300.0
     disturbances: Disturbances = Disturbances()
-    rounds: int = 0
     gpus: int = 8
 
 
@@ -262,21 +186,17 @@ def run(
             notify(phase)
             if fleet.violations:
                 break
-    race = SlotRace(factory, drill.rounds, drill.seed, drill.disturbances)
-    if drill.rounds and not fleet.violations:
-        race.run()
     return DrillReport(
         fault=drill.fault,
         nodes=drill.nodes,
         seed=drill.seed,
         budget=fleet.invariants.budget,
         phases=tuple(phases),
-        races=race.races,
-        writes=fleet.invariants.writes + race.writes,
-        quarantines=fleet.invariants.quarantines + race.quarantines,
-        violations=(*fleet.violations, *race.violations),
+        writes=fleet.invariants.writes,
+        quarantines=fleet.invariants.quarantines,
+        violations=tuple(fleet.violations),
         leaks=story.leaks,
-        shortfalls=(*story.shortfalls, *race.shortfalls),
+        shortfalls=tuple(story.shortfalls),
         wall_seconds=time.monotonic() - began,
         memory_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,  # KiB on Linux
     )

@@ -7,8 +7,8 @@ from typing import Any
 from gpuwatch.cli.console.document import to_json
 from gpuwatch.cli.diagnose.document import document
 from gpuwatch.diagnose.bundling.allowed_facts import BundleContents, facts_redactor, parts
-from gpuwatch.diagnose.bundling.bundle import WrittenBundle, host_record, unpack, write_bundle
-from gpuwatch.diagnose.bundling.copier import jobs
+from gpuwatch.diagnose.bundling.allowed_files import copied
+from gpuwatch.diagnose.bundling.bundle import WrittenBundle, write_bundle
 from gpuwatch.diagnose.places import Places
 from tests.diagnose.hosts import Host
 
@@ -26,7 +26,7 @@ def contents(host: Host, **more: Any) -> BundleContents:
 
 def bundle(host: Host, target: Path, **more: Any) -> WrittenBundle:
     """Write one."""
-    how = {name: more.pop(name) for name in ("limit", "seconds") if name in more}
+    how = {"limit": more.pop("limit")} if "limit" in more else {}
     return write_bundle(target, contents(host, **more), **how)
 
 
@@ -52,6 +52,9 @@ def copied_here(host: Host, folder: Path) -> Host:
     made = contents(host)
     redactor = facts_redactor(made.facts)
     own = list(parts(made._replace(events=None), redactor))
-    copies = [member for area in jobs(made.places).values() for member in area]
-    unpack([*own, host_record(made.facts, [*own, *copies], redactor), *copies], folder)
+    for member in [*own, *copied(made.places)]:
+        target = folder / member.path
+        if not member.failed and not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(member.body)
     return again(host, folder)

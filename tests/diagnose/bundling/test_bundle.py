@@ -6,25 +6,20 @@ import os
 import stat
 import subprocess
 import tarfile
-import time
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from gpuwatch.diagnose.bundling import bundle as bundling
+from gpuwatch.diagnose.bundling.allowed_files import ALLOWED, copied
 from gpuwatch.diagnose.bundling.bundle import check_target, write_bundle
-from gpuwatch.diagnose.bundling.copier import copied
-from gpuwatch.diagnose.bundling.selected_files import without_code
 from gpuwatch.diagnose.facts import HOST_SECTIONS
 from gpuwatch.diagnose.gathering.probe import read_section
 from gpuwatch.diagnose.gathering.recorded import recorded
-from gpuwatch.diagnose.host.kernel_modules import elf_section
 from gpuwatch.diagnose.places import Places
 from gpuwatch.model.errors import GpuwatchError, PermissionMissing, UsageError
 from tests.diagnose.bundling.bundles import again, bundle, contents, copied_here, unpacked
 from tests.diagnose.hosts import Host
-from tests.kept import kept
 from tests.seeds import a_third, seeded
 
 
@@ -34,9 +29,6 @@ def _broken(area):
 
 SOME_BROKEN = seeded(row for area in ("machine", "fabric", "containers") for row in _broken(area)[::24])
 """Of those whose files are broken; all of them take minutes."""
-
-TOLD_BY_LINKS = ("bus", "nodes", "driver_roots", "services", "cdi")
-"""A bundle holds none: devices below /sys/bus and /dev/char, libraries, units that are wanted, /var/run."""
 
 NODES = {"h100": {}, "mig": {"mig": {"0": ["3g.40gb", "3g.40gb"]}}, "t4": {"model": "t4", "gpus": 2}}
 
@@ -82,14 +74,6 @@ def test_a_bundle_of_a_broken_host_is_judged_as_the_host(tmp_path, row):
     assert results(copied_here(host, tmp_path / "copy").diagnose()) == results(host.diagnose())
 
 
-@pytest.mark.slow  # quick: a bundle is judged as its host
-def test_most_of_it_is_read_from_the_copied_files(case):
-    _, _, _, top = case
-    known = recorded(top / "gpuwatch")
-    assert {name for name in HOST_SECTIONS if getattr(known.host, name) is not None} == {"limits", *TOLD_BY_LINKS}
-    assert known.unread == {}
-
-
 def test_plain_tar_lists_it_and_all_is_in_one_folder(case):
     _, written, archive, top = case
     listed = subprocess.run(
@@ -100,7 +84,7 @@ def test_plain_tar_lists_it_and_all_is_in_one_folder(case):
     for path in (
         "README.txt", "diagnosis.txt", "diagnosis.json", "gpuwatch/view.json", "gpuwatch/cluster.json",
         "gpuwatch/config.yaml", "gpuwatch/kernel.log", "gpuwatch/versions.json", "gpuwatch/host.json",
-        "proc/modules", "proc/driver/nvidia/version", "etc/containerd/config.toml", "dev/nvidia7",
+        "proc/modules", "etc/containerd/config.toml",
         "var/lib/kubelet/device-plugins/kubelet_internal_checkpoint",
     ):  # fmt: skip
         assert f"{top.name}/{path}" in listed, path
@@ -172,7 +156,7 @@ def test_a_place_where_none_can_be_made_is_told_at_once(tmp_path):
 def test_of_a_long_log_it_has_the_end(tmp_path):
     host = Host(tmp_path / "host")
     host.write("var/log/fabricmanager.log", _log(2_900))
-    written = bundle(host, tmp_path / "whole.tgz", seconds=120.0)
+    written = bundle(host, tmp_path / "whole.tgz")
     log = (unpacked(tmp_path / "whole.tgz", tmp_path / "out") / "var/log/fabricmanager.log").read_text()
     assert len(log) == 2 << 20
     assert log.endswith("the end\n")
@@ -182,7 +166,7 @@ def test_of_a_long_log_it_has_the_end(tmp_path):
 def test_it_is_bounded_and_says_what_was_left_out(tmp_path):
     host = Host(tmp_path / "host")
     host.write("var/log/fabricmanager.log", _log(700))
-    small = bundle(host, tmp_path / "small.tgz", limit=512 << 10, seconds=120.0)
+    small = bundle(host, tmp_path / "small.tgz", limit=512 << 10)
     top = unpacked(tmp_path / "small.tgz", tmp_path / "out")
     assert sum(path.stat().st_size for path in top.rglob("*") if path.is_file()) < 512 << 10
     assert "longer than" in small.missing["var/log/fabricmanager.log"]
@@ -194,19 +178,8 @@ def _log(lines):
     return "x" * 79 + "\n" + f"[INFO] {'a line of the log ' * 40}\n" * lines + "the end\n"
 
 
-def test_a_file_that_never_answers_costs_its_own_area_only(tmp_path):
-    host = Host(tmp_path / "host")
-    device = next((host.root / "sys/bus/pci/devices").iterdir())
-    for seconds in (2.0, 5.0, 10.0, 20.0):  # a busy machine needs more than the first for what can be read
-        began = time.monotonic()
-        with kept(device / "vendor"):
-            members, late = copied(Places.tree(host.root), seconds)
-        assert time.monotonic() - began < seconds + 20.0
-        if len(late) == 1:
-            break
-    assert list(late) == ["PCI"]
-    assert "not read in time" in late["PCI"]
-    assert {"proc/modules", "etc/containerd/config.toml"} <= {member.path for member in members}
+def test_no_copy_is_of_a_file_that_a_wedged_driver_could_block():
+    assert [row.pattern for row in ALLOWED if row.pattern.startswith(("proc/driver", "sys/", "dev/"))] == []
 
 
 def test_half_a_node_makes_a_bundle_that_names_what_is_missing(tmp_path):
@@ -233,9 +206,7 @@ def test_half_a_node_makes_a_bundle_that_names_what_is_missing(tmp_path):
 def test_a_container_hands_out_no_files_of_its_own_as_the_hosts(tmp_path):
     host = Host(tmp_path / "host")
     places = msgspec.structs.replace(Places.tree(host.root), hidden=True)
-    members, late = copied(places, 20.0)
-    assert late == {}
-    assert {member.path.partition("/")[0] for member in members} == {"proc", "sys", "dev"}
+    assert {member.path.partition("/")[0] for member in copied(places)} == {"proc"}
 
 
 def test_no_file_of_this_machine_is_taken_for_another(tmp_path):
@@ -279,27 +250,8 @@ def test_a_damaged_record_is_told(case, tmp_path):
         recorded(folder)
 
 
-def test_a_kernel_module_is_known_without_its_code(tmp_path):
-    info = b"version=570.86.15\0vermagic=6.8.0 SMP\0license=NVIDIA\0"
-    file = tmp_path / "nvidia.ko"
-    file.write_bytes(without_code(info))
-    with file.open("rb") as opened:
-        assert elf_section(opened, ".modinfo") == info
-
-
 def test_the_versions_and_the_document_are_json(case):
     _, _, _, top = case
     versions = json.loads((top / "gpuwatch/versions.json").read_text())
     assert versions["node"]["driver"] == "580.105.08"
     assert json.loads((top / "diagnosis.json").read_text())["kind"] == "Diagnosis"
-
-
-@pytest.mark.slow  # quick: a bundle is written and can be diagnosed again, tests/cli/diagnose
-def test_taking_apart_by_hand_gives_what_tar_gives(case, tmp_path):
-    host, _, _, top = case
-    members, late = copied(Places.tree(host.root), 20.0)
-    bundling.unpack(members, tmp_path / "copy")
-    assert late == {}
-    mine = {str(path.relative_to(tmp_path / "copy")) for path in (tmp_path / "copy").rglob("*")}
-    theirs = {str(path.relative_to(top)) for path in top.rglob("*")}
-    assert mine <= theirs

@@ -28,7 +28,7 @@ def _ran(host: Host) -> None:
     ]
     for i, uuid in enumerate(uuids):
         runs.append(DeviceRun(test="peer", device=uuid, index=i, peer=(i + 1) % len(uuids), peer_bandwidth=380e9))
-    host.active = Active(runs=tuple(runs), dcgm={})
+    host.active = Active(runs=tuple(runs))
 
 
 def _changed(test: str, index: int | None = 3, **changes: Any) -> Callable[[Host], None]:
@@ -43,11 +43,6 @@ def _changed(test: str, index: int | None = 3, **changes: Any) -> Callable[[Host
         host.active = replace(host.active, runs=runs)
 
     return breaks
-
-
-def _dcgm(host: Host) -> None:
-    assert host.active is not None
-    host.active = replace(host.active, dcgm={"Persistence Mode": "GPU 0: persistence mode is not enabled"})
 
 
 def _row(
@@ -146,5 +141,4 @@ BROKEN: tuple[Broken, ...] = (
         "nvidia-smi topo -p2p r",
         CheckStatus.WARN,
     ),
-    _row("X06", _dcgm, "Persistence Mode: GPU 0", "dcgmi diag -r 1"),
 )

@@ -60,8 +60,8 @@ def test_modules_with_and_without_counts(host: Path) -> None:
     )
     found = read(host)
     assert found.modules == {
-        "nvidia_uvm": Module(size=2076672, references=4),
-        "nvidia": Module(size=56770560, references=121),
+        "nvidia_uvm": Module(size=2076672),
+        "nvidia": Module(size=56770560),
         "ipmi_si": Module(size=73728, state="Unloading"),
     }
     assert found.is_loaded

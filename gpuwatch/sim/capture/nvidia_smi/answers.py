@@ -16,7 +16,7 @@ from gpuwatch.sim.capture.data import Answer, Header, Question, Recording, error
 from gpuwatch.sim.capture.nvidia_smi.board import CLOCKS, PCIE, POWER, TEMPERATURE, fabric
 from gpuwatch.sim.capture.nvidia_smi.ecc import ECC, REPAIRS
 from gpuwatch.sim.capture.nvidia_smi.parse import NO_HANDLE, DumpNode, OtherOutputs
-from gpuwatch.sim.capture.nvidia_smi.processes import names, process_lists, utilization
+from gpuwatch.sim.capture.nvidia_smi.processes import names, process_lists
 from gpuwatch.sim.capture.nvidia_smi.row import DumpRow, at, call
 from gpuwatch.sim.capture.nvidia_smi.state import IDENTITY, MEMORY, MODES, PROTECTED, USE
 from gpuwatch.sim.capture.nvidia_smi.values import NoValue, count, hexadecimal
@@ -159,9 +159,6 @@ def _gpu(answers: Recording, gpu: DumpNode, index: int, extras: OtherOutputs, ab
         answers.add(("nvmlSystemGetProcessName", pid), name)
     migs = list(gpu.named("mig_device")) or [m for group in gpu.named("mig_devices") for m in group.named("mig_device")]
     _migs(answers, gpu, migs[:MAX_MIG], index, extras)
-    samples = None if migs else utilization(extras.pmon, index)
-    if samples is not None:
-        answers.add(("nvmlDeviceGetProcessUtilization", handle), samples)
     _links(answers, handle, extras.links.get(index, {}))
 
 

@@ -1,7 +1,7 @@
 """Finds the `nvidia-smi -q` blocks in a file, as people attach it to a support case, and reads one of them.
 
 A file may hold several blocks and the output of other commands between them, under headings such as
-`## load :: query (-q)` or none at all. Of the other commands, -L, nvlink -s, pmon and --version add facts.
+`## load :: query (-q)` or none at all. Of the other commands, -L, nvlink -s and --version add facts.
 """
 
 import bisect
@@ -28,11 +28,10 @@ _XML_END = "</nvidia_smi_log>"
 
 
 class Block(NamedTuple):
-    """One -q output: the heading above it, its text, and everything up to the next block."""
+    """One -q output: the heading above it, and its text."""
 
     heading: str
     body: str
-    phase: str
 
 
 def is_dump(text: str) -> bool:
@@ -50,7 +49,7 @@ def read_dump(text: str, choice: str, name: str) -> Recording:
     log = _parse(block, name)
     if not any(True for _ in log.named("gpu")):
         raise UsageError(f"no GPU in {name}", "the nvidia-smi dump lists none", "make it with: nvidia-smi -q > FILE")
-    return recording(log, read_other_outputs(text, block.phase), cut=_cut_gpu(log))
+    return recording(log, read_other_outputs(text), cut=_cut_gpu(log))
 
 
 def missing_parts(text: str, choice: str, name: str) -> str:
@@ -82,8 +81,7 @@ def blocks(text: str) -> list[Block]:
     found = []
     for start, following in zip(starts, [*starts[1:], len(text)], strict=True):
         before = bisect.bisect_left(headings, (start, "")) - 1
-        phase = text[start:following]
-        found.append(Block(headings[before][1] if before >= 0 else "", _body(phase), phase))
+        found.append(Block(headings[before][1] if before >= 0 else "", _body(text[start:following])))
     return found
 
 

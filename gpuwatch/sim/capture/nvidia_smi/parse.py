@@ -1,5 +1,5 @@
 """Parses what nvidia-smi prints: `-q` in both forms to one tree of labels, values and children, all as printed, and the
-lines of other commands in the same file: -L, nvlink -s, pmon, --version.
+lines of other commands in the same file: -L, nvlink -s, --version.
 
 In `-q` text, indentation is structure, and it differs between driver generations; `-q -x` prints XML.
 """
@@ -140,7 +140,6 @@ GPU_LINE = re.compile(r"^GPU (\d+): (.*?) \(UUID: ([^)]*)\)\s*$")
 MIG_LINE = re.compile(r"^\s+MIG (\S+)\s+Device\s+(\d+): \(UUID: ([^)]*)\)\s*$")
 LINK_LINE = re.compile(r"^\s*Link (\d+): (?:(\d+(?:\.\d+)?) GB/s|<?inactive>?)\s*$", re.IGNORECASE)
 NVML_LINE = re.compile(r"^NVML version\s*: (\S+)\s*$", re.IGNORECASE)
-PMON_HEADER = re.compile(r"^#\s*gpu\s+pid\s+type\b")
 MAX_LINKS = 72
 LONGEST_LINE = 512
 """Of what tells of GPUs; patterns may take the square of a line's length."""
@@ -154,16 +153,15 @@ class MigListing(NamedTuple):
 
 
 class OtherOutputs(NamedTuple):
-    """`migs` by (gpu, MIG index); `links` by gpu: GB/s per link, None for an inactive one; `pmon` as printed."""
+    """`migs` by (gpu, MIG index); `links` by gpu: GB/s per link, None for an inactive one."""
 
     migs: dict[tuple[int, int], MigListing]
     links: dict[int, dict[int, float | None]]
-    pmon: str
     nvml: str | None
 
 
-def read_other_outputs(file: str, phase: str) -> OtherOutputs:
-    """Facts of the whole file; pmon only from `phase`, the part of the file that belongs to the chosen -q block."""
+def read_other_outputs(file: str) -> OtherOutputs:
+    """Facts of the whole file."""
     migs: dict[tuple[int, int], MigListing] = {}
     links: dict[int, dict[int, float | None]] = {}
     nvml, gpu = None, None
@@ -183,15 +181,4 @@ def read_other_outputs(file: str, phase: str) -> OtherOutputs:
                 links.setdefault(gpu, {})[int(match[1])] = float(match[2]) if match[2] else None
         elif line[:1] not in (" ", "\t"):
             gpu = None
-    return OtherOutputs(migs, links, _pmon(phase), nvml)
-
-
-def _pmon(phase: str) -> str:
-    """The pmon table: its header and the rows below it."""
-    kept: list[str] = []
-    for line in phase.splitlines():
-        if PMON_HEADER.match(line) or (kept and re.match(r"^\s+\d+\s+(\d+|-)\s+\S+\s", line)):
-            kept.append(line)
-        elif kept and not line.startswith("#"):
-            break
-    return "\n".join(kept)
+    return OtherOutputs(migs, links, nvml)

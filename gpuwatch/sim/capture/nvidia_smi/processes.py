@@ -1,8 +1,6 @@
-"""The processes of a dump: the list in `-q`, and utilization from a `pmon` table beside it."""
+"""The processes of a dump."""
 
 from typing import Any
-
-import pynvml
 
 from gpuwatch.sim.capture.data import Answer, error
 from gpuwatch.sim.capture.nvidia_smi.parse import DumpNode
@@ -21,7 +19,6 @@ UNSEEN = "insufficient permissions"
 """In a name's place, in brackets or not: whoever ran nvidia-smi may not see this process."""
 
 MAX_PID = 1 << 32
-SECOND = 1_000_000
 
 
 def process_lists(gpu: DumpNode) -> dict[str, Answer]:
@@ -103,32 +100,3 @@ def _number(entry: dict[str, str], convert: Any, *labels: str) -> int | None:
 def _letters(printed: str) -> list[str]:
     letters = [letter for letter in printed.upper().split("+") if letter in LISTS]
     return ["M"] if "M" in letters else letters or ["C"]
-
-
-def utilization(pmon: str, index: int) -> Answer | None:
-    """Samples of the GPU's processes, one second apart, or NOT_FOUND where pmon saw no activity; None without pmon."""
-    columns: list[str] = []
-    rounds: dict[int, int] = {}
-    samples: list[Answer] = []
-    for line in pmon.splitlines():
-        cells = line.split()
-        if line.lstrip().startswith("#"):
-            columns = cells[1:] if "pid" in cells else columns
-            continue
-        row = dict(zip(columns, cells, strict=False))
-        if row.get("gpu") != str(index):
-            continue
-        pid = int(row["pid"]) if row.get("pid", "-").isdecimal() else 0
-        rounds[pid] = rounds.get(pid, 0) + 1
-        shares = [row.get(engine, "-") for engine in ("sm", "mem", "enc", "dec")]
-        if pid and any(share.isdecimal() for share in shares):
-            values = [int(share[:6]) if share.isdecimal() else 0 for share in shares]
-            samples.append(_sample(pid, rounds[pid] * SECOND, *values))
-    if not rounds:
-        return None
-    return samples or error(pynvml.NVML_ERROR_NOT_FOUND)
-
-
-def _sample(pid: int, at: int, sm: int, mem: int, enc: int, dec: int) -> Answer:
-    values = {"pid": pid, "timeStamp": at, "smUtil": sm, "memUtil": mem, "encUtil": enc, "decUtil": dec}
-    return {"struct": "c_nvmlProcessUtilizationSample_t", "members": values}

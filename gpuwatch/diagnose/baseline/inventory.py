@@ -1,111 +1,13 @@
-"""Two diagnoses side by side: checks with different results, and differences in what the nodes are made of.
-
-What changes from minute to minute is no difference: the message of a check that passes, and a check that is only
-blocked by another one. An inventory holds nothing that changes by itself or names its node.
+"""What a node is made of, for the documents of `diagnose` and its bundles: nothing of it changes by itself or names the
+node.
 """
 
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Literal
 
-import msgspec
-
-from gpuwatch.config.named_file import read_named_file
 from gpuwatch.diagnose.facts import NodeFacts
-from gpuwatch.diagnose.model import CheckResult, CheckStatus
-from gpuwatch.model.decoding import prepared
-from gpuwatch.model.errors import UsageError
-from gpuwatch.model.snapshot import UNREADABLE, Gpu, NvLink, Record
+from gpuwatch.model.snapshot import Gpu, NvLink
 
-API_VERSION = "gpuwatch/v1"
-KIND = "Diagnosis"
-HINT = "make one with `gpuwatch diagnose -o json > OTHER.json`"
 GIB = 1 << 30
-MOST_BYTES = 16 << 20
-"""Of a diagnosis in JSON."""
-
-
-class SavedDiagnosis(Record, frozen=True, kw_only=True):
-    """The document of `gpuwatch diagnose -o json`, as far as it is compared."""
-
-    apiVersion: str
-    kind: str
-    items: tuple[CheckResult, ...]
-    node: str | None = None
-    at: str | None = None
-    level: str | None = None
-    inventory: dict[str, str] = {}
-
-
-class Difference(Record, frozen=True, kw_only=True, omit_defaults=False):
-    """One difference. `of`: check (`name` is its id) or inventory (its key). None: it is not there."""
-
-    of: Literal["check", "inventory"]
-    name: str
-    title: str = ""
-    here: str | None = None
-    there: str | None = None
-
-
-class _Header(msgspec.Struct):
-    """Whether a document is a diagnosis at all."""
-
-    apiVersion: str | None = None
-    kind: str | None = None
-
-
-def read_document(path: Path) -> SavedDiagnosis:
-    """A file with a diagnosis.
-
-    Raises:
-        UsageError: it cannot be read, or is something else.
-    """
-    return document(read_named_file(path, "", "--compare", MOST_BYTES), str(path))
-
-
-def document(body: bytes | str, origin: str) -> SavedDiagnosis:
-    """A diagnosis in JSON; `origin` names it in errors. Raises as `read_document`."""
-    try:
-        header = msgspec.json.decode(body, type=prepared(_Header))
-    except msgspec.ValidationError as error:
-        raise UsageError(f"{origin} is no diagnosis", str(error), HINT) from None
-    except UNREADABLE as error:
-        raise UsageError(f"{origin} is not JSON", str(error), HINT) from None
-    if header.apiVersion != API_VERSION:
-        why = f"apiVersion is {header.apiVersion or 'none'}, not {API_VERSION}"
-        raise UsageError(f"{origin} is no diagnosis", why, HINT)
-    if header.kind != KIND:
-        raise UsageError(f"{origin} is no diagnosis", f"it is a {header.kind or 'document without a kind'}", HINT)
-    try:
-        return msgspec.json.decode(body, type=prepared(SavedDiagnosis))
-    except msgspec.ValidationError as error:
-        raise UsageError(f"{origin} is no diagnosis of this gpuwatch", str(error), HINT) from None
-
-
-def compare(here: SavedDiagnosis, there: SavedDiagnosis) -> tuple[Difference, ...]:
-    """Differences: checks in the order of the table, of those that both diagnoses ran, then the inventories."""
-
-    def substance(result: CheckResult) -> tuple[CheckStatus, str]:
-        if result.blocked_by is not None:
-            return result.result, result.blocked_by
-        return result.result, "" if result.result is CheckStatus.PASS else result.message
-
-    def text(result: CheckResult) -> str:
-        return f"{result.result}: {result.message}" if result.message else result.result.value
-
-    others = {result.id: result for result in there.items}
-    pairs = [(result, others[result.id]) for result in here.items if result.id in others]
-    checks = [
-        Difference(of="check", name=ours.id, title=ours.title, here=text(ours), there=text(other))
-        for ours, other in pairs
-        if substance(ours) != substance(other)
-    ]
-    keys = dict.fromkeys((*here.inventory, *there.inventory))
-    values = [(key, here.inventory.get(key), there.inventory.get(key)) for key in keys]
-    inventories = [
-        Difference(of="inventory", name=key, here=one, there=other) for key, one, other in values if one != other
-    ]
-    return (*checks, *inventories)
 
 
 def inventory(facts: NodeFacts) -> dict[str, str]:

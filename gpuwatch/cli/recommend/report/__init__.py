@@ -1,1 +1,0 @@
-"""The report of `gpuwatch recommend -o html`: one file that needs nothing else, for a manager and for an engineer."""

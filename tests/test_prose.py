@@ -1,0 +1,48 @@
+"""The rules of plain English find what they are for, in text and not in code."""
+
+import pytest
+
+from tests import prose
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("Memory is taken, and nobody owns it.", "nobody"),
+        ("The node is given back once the GPU is healthy.", "given back"),
+        ("It gives the whole node back.", "gives the whole node back"),
+        ("The reader is started anew.", "anew"),
+        ("A broken value is told as such.", "told"),
+        ("Please note the unit.", "Please"),
+        ("GPUs, links, etc. are read.", "etc."),
+    ],
+)
+def test_a_rule_finds_its_words(line: str, found: str):
+    (each,) = prose.findings("docs/page.md", f"# Page\n\n{line}\n")
+    assert (each.place, each.text) == ("docs/page.md:3", found)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```\nsomebody\n```",
+        "    echo nobody\n",
+        "The user `nobody` runs it.",
+        "[alert](runbooks/etc.md)",
+        "The agent gives up; the copy stays back.",
+        "Nobodies, tellers and saidness are other words.",
+        "| not | but |\n|---|---|\n| nobody reads it | the agent does not read it |",
+    ],
+)
+def test_code_and_examples_are_left_alone(text: str):
+    assert list(prose.findings("docs/page.md", text)) == []
+
+
+def test_a_table_of_examples_ends_with_the_table():
+    text = "| not | but |\n|---|---|\n| nobody | the agent |\n\n| who | what |\n|---|---|\n| somebody | it |"
+    assert [each.text for each in prose.findings("docs/page.md", text)] == ["somebody"]
+
+
+def test_every_kind_of_page_is_read():
+    kinds = {page.suffix for page in prose.pages()}
+    assert kinds == {".md", ".yaml", ".json"}
