@@ -7,14 +7,16 @@ import os
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.workload import Allocatable, Allocation, Workload
 from gpuwatch.workloads.devices import parse_device_id
-from gpuwatch.workloads.grpc_call import TOO_LARGE, GrpcError, call
 from gpuwatch.workloads.podresources_proto import METHODS, SCHEMA, SERVICE
 from gpuwatch.workloads.wire import decode
+
+if TYPE_CHECKING:
+    from gpuwatch.workloads.grpc_call import GrpcError
 
 SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
 RESOURCES = ("nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-*")
@@ -71,6 +73,8 @@ class PodResources:
         self._identify()
         if method in self._missing:
             return None
+        from gpuwatch.workloads.grpc_call import GrpcError, call  # loads h2, which nobody needs without a kubelet
+
         try:
             reply = call(self._socket, f"/{SERVICE}/{method}", deadline=self._deadline, max_bytes=MAX_REPLY_BYTES)
             return decode(SCHEMA, METHODS[method][1], reply)
@@ -128,7 +132,9 @@ def _claimed(part: Any) -> tuple[str, ...]:
     return by_uuid or ((part.device_name,) if part.device_name else names)
 
 
-def _reason(error: GrpcError) -> Reason:
+def _reason(error: "GrpcError") -> Reason:
+    from gpuwatch.workloads.grpc_call import TOO_LARGE
+
     if error.status == "UNAVAILABLE":
         return "permission" if "permission denied" in error.details.lower() else "unavailable"
     if error.status == "DEADLINE_EXCEEDED":

@@ -148,7 +148,7 @@ def grpc(data: bytes) -> None:
     with ours, server:
         server.sendall(data[:4096])
         server.shutdown(socket.SHUT_WR)
-        answer(ours, time.monotonic() + 1, 4096)
+        answer(ours, "/v1.Lister/List", until=time.monotonic() + 1, max_bytes=4096)
 
 
 def _other_reply(data: bytes, chance: random.Random) -> bytes | None:

@@ -19,6 +19,7 @@ PACKAGES = (
     "bcrypt",
     "click",
     "h11",
+    "h2.connection",
     "hypothesis",
     "kubernetes.client",
     "kubernetes.config.kube_config",

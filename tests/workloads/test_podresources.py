@@ -60,6 +60,12 @@ def test_an_empty_node_has_no_allocations(client: PodResources) -> None:
     assert client.allocations() == ()
 
 
+def test_an_answer_larger_than_the_windows_of_http2_arrives_whole(kubelet: SimKubelet, client: PodResources) -> None:
+    given_out = {allocation(TRAIN, f"GPU-{number:0400}", resource="nvidia.com/gpu.shared") for number in range(1000)}
+    kubelet.show(given_out)
+    assert sum(len(found.device_ids) for found in client.allocations()) == 1000
+
+
 def test_answers_follow_the_kubelet(kubelet: SimKubelet, client: PodResources) -> None:
     seen = []
     for number in range(3):
