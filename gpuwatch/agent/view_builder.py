@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -27,10 +27,8 @@ from gpuwatch.model.view import STALE_INTERVALS, AgentStatus, PodEnergy, Repaire
 from gpuwatch.model.workload import Allocatable, Allocation, Attribution, EnergyMethod, ProcessOwner, Workload
 from gpuwatch.model.xid import SxidCount, XidCount
 from gpuwatch.workloads.attribution import attribute
+from gpuwatch.workloads.podresources import PodResources, PodResourcesError
 from gpuwatch.workloads.procfs import PodLogs, Processes
-
-if TYPE_CHECKING:
-    from gpuwatch.workloads.podresources import PodResources
 
 OFF = "switched off in the configuration"
 
@@ -186,8 +184,6 @@ class ViewBuilder:
         """Ask the kubelet. A node without one is no failure: pods are then unknown, processes are not."""
         if "podresources" not in self._enabled:
             return
-        from gpuwatch.workloads.podresources import PodResources, PodResourcesError
-
         path = Path(self._config.sources.pod_resources)
         if self._allocations[0] is None and not path.parent.exists() and not in_pod():
             self._health["podresources"].switch_off(f"{path} is not there: no kubelet on this machine, or not mounted")

@@ -1,14 +1,20 @@
 """What gpuwatch says about its own process: build, web server, CPU and memory; there before the first snapshot is."""
 
+import os
 import platform
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
+from resource import RLIMIT_NOFILE, getpagesize, getrlimit
 from typing import Any, NamedTuple
 
 import gpuwatch
 from gpuwatch.http.server import HttpStats
-from gpuwatch.metrics.metric import Family, Metric, Parts, label_text, node
+from gpuwatch.metrics.metric import Family, Metric, Parts, Type, label_text, node
 from gpuwatch.storage.store import StoreStats
+
+_CPU_TIMES, _START_TIME, _VIRTUAL_SIZE, _RESIDENT_PAGES = (14, 15), 22, 23, 24
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class SelfState(NamedTuple):
@@ -76,7 +82,7 @@ SELF_METRICS: tuple[Row, ...] = (
         _store(lambda s: [((), s.set_aside)]),
     ),
 )
-"""Never stale, never dropped. `process_*` and `python_info` of prometheus-client come beside them."""
+"""Never stale, never dropped. `process_*` and `python_info` of every Prometheus client library come beside them."""
 
 
 class SelfMetrics:
@@ -86,26 +92,46 @@ class SelfMetrics:
         self, http: Callable[[], HttpStats] | None = None, store: Callable[[], StoreStats] | None = None
     ) -> None:
         self._http, self._store = http, store
-        # loaded when a page is wanted, and before the first scrape: it costs 40 ms and 2 MiB
-        from prometheus_client.platform_collector import PlatformCollector
-        from prometheus_client.process_collector import ProcessCollector
-
-        self._collectors = [ProcessCollector(registry=None), PlatformCollector(registry=None)]
+        boot = next(line for line in Path("/proc/stat").read_text().splitlines() if line.startswith("btime "))
+        # once: a wall clock that is set moves the time of the boot, and the process was not started again
+        self._started = int(boot.split()[1]) + _stat(_START_TIME) / _TICKS
 
     def families(self, dropped: int) -> list[Family]:
         """Gpuwatch's own rows, then the standard ones of every process."""
         state = SelfState(self._http() if self._http else None, self._store() if self._store else None, dropped)
-        own = [row.family(state) for row in SELF_METRICS]
-        return own + [_family(each) for collector in self._collectors for each in collector.collect()]
+        return [row.family(state) for row in SELF_METRICS] + [*self._process(), _python()]
+
+    def _process(self) -> Iterator[Family]:
+        """What the kernel says about this process, under the names that Prometheus asks of client libraries."""
+        values: tuple[tuple[str, Type, str, float], ...] = (
+            ("virtual_memory_bytes", "gauge", "Virtual memory size in bytes.", _stat(_VIRTUAL_SIZE)),
+            (
+                "resident_memory_bytes",
+                "gauge",
+                "Resident memory size in bytes.",
+                _stat(_RESIDENT_PAGES) * getpagesize(),
+            ),
+            ("start_time_seconds", "gauge", "Start time of the process since unix epoch in seconds.", self._started),
+            (
+                "cpu_seconds_total",
+                "counter",
+                "Total user and system CPU time spent in seconds.",
+                sum(map(_stat, _CPU_TIMES)) / _TICKS,
+            ),
+            ("open_fds", "gauge", "Number of open file descriptors.", len(os.listdir("/proc/self/fd"))),
+            ("max_fds", "gauge", "Maximum number of open file descriptors.", getrlimit(RLIMIT_NOFILE)[0]),
+        )
+        for name, kind, text, value in values:
+            yield Family(f"process_{name}", kind, text, (), [(("", ()), value)])
 
 
-def _family(family: Any) -> Family:
-    """A family of prometheus-client in our terms; its labels become the subject."""
-    samples: Iterable[Any] = family.samples
-    return Family(
-        name=next(iter(samples)).name,
-        type=family.type,
-        help=family.documentation,
-        labels=(),
-        samples=[((label_text(**sample.labels), ()), sample.value) for sample in samples],
-    )
+def _stat(field: int) -> int:
+    """A field of /proc/self/stat by its number in proc(5); the name of the process, the second, may have spaces."""
+    return int(Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()[field - 3])
+
+
+def _python() -> Family:
+    major, minor, patch = platform.python_version_tuple()
+    version, implementation = platform.python_version(), platform.python_implementation()
+    labels = label_text(version=version, implementation=implementation, major=major, minor=minor, patchlevel=patch)
+    return Family("python_info", "gauge", "Python platform information", (), [((labels, ()), 1)])

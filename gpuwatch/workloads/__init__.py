@@ -1,1 +1,1 @@
-"""Whose GPU is it: pod-resources of the kubelet, cgroups and /proc. Only `podresources` imports grpc."""
+"""Whose GPU is it: pod-resources of the kubelet, cgroups and /proc. `podresources` speaks gRPC itself."""

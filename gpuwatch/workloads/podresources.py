@@ -1,40 +1,27 @@
 """The kubelet's answer to "which container was given which device", over its pod-resources socket.
 
-One channel is kept for the life of a kubelet. A socket file with another identity is another kubelet: the
-channel is opened anew and what the old one could not do is asked again. Importing this module loads gRPC
-(20 MiB), so its users import it late.
+A socket file with another identity is another kubelet: what the old one could not do is asked again.
 """
 
 import os
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Literal
-
-from google.protobuf.message import DecodeError
+from typing import TYPE_CHECKING, Any, Literal
 
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.workload import Allocatable, Allocation, Workload
 from gpuwatch.workloads.devices import parse_device_id
-from gpuwatch.workloads.podresources_proto import MESSAGES, METHODS, SERVICE
+from gpuwatch.workloads.podresources_proto import METHODS, SCHEMA, SERVICE
+from gpuwatch.workloads.wire import decode
 
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its C core prints every lost connection; the errors below say it once
-import grpc
+if TYPE_CHECKING:
+    from gpuwatch.workloads.grpc_call import GrpcError
 
 SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
 RESOURCES = ("nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-*")
 DRA_DRIVER = "gpu.nvidia.com"
 MAX_REPLY_BYTES = 16 * 1024 * 1024  # gRPC's own limit, 4 MiB, is reached by nodes with many devices and NUMA rows
-
-_CHANNEL_OPTIONS = (
-    ("grpc.max_receive_message_length", MAX_REPLY_BYTES),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 1000),
-    ("grpc.max_reconnect_backoff_ms", 1000),
-    ("grpc.use_local_subchannel_pool", 1),  # a new channel must not inherit the back-off of the old one
-    ("grpc.default_authority", "localhost"),
-    ("grpc.enable_http_proxy", 0),
-)
 
 Reason = Literal["absent", "permission", "unavailable", "deadline", "too_large", "rate_limit", "garbage", "error"]
 
@@ -66,7 +53,6 @@ class PodResources:
         self._socket = socket
         self._patterns = (*RESOURCES, *resources)
         self._deadline = deadline
-        self._channel: grpc.Channel | None = None
         self._identity: tuple[int, ...] = ()
         self._missing: set[str] = set()
 
@@ -82,37 +68,27 @@ class PodResources:
             return None
         return tuple(Allocatable(resource=name, device_ids=ids) for name, ids in self._devices(reply.devices))
 
-    def close(self) -> None:
-        """Give the connection back; the next call opens a new one."""
-        if self._channel is not None:
-            self._channel.close()
-            self._channel = None
-
     def _call(self, method: str) -> Any | None:
         """The decoded reply, or None when this kubelet does not offer the method."""
-        channel = self._connected()
+        self._identify()
         if method in self._missing:
             return None
-        request, response = (MESSAGES[name] for name in METHODS[method])
-        call = channel.unary_unary(
-            f"/{SERVICE}/{method}", request_serializer=request.SerializeToString, response_deserializer=bytes
-        )
+        from gpuwatch.workloads.grpc_call import GrpcError, call  # loads h2, which nobody needs without a kubelet
+
         try:
-            return response.FromString(call(request(), timeout=self._deadline))
-        except grpc.RpcError as error:
+            reply = call(self._socket, f"/{SERVICE}/{method}", deadline=self._deadline, max_bytes=MAX_REPLY_BYTES)
+            return decode(SCHEMA, METHODS[method][1], reply)
+        except GrpcError as error:
             # a kubelet that has switched the method off says so in words only
-            disabled = error.code() is grpc.StatusCode.UNKNOWN and "disabled" in (error.details() or "")
-            if method != "List" and (disabled or error.code() is grpc.StatusCode.UNIMPLEMENTED):
+            disabled = error.status == "UNKNOWN" and "disabled" in error.details
+            if method != "List" and (disabled or error.status == "UNIMPLEMENTED"):
                 self._missing.add(method)
                 return None
-            self.close()
-            raise PodResourcesError(
-                _reason(error), self._socket, f"{error.code().name}: {(error.details() or 'no details')[:200]}"
-            ) from error
-        except (DecodeError, UnicodeDecodeError) as error:
+            raise PodResourcesError(_reason(error), self._socket, str(error)[:200]) from error
+        except ValueError as error:
             raise PodResourcesError("garbage", self._socket, f"the answer to {method} is not protobuf") from error
 
-    def _connected(self) -> grpc.Channel:
+    def _identify(self) -> None:
         try:
             status = os.stat(self._socket)
         except PermissionError as error:
@@ -121,11 +97,7 @@ class PodResources:
             raise PodResourcesError("absent", self._socket, error.strerror or "") from error
         identity = (status.st_dev, status.st_ino, status.st_ctime_ns)
         if identity != self._identity:
-            self.close()
             self._identity, self._missing = identity, set()
-        if self._channel is None:
-            self._channel = grpc.insecure_channel(f"unix:{self._socket}", options=_CHANNEL_OPTIONS)
-        return self._channel
 
     def _of_pod(self, pod: Any) -> Iterator[Allocation]:
         for container in pod.containers:
@@ -160,12 +132,13 @@ def _claimed(part: Any) -> tuple[str, ...]:
     return by_uuid or ((part.device_name,) if part.device_name else names)
 
 
-def _reason(error: grpc.RpcError) -> Reason:
-    details = (error.details() or "").lower()
-    if error.code() is grpc.StatusCode.UNAVAILABLE:
-        return "permission" if "permission denied" in details else "unavailable"
-    if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+def _reason(error: "GrpcError") -> Reason:
+    from gpuwatch.workloads.grpc_call import TOO_LARGE
+
+    if error.status == "UNAVAILABLE":
+        return "permission" if "permission denied" in error.details.lower() else "unavailable"
+    if error.status == "DEADLINE_EXCEEDED":
         return "deadline"
-    if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
-        return "too_large" if "larger than max" in details else "rate_limit"
+    if error.status == "RESOURCE_EXHAUSTED":
+        return "too_large" if TOO_LARGE in error.details else "rate_limit"
     return "error"

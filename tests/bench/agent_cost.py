@@ -2,7 +2,7 @@
 
     python -m tests.bench.agent_cost
 
-PSS divides pages among all who map them, so beside a benchmark that has gRPC loaded too the agent looks smaller than it
+PSS divides pages among all who map them, so beside a benchmark that maps the same files the agent looks smaller than it
 is on a node. `alone` counts what the agent and its reader would take if nobody else ran the same libraries.
 """
 

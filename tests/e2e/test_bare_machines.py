@@ -24,12 +24,12 @@ ACCOUNTS = {("slurm", "physics"): 4, ("slurm", "chemistry"): 1, ("container", "l
 
 SHORT = "two minutes are played; recommendations take a day"
 EMPTY = {
-    "What could be given back: right-sizing / GPUs to free A": SHORT,
-    "What could be given back: right-sizing / Cost of these a day A": SHORT,
-    "What could be given back: right-sizing / GPU-hours a day that could be freed, by finding A": SHORT,
-    "What could be given back: right-sizing / Recommendations A": SHORT,
-    "What could be given back: right-sizing / Recommendations B": SHORT,
-    "What could be given back: right-sizing / Still being learned A": SHORT,
+    "What could be released: right-sizing / GPUs to free A": SHORT,
+    "What could be released: right-sizing / Cost of these a day A": SHORT,
+    "What could be released: right-sizing / GPU-hours a day that could be freed, by finding A": SHORT,
+    "What could be released: right-sizing / Recommendations A": SHORT,
+    "What could be released: right-sizing / Recommendations B": SHORT,
+    "What could be released: right-sizing / Still being learned A": SHORT,
     "Is it used? / Tensor cores of the 20 least used A": "neither A100 nor L40S tells",
     "Is it used? / Power, the 20 highest B": "there are fewer",
     "By their own processes / Power put down to pods, the 20 highest A": "there are no pods",

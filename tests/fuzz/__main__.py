@@ -21,7 +21,7 @@ CHILD = """
 import random
 import sys
 import atheris
-with atheris.instrument_imports(include=["gpuwatch", "yaml", "h11"]):
+with atheris.instrument_imports(include=["gpuwatch", "yaml", "h11", "h2", "hpack", "hyperframe"]):
     from tests.fuzz.targets import TARGETS
 
 def mutate(data, size, seed):

@@ -8,6 +8,7 @@ import contextlib
 import random
 import socket
 import tempfile
+import time
 from collections.abc import Callable
 from functools import cache
 from io import BytesIO
@@ -37,8 +38,12 @@ from gpuwatch.rightsizing.prometheus.http import Answer
 from gpuwatch.sim.capture import open_capture
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from gpuwatch.workloads.containers import named
-from gpuwatch.workloads.podresources import MESSAGES, PodResources
+from gpuwatch.workloads.grpc_call import GrpcError, answer
+from gpuwatch.workloads.podresources import PodResources
+from gpuwatch.workloads.podresources_proto import SCHEMA
+from gpuwatch.workloads.wire import decode
 from tests.fuzz.mutation import Reshape, reshaped
+from tests.protobuf_classes import MESSAGES
 
 CORPUS = Path(__file__).parent / "corpus"
 
@@ -132,10 +137,19 @@ def http(data: bytes) -> None:
 
 
 def pod_resources(data: bytes) -> None:
-    reply = MESSAGES["ListPodResourcesResponse"].FromString(data)
+    reply = decode(SCHEMA, "ListPodResourcesResponse", data)
     client = PodResources()
     for pod in reply.pod_resources:
         list(client._of_pod(pod))
+
+
+def grpc(data: bytes) -> None:
+    """All that a server sends before it closes."""
+    ours, server = socket.socketpair()
+    with ours, server:
+        server.sendall(data[:4096])
+        server.shutdown(socket.SHUT_WR)
+        answer(ours, "/v1.Lister/List", until=time.monotonic() + 1, max_bytes=4096)
 
 
 def _other_reply(data: bytes, chance: random.Random) -> bytes | None:
@@ -181,7 +195,8 @@ TARGETS = (
     Target("configuration", configuration, (UsageError,)),
     Target("web-configuration", lambda data: load_web_config(written("web.yml", data)), (UsageError,)),
     Target("http", http),
-    Target("pod-resources", pod_resources, (DecodeError, UnicodeDecodeError), _other_reply),
+    Target("pod-resources", pod_resources, (ValueError,), _other_reply),
+    Target("grpc", grpc, (GrpcError, OSError)),
     Target("views", lambda data: AgentClient("/nowhere")._decode(data, View), (GpuwatchError,)),
     Target("actuation", actuation, (GpuwatchError,)),
     Target("prometheus", prometheus, (GpuwatchError,)),

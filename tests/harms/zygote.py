@@ -18,8 +18,8 @@ from typing import Any
 PACKAGES = (
     "bcrypt",
     "click",
-    "google.protobuf.descriptor_pool",
     "h11",
+    "h2.connection",
     "hypothesis",
     "kubernetes.client",
     "kubernetes.config.kube_config",

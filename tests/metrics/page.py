@@ -60,7 +60,7 @@ Every family begins with `gpuwatch_`. Units are base units at the end of the nam
   `gpuwatch_series_dropped` counts their series.
 - OpenMetrics has units; state sets are gauges there.
 
-`process_*` and `python_info` of prometheus-client are there as well. The remediator's families are at
+`process_*` and `python_info` of any Prometheus client are there as well. The remediator's families are at
 `:9401/metrics`, the tuner's at `:9402/metrics`; those about the process are on each page.
 
 ## Choose families

@@ -1,16 +1,20 @@
 """The board: one rendering for each View, ready before the scrape, and nothing stale on it."""
 
 import gzip
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
 
 from gpuwatch.config import MetricsConfig
 from gpuwatch.http.server import HttpStats
 from gpuwatch.metrics.page_cache import FORGET_SECONDS, MIN_STALE_SECONDS, PageCache
+from gpuwatch.metrics.process import SelfMetrics
 from gpuwatch.model.view import STALE_INTERVALS, View
 from tests.model.view_factory import full_view
 
@@ -77,6 +81,20 @@ def test_before_the_first_view_there_is_gpuwatch_alone(board: PageCache) -> None
     assert "gpuwatch_gpu" not in page
     assert "gpuwatch_snapshot" not in page
     assert (board.age(), board.view_json()) == (None, None)
+
+
+def test_the_families_of_every_process_are_those_of_prometheus_client() -> None:
+    theirs = [
+        each for one in (ProcessCollector(registry=None), PlatformCollector(registry=None)) for each in one.collect()
+    ]
+    samples = {sample.name: sample for family in theirs for sample in family.samples}
+    ours = {each.name: each for each in SelfMetrics().families(0) if not each.name.startswith("gpuwatch_")}
+    assert list(ours) == list(samples)
+    assert [(each.type, each.help) for each in ours.values()] == [(each.type, each.documentation) for each in theirs]
+    for name, family in ours.items():
+        (((labels, _), value),) = family.samples
+        assert value == pytest.approx(samples[name].value, rel=0.3, abs=1), name
+        assert dict(re.findall('(\\w+)="([^"]*)"', labels)) == samples[name].labels
 
 
 def test_self_metrics_follow_the_time_before_the_first_view(board: PageCache) -> None:

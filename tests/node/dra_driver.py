@@ -19,7 +19,7 @@ import grpc
 import pynvml
 from kubernetes import client, config
 
-from gpuwatch.workloads.podresources_proto import message_classes
+from tests.protobuf_classes import message_classes
 
 DRIVER = "gpu.nvidia.com"
 VENDOR = f"k8s.{DRIVER}"

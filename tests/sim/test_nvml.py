@@ -3,6 +3,7 @@
 import contextlib
 import threading
 import time
+from pathlib import Path
 
 import pynvml
 import pytest
@@ -14,6 +15,8 @@ from gpuwatch.collect.nvml.library import Failure, NvmlFailure, ask
 from gpuwatch.collect.nvml.numbers import field_number
 from gpuwatch.collect.nvml.reads import field_values
 from gpuwatch.model.clock import SystemClock
+from gpuwatch.model.snapshot import Memory
+from gpuwatch.sim.capture import open_capture
 from gpuwatch.sim.directory import attach
 from gpuwatch.sim.node.profiles import MODELS
 from gpuwatch.sim.node.scenario import load, names
@@ -23,6 +26,7 @@ from tests.seeds import a_third
 from tests.sim.node.nodes import HandClock, open_driver, scenario, work
 from tests.waiting import BOUND_SECONDS, until
 
+GB10 = Path(__file__).parent / "capture/nvidia_smi/data/gb10-580.txt"
 LOOKS, LIFE_SECONDS = 40, 280.0
 
 
@@ -78,19 +82,37 @@ def test_a_working_gpu_reads_like_a_real_one(tmp_path, clock, model):
     assert gpu.errors == {}
     assert gpu.utilization.gpu == 1.0
     assert gpu.power.average == pytest.approx(row.power_limit, rel=0.05)
-    assert gpu.power.limit_enforced == row.power_limit
+    assert gpu.power.limit_enforced == (None if row.unified else row.power_limit)
     assert gpu.power.max >= gpu.power.mean > 0
-    assert gpu.memory.used + gpu.memory.free + gpu.memory.reserved == gpu.memory.total == row.memory << 20
-    assert gpu.processes[0].used_memory == pytest.approx(gpu.memory.used, rel=0.02)
+    if row.unified:
+        assert gpu.memory == Memory()
+    else:
+        assert gpu.memory.used + gpu.memory.free + gpu.memory.reserved == gpu.memory.total == row.memory << 20
+    assert gpu.processes[0].used_memory == pytest.approx(gpu.memory.used or row.memory << 19, rel=0.02)
     assert gpu.processes[0].sm_utilization == 1.0
     assert (gpu.activity.tensor is not None) is row.gpm
     assert (gpu.temperature.margin_slowdown is None) is (not row.margins)
-    assert (gpu.temperature.threshold_slowdown is None) is row.margins
+    assert (gpu.temperature.threshold_slowdown is None) is (row.margins or row.unified)
     assert len(gpu.nvlinks) == row.nvlinks
     assert len(gpu.fans) == row.fans
     assert (gpu.mig_enabled is None) is (not row.mig)
     assert (gpu.retired_pages.double_bit is None) is (not row.retired_pages)
     assert (gpu.row_remap.pending is None) is (row.remap_banks is None)
+
+
+def test_a_gpu_with_the_memory_of_its_host_has_what_its_dump_has_and_no_more(tmp_path, clock):
+    """The dump's `Not Supported` and `N/A` are unknown here, too, though its processes have their memory."""
+    dump = open_capture(str(GB10))
+    theirs = GpuReader(dump, *register(dump, 0)).read(0.0, 0.0)
+    ours = read(open_driver(tmp_path, load("gb10"), clock), clock)
+    assert (ours.memory, ours.bar1) == (theirs.memory, theirs.bar1) == (Memory(), Memory())
+    assert (
+        (ours.clocks.memory, ours.clocks.memory_max) == (theirs.clocks.memory, theirs.clocks.memory_max) == (None, None)
+    )
+    assert ours.power.limit_enforced is theirs.power.limit_enforced is None
+    assert ours.temperature.margin is theirs.temperature.margin is None
+    assert ours.processes[0].used_memory > 1 << 30
+    assert ours.errors == {}
 
 
 def test_an_old_driver_lacks_what_came_later(tmp_path, clock):

@@ -110,7 +110,6 @@ def test_kubelet_proc_and_driver_name_the_same_gpu_and_process(world):
     (process,) = driver.nvmlDeviceGetComputeRunningProcesses_v2(handle)
     client = PodResources(Path(world.sources.pod_resources))
     (allocation,) = client.allocations()
-    client.close()
     owner = Processes(Path(world.sources.proc), PodLogs(Path(world.sources.pod_logs).parent)).owners([process.pid])
     assert allocation.device_ids == (driver.nvmlDeviceGetUUID(handle),)
     assert allocation.workload.pod == owner[process.pid].workload.pod == "train-0"
@@ -147,7 +146,6 @@ def test_pods_come_and_go_everywhere(world):
     until(lambda: any(path.name.startswith("ns_fresh_") for path in Path(world.sources.pod_logs).iterdir()))
     world.inject({"do": "stop", "name": "ns/fresh"})
     until(lambda: {a.workload.pod for a in client.allocations()} == {"train-0"})
-    client.close()
 
 
 def test_a_gpu_that_is_well_again_is_found_to_be_counted_out_until_the_device_plugin_is_restarted():

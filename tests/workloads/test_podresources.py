@@ -8,7 +8,6 @@ from pathlib import Path
 import grpc
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from google.protobuf.message import DecodeError
 from grpc_tools import protoc
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +15,8 @@ from hypothesis import strategies as st
 from gpuwatch.model.workload import Allocatable, Allocation, Workload
 from gpuwatch.sim.surroundings.kubelet import Fault, SimKubelet
 from gpuwatch.workloads.podresources import PodResources, PodResourcesError
-from gpuwatch.workloads.podresources_proto import MESSAGES
+from gpuwatch.workloads.podresources_proto import SCHEMA
+from gpuwatch.workloads.wire import decode
 
 TRAIN = Workload(namespace="ml", pod="train-0", container="main")
 SIDE = Workload(namespace="ml", pod="train-0", container="side")
@@ -34,10 +34,8 @@ def kubelet(tmp_path: Path) -> Iterator[SimKubelet]:
 
 
 @pytest.fixture
-def client(kubelet: SimKubelet) -> Iterator[PodResources]:
-    asked = PodResources(kubelet.path, deadline=5)
-    yield asked
-    asked.close()
+def client(kubelet: SimKubelet) -> PodResources:
+    return PodResources(kubelet.path, deadline=5)
 
 
 def reason_of(client: PodResources) -> str:
@@ -62,7 +60,13 @@ def test_an_empty_node_has_no_allocations(client: PodResources) -> None:
     assert client.allocations() == ()
 
 
-def test_answers_follow_the_kubelet_without_a_new_connection(kubelet: SimKubelet, client: PodResources) -> None:
+def test_an_answer_larger_than_the_windows_of_http2_arrives_whole(kubelet: SimKubelet, client: PodResources) -> None:
+    given_out = {allocation(TRAIN, f"GPU-{number:0400}", resource="nvidia.com/gpu.shared") for number in range(1000)}
+    kubelet.show(given_out)
+    assert sum(len(found.device_ids) for found in client.allocations()) == 1000
+
+
+def test_answers_follow_the_kubelet(kubelet: SimKubelet, client: PodResources) -> None:
     seen = []
     for number in range(3):
         kubelet.show([allocation(TRAIN, f"GPU-{number}")])
@@ -83,8 +87,6 @@ def test_foreign_resources_are_left_out_and_configured_ones_are_let_in(kubelet: 
     plain, wider = PodResources(kubelet.path), PodResources(kubelet.path, resources=["nvidia.com/A*"])
     assert plain.allocations() == (named["nvidia.com/gpu"],)
     assert set(wider.allocations()) == {named["nvidia.com/gpu"], named["nvidia.com/A100"]}
-    plain.close()
-    wider.close()
 
 
 def test_rows_of_several_numa_nodes_are_one_answer(kubelet: SimKubelet, client: PodResources) -> None:
@@ -137,7 +139,6 @@ def test_a_slow_kubelet_costs_one_deadline(kubelet: SimKubelet) -> None:
         return time.monotonic() - began
 
     assert any(0.2 <= took() < 2 for _ in range(3)), "a busy machine is late now and then"
-    client.close()
 
 
 @pytest.mark.parametrize(("size", "reason"), [(5 << 20, None), (17 << 20, "too_large")])
@@ -150,7 +151,6 @@ def test_replies_above_grpcs_own_limit_are_read_up_to_ours(tmp_path: Path, size:
             assert reason_of(client) == reason
         else:
             assert client.allocations() == (allocation(TRAIN, "GPU-a"),)
-        client.close()
 
 
 def test_a_socket_that_may_not_be_looked_at_is_told_apart_from_an_absent_one(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_threads_and_files_do_not_follow_the_number_of_calls(kubelet: SimKubelet
     before = held()
     for _ in range(200):
         client.allocations()
-    assert held() - before < 10, "gRPC's own pool may breathe"
+    assert held() - before < 10, "a connection ends with its call"
 
 
 API_PROTO = """
@@ -216,7 +216,7 @@ def test_messages_written_with_the_kubelets_whole_schema_are_understood(tmp_path
     part = claim.claim_resources.add(driver_name="gpu.nvidia.com", device_name="gpu-0", share_id="s")
     part.cdi_devices.add(name="k8s.gpu.nvidia.com/device=gpu-0")
 
-    ours = MESSAGES["ListPodResourcesResponse"].FromString(theirs.SerializeToString()).pod_resources[0]
+    ours = decode(SCHEMA, "ListPodResourcesResponse", theirs.SerializeToString()).pod_resources[0]
     assert (ours.namespace, ours.name, ours.containers[0].name) == ("ml", "train-0", "main")
     assert list(ours.containers[0].devices[0].device_ids) == ["GPU-a"]
     read = ours.containers[0].dynamic_resources[0]
@@ -245,14 +245,8 @@ def test_a_claimed_device_has_its_cdi_name_too(kubelet: SimKubelet) -> None:
     kubelet.show([allocation(TRAIN, "gpu-0", resource="gpu.nvidia.com", claim="ml/gpu")])
     with grpc.insecure_channel(f"unix:{kubelet.path}") as channel:
         raw = channel.unary_unary("/v1.PodResourcesLister/List")(b"")
-    (part,) = (
-        MESSAGES["ListPodResourcesResponse"]
-        .FromString(raw)
-        .pod_resources[0]
-        .containers[0]
-        .dynamic_resources[0]
-        .claim_resources
-    )
+    pod = decode(SCHEMA, "ListPodResourcesResponse", raw).pod_resources[0]
+    (part,) = pod.containers[0].dynamic_resources[0].claim_resources
     assert (part.device_name, part.cdi_devices[0].name) == ("gpu-0", "k8s.gpu.nvidia.com/device=gpu-0")
 
 
@@ -266,8 +260,8 @@ def test_before_1_31_a_claim_is_recognised_by_its_cdi_name(kubelet: SimKubelet, 
 @given(st.binary(max_size=300))
 def test_arbitrary_bytes_decode_or_are_refused_with_the_one_error_the_client_expects(payload: bytes) -> None:
     try:
-        reply = MESSAGES["ListPodResourcesResponse"].FromString(payload)
-    except (DecodeError, UnicodeDecodeError):
+        reply = decode(SCHEMA, "ListPodResourcesResponse", payload)
+    except ValueError:
         return
     client = PodResources(Path("/nonexistent"))
     assert all(found.device_ids or found.resource for pod in reply.pod_resources for found in client._of_pod(pod))

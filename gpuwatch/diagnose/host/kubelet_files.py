@@ -21,6 +21,7 @@ from gpuwatch.diagnose.host.host_root import exists, listing, text
 from gpuwatch.host.tree import place
 from gpuwatch.model.decoding import prepared
 from gpuwatch.model.snapshot import UNREADABLE, Record
+from gpuwatch.workloads.podresources import PodResources, PodResourcesError
 
 FOLDERS = ("/var/lib/kubelet", "/var/lib/k0s/kubelet", "/var/snap/microk8s/common/var/lib/kubelet")
 CHECKPOINT = "kubelet_internal_checkpoint"
@@ -110,15 +111,10 @@ def _pod_resources(path: Path, *, ask: bool) -> tuple[str | None, str | None]:
     """Reason and text why the socket does not answer; None and None when it does, or is not asked."""
     if not ask:
         return (None, None) if path.exists() else ("absent", f"{path} is not there")
-    from gpuwatch.workloads.podresources import PodResources, PodResourcesError
-
-    client = PodResources(path, deadline=DEADLINE)
     try:
-        client.allocations()
+        PodResources(path, deadline=DEADLINE).allocations()
     except PodResourcesError as error:
         return error.reason, f"{error.what}: {error.why}"
-    finally:
-        client.close()
     return None, None
 
 

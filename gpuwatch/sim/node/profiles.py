@@ -1,7 +1,7 @@
 """What each simulated GPU model is: one frozen row per model, written after what real ones answer to nvidia-smi -q.
 
 Draw, clocks, limits, thresholds and layouts of H100, H200, L40S and RTX 4080 SUPER are those of real machines; T4,
-A100 and B200 follow NVIDIA's data sheets.
+A100 and B200 follow NVIDIA's data sheets; GB10 is what its driver answers, and draws what its data sheet allows.
 """
 
 import msgspec
@@ -35,6 +35,9 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     driver: str = "580.105.08"
 
     memory: int
+    unified: bool = (
+        False  # `memory` is the host's: NVML has none, and neither its clock, BAR1, thresholds nor power limits
+    )
     reserved: int
     bar1: int
     bus_width: int
@@ -166,6 +169,15 @@ _ROWS = (
         video_clock_max=2415, idle_state=8, thermal_resistance=0.13, thermal_seconds=50, shutdown=101, slowdown=96,
         max_operating=90, acoustic=84, margins=False, pcie_generation=4, fans=3, ecc=False, sram_status=False,
         persistence=False,
+    ),
+    Model(
+        key="gb10", name="NVIDIA GB10", architecture=10, compute_capability=(12, 1), cores=6144, multiprocessors=48,
+        device_id=0x2E1210DE, subsystem_id=0x000010DE, vbios="9A.0B.0D.00.00", part_number="", inforom="",
+        driver="580.95.05", memory=122572, unified=True, reserved=0, bar1=0, bus_width=256, power_limit=100,
+        power_min=100, power_max=100, power_idle=4.1, power_context=12, power_full=110, clock_idle=208, clock_max=3003,
+        memory_clock=8533, memory_clock_idle=8533, video_clock_idle=598, video_clock_max=3003, idle_state=8,
+        thermal_resistance=0.4, thermal_seconds=60, shutdown=100, slowdown=95, max_operating=90, margins=False,
+        pcie_generation=5, ecc=False, sram_status=False,
     ),
 )  # fmt: skip
 

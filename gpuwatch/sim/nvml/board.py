@@ -9,7 +9,7 @@ import pynvml
 from gpuwatch.collect.nvml.decode import CLOCK_EVENT_REASONS
 from gpuwatch.sim.node.actions import LockClocks, SetPowerLimit
 from gpuwatch.sim.node.physics import CLOCK_STEP, HW_BRAKE, HW_SLOWDOWN
-from gpuwatch.sim.nvml.driver import Answer, ResolvedDevice, answers, only_where, refuse
+from gpuwatch.sim.nvml.driver import Answer, ResolvedDevice, answers, dedicated_only, only_where, refuse
 
 CLOCKS = {
     pynvml.NVML_CLOCK_GRAPHICS: ("clock", "clock_max"),
@@ -26,13 +26,12 @@ THRESHOLDS = {
 }
 
 BOARD: dict[str, Answer] = {
-    "nvmlDeviceGetEnforcedPowerLimit": lambda d: round(1000 * d.gpu.power_limit),
-    "nvmlDeviceGetPowerManagementLimit": lambda d: round(1000 * d.gpu.power_limit),
-    "nvmlDeviceGetPowerManagementDefaultLimit": lambda d: 1000 * d.gpu.model.power_limit,
-    "nvmlDeviceGetPowerManagementLimitConstraints": lambda d: [
-        1000 * d.gpu.model.power_min,
-        1000 * d.gpu.model.power_max,
-    ],
+    "nvmlDeviceGetEnforcedPowerLimit": dedicated_only(lambda d: round(1000 * d.gpu.power_limit)),
+    "nvmlDeviceGetPowerManagementLimit": dedicated_only(lambda d: round(1000 * d.gpu.power_limit)),
+    "nvmlDeviceGetPowerManagementDefaultLimit": dedicated_only(lambda d: 1000 * d.gpu.model.power_limit),
+    "nvmlDeviceGetPowerManagementLimitConstraints": dedicated_only(
+        lambda d: [1000 * d.gpu.model.power_min, 1000 * d.gpu.model.power_max]
+    ),
     "nvmlDeviceGetTotalEnergyConsumption": lambda d: round(
         1000 * d.physics.counter(d.physics.energy, d.physics.power, d.t)
     ),
@@ -43,8 +42,8 @@ BOARD: dict[str, Answer] = {
     "nvmlDeviceGetSupportedClocksThrottleReasons": lambda d: sum(CLOCK_EVENT_REASONS.values()),
     "nvmlDeviceGetPerformanceState": lambda d: 0 if d.works else d.gpu.model.idle_state,
     "nvmlDeviceGetNumFans": only_where(lambda d: d.gpu.model.fans, lambda d: d.gpu.model.fans),
-    "nvmlDeviceGetSupportedMemoryClocks": lambda d: sorted(
-        {d.gpu.model.memory_clock, d.gpu.model.memory_clock_idle}, reverse=True
+    "nvmlDeviceGetSupportedMemoryClocks": dedicated_only(
+        lambda d: sorted({d.gpu.model.memory_clock, d.gpu.model.memory_clock_idle}, reverse=True)
     ),
     "nvmlDeviceResetGpuLockedClocks": lambda d: d.nvml.act(LockClocks(gpu=d.gpu.index)),
 }
@@ -66,7 +65,11 @@ def _temperature(d: ResolvedDevice, sensor: int) -> int:
 @answers(BOARD, "nvmlDeviceGetTemperatureThreshold")
 def _threshold(d: ResolvedDevice, kind: int) -> int:
     found = getattr(d.gpu.model, THRESHOLDS.get(kind, ""), None)
-    if found is None or (d.gpu.model.margins and kind != pynvml.NVML_TEMPERATURE_THRESHOLD_ACOUSTIC_CURR):
+    if (
+        found is None
+        or d.gpu.model.unified
+        or (d.gpu.model.margins and kind != pynvml.NVML_TEMPERATURE_THRESHOLD_ACOUSTIC_CURR)
+    ):
         return refuse()
     return int(found)
 
@@ -78,13 +81,15 @@ def _clock(d: ResolvedDevice, domain: int) -> int:
         return int(d.physics.clock)
     model = d.gpu.model
     if name == "memory_clock":
-        return model.memory_clock if d.works else model.memory_clock_idle
+        return refuse() if model.unified else model.memory_clock if d.works else model.memory_clock_idle
     return model.video_clock_max if d.works else model.video_clock_idle
 
 
 @answers(BOARD, "nvmlDeviceGetMaxClockInfo")
 def _max_clock(d: ResolvedDevice, domain: int) -> int:
     _, name = CLOCKS.get(domain) or refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+    if name == "memory_clock" and d.gpu.model.unified:
+        refuse()
     return int(getattr(d.gpu.model, name))
 
 
@@ -119,6 +124,8 @@ def _lock_clocks(d: ResolvedDevice, lowest: int, highest: int) -> None:
 
 @answers(BOARD, "nvmlDeviceSetPowerManagementLimit")
 def _set_power_limit(d: ResolvedDevice, milliwatts: int) -> None:
+    if d.gpu.model.unified:
+        refuse()
     if not 1000 * d.gpu.model.power_min <= milliwatts <= 1000 * d.gpu.model.power_max:
         refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT)
     d.nvml.act(SetPowerLimit(gpu=d.gpu.index, watts=milliwatts / 1000))

@@ -78,7 +78,8 @@ DEVICE: dict[str, Answer] = {
     ),
     "nvmlDeviceGetUtilizationRates": whole_only(
         lambda d: struct(
-            gpu=round(100 * min(1.0, d.physics.load.busy)), memory=round(60 * min(1.0, d.physics.load.dram))
+            gpu=round(100 * min(1.0, d.physics.load.busy)),
+            memory=0 if d.gpu.model.unified else round(60 * min(1.0, d.physics.load.dram)),
         )
     ),
     "nvmlDeviceGetCurrPcieLinkGeneration": lambda d: d.gpu.faults.pcie_generation or d.gpu.model.pcie_generation,
@@ -108,9 +109,10 @@ MIG_DEVICE: dict[str, Answer] = {
 @answers(MIG_DEVICE, "nvmlDeviceGetMemoryInfo")
 @answers(DEVICE, "nvmlDeviceGetMemoryInfo")
 def _memory(d: ResolvedDevice, version: int | None = None) -> SimpleNamespace:
-    unit = d.unit
+    unit, model = d.unit, d.gpu.model
+    if model.unified:
+        refuse()
     if unit is None:
-        model = d.gpu.model
         total, reserved = model.memory * MIB, model.reserved * MIB
         used = (sum(part.used for part in d.gpu.units) + (4 if d.works else 0) + d.gpu.faults.leaked_mib) * MIB
     else:
@@ -124,6 +126,8 @@ def _memory(d: ResolvedDevice, version: int | None = None) -> SimpleNamespace:
 @answers(MIG_DEVICE, "nvmlDeviceGetBAR1MemoryInfo")
 @answers(DEVICE, "nvmlDeviceGetBAR1MemoryInfo")
 def _bar1(d: ResolvedDevice) -> SimpleNamespace:
+    if d.gpu.model.unified:
+        refuse()
     if d.unit is None:
         total, used = d.gpu.model.bar1 * MIB, (1 + sum(part.used for part in d.gpu.units)) * MIB
     else:

@@ -136,6 +136,11 @@ def only_where(condition: Callable[[ResolvedDevice], Any], answer: Answer) -> An
     return lambda d, *args: answer(d, *args) if condition(d) else refuse()
 
 
+def dedicated_only(answer: Answer) -> Answer:
+    """Not offered by a GPU that shares the memory of its host."""
+    return only_where(lambda d: not d.gpu.model.unified, answer)
+
+
 def whole_only(answer: Answer) -> Answer:
     """Not offered while the GPU is cut into MIG instances."""
     return only_where(lambda d: not d.gpu.mig_enabled, answer)

@@ -1,7 +1,6 @@
 """A kubelet as far as pod-resources goes: real gRPC on a unix socket, changing answers, and faults.
 
-It speaks through the same message classes as the client; that these agree with the kubelet's api.proto is the
-tests' business.
+It speaks by the same schema as the client; that this agrees with the kubelet's api.proto is the tests' business.
 """
 
 import contextlib
@@ -15,7 +14,8 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from gpuwatch.model.workload import Allocatable, Allocation
-from gpuwatch.workloads.podresources_proto import MESSAGES, METHODS, SERVICE
+from gpuwatch.workloads.podresources_proto import METHODS, SCHEMA, SERVICE
+from gpuwatch.workloads.wire import encode
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # stopping a server is part of the play, not worth a line on stderr
 import grpc
@@ -71,9 +71,9 @@ class SimKubelet:
         server = grpc.server(pool, options=(("grpc.max_send_message_length", -1),))
         handlers = {
             method: grpc.unary_unary_rpc_method_handler(
-                self._handler(method), request_deserializer=MESSAGES[request].FromString, response_serializer=bytes
+                self._handler(method), request_deserializer=bytes, response_serializer=bytes
             )
-            for method, (request, _) in METHODS.items()
+            for method in METHODS
         }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
         server.add_insecure_port(f"unix:{self.path}")
@@ -112,13 +112,10 @@ class SimKubelet:
                 with connection:
                     connection.sendall(b"SSH-2.0-not-a-kubelet\r\n" * 50)
 
-    def _handler(self, method: str) -> Callable[[Any, grpc.ServicerContext], bytes]:
-        answer: Callable[[Any, grpc.ServicerContext], Any] = {
-            "List": self._list,
-            "GetAllocatableResources": self._list_allocatable,
-        }[method]
+    def _handler(self, method: str) -> Callable[[bytes, grpc.ServicerContext], bytes]:
+        answer = {"List": self._list, "GetAllocatableResources": self._list_allocatable}[method]
 
-        def handle(request: Any, context: grpc.ServicerContext) -> bytes:
+        def handle(_: bytes, context: grpc.ServicerContext) -> bytes:
             self.calls.append(method)
             fault = self._fault
             if fault == "slow":
@@ -131,28 +128,24 @@ class SimKubelet:
                 context.abort(grpc.StatusCode.UNKNOWN, f"PodResources API {method} method disabled")
             elif fault == "garbage":
                 return b"\xff\xfe no protobuf"
-            reply: bytes = answer(request, context).SerializeToString()
-            return reply
+            return encode(SCHEMA, METHODS[method][1], answer())
 
         return handle
 
-    def _list(self, request: Any, context: grpc.ServicerContext) -> Any:
-        reply = MESSAGES["ListPodResourcesResponse"]()
-        reply.pod_resources.extend(_pods(self._allocations))
+    def _list(self) -> dict[str, Any]:
+        pods = _pods(self._allocations)
         if self._fault == "oversized":
-            reply.pod_resources.add(name="x" * self._reply_bytes, namespace="padding")
-        return reply
+            pods.append({"name": "x" * self._reply_bytes, "namespace": "padding"})
+        return {"pod_resources": pods}
 
-    def _list_allocatable(self, request: Any, context: grpc.ServicerContext) -> Any:
-        reply = MESSAGES["AllocatableResourcesResponse"]()
-        for row in self._allocatable:  # one row per device, as a kubelet with NUMA topology writes them
-            for device in row.device_ids:
-                reply.devices.add(resource_name=row.resource, device_ids=[device])
-        return reply
+    def _list_allocatable(self) -> dict[str, Any]:
+        """One row per device, as a kubelet with NUMA topology writes them."""
+        rows = [(row.resource, device) for row in self._allocatable for device in row.device_ids]
+        return {"devices": [{"resource_name": resource, "device_ids": [device]} for resource, device in rows]}
 
 
-def _pods(allocations: Iterable[Allocation]) -> Iterable[Any]:
-    """PodResources messages; allocations of one container become rows of one ContainerResources."""
+def _pods(allocations: Iterable[Allocation]) -> list[dict[str, Any]]:
+    """Messages of the schema; allocations of one container become rows of one ContainerResources."""
 
     def container_of(row: Allocation) -> tuple[str, str, str]:
         return row.workload.namespace or "", row.workload.pod or "", row.workload.container or ""
@@ -160,21 +153,30 @@ def _pods(allocations: Iterable[Allocation]) -> Iterable[Any]:
     def pod_of(row: Allocation) -> tuple[str, str]:
         return container_of(row)[:2]
 
-    for (pod_namespace, pod_name), of_pod in groupby(sorted(allocations, key=container_of), key=pod_of):
-        pod = MESSAGES["PodResources"](name=pod_name, namespace=pod_namespace)
-        for (_, _, container_name), rows in groupby(of_pod, key=container_of):
-            container = pod.containers.add(name=container_name)
-            for row in rows:
-                if row.claim is None:
-                    container.devices.add(resource_name=row.resource, device_ids=row.device_ids)
-                    continue
-                namespace, _, name = row.claim.partition("/")
-                claim = container.dynamic_resources.add(claim_name=name, claim_namespace=namespace)
-                for device in row.device_ids:
-                    part = claim.claim_resources.add(driver_name=row.resource, pool_name="node")
-                    if "=" in device:
-                        part.cdi_devices.add(name=device)
-                    else:
-                        part.device_name = device
-                        part.cdi_devices.add(name=f"k8s.{row.resource}/device={device}")
-        yield pod
+    return [
+        {
+            "name": name,
+            "namespace": namespace,
+            "containers": [_container(key[2], list(rows)) for key, rows in groupby(of_pod, key=container_of)],
+        }
+        for (namespace, name), of_pod in groupby(sorted(allocations, key=container_of), key=pod_of)
+    ]
+
+
+def _container(name: str, rows: list[Allocation]) -> dict[str, Any]:
+    plain = [{"resource_name": row.resource, "device_ids": row.device_ids} for row in rows if row.claim is None]
+    return {
+        "name": name,
+        "devices": plain,
+        "dynamic_resources": [_claim(row, row.claim) for row in rows if row.claim is not None],
+    }
+
+
+def _claim(row: Allocation, claim: str) -> dict[str, Any]:
+    namespace, _, name = claim.partition("/")
+    parts = []
+    for device in row.device_ids:
+        cdi, own = (device, "") if "=" in device else (f"k8s.{row.resource}/device={device}", device)
+        part = {"driver_name": row.resource, "pool_name": "node", "device_name": own, "cdi_devices": [{"name": cdi}]}
+        parts.append(part)
+    return {"claim_name": name, "claim_namespace": namespace, "claim_resources": parts}

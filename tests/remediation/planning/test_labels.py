@@ -32,11 +32,12 @@ def gpu(name: str | None, mib: int | None = None, links: str = "") -> Gpu:
 
 
 SOLD_AS = {"t4": "t4-16", "a100": "a100-80", "h100": "h100-80", "h200": "h200-141", "b200": "b200-180",
-           "l40s": "l40s-48", "rtx4080s": "rtx-4080-super-16"}  # fmt: skip
+           "l40s": "l40s-48", "rtx4080s": "rtx-4080-super-16", "gb10": "gb10"}  # fmt: skip
 
 
 def test_every_simulated_model_has_its_class() -> None:
-    assert {key: gpu_class([gpu(model.name, model.memory)]) for key, model in MODELS.items()} == SOLD_AS
+    memory = {key: None if model.unified else model.memory for key, model in MODELS.items()}
+    assert {key: gpu_class([gpu(model.name, memory[key])]) for key, model in MODELS.items()} == SOLD_AS
 
 
 @pytest.mark.parametrize(

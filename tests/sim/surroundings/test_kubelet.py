@@ -39,7 +39,6 @@ def test_it_answers_with_whole_states_while_they_change(tmp_path: Path) -> None:
         seen = {len(client.allocations()) for _ in range(30)}
         stop.set()
         thread.join()
-        client.close()
     assert seen <= set(sizes)
     assert kubelet.calls == ["List"] * 30
 
