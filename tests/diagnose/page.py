@@ -15,11 +15,10 @@ INTRODUCTION = """\
 
 {count} checks in {stages} stages, in the order in which a node comes up. How to use them: [diagnose.md](diagnose.md).
 
-- A check is blocked while one that it needs has failed, mostly one further up; the screen names it.
+- A check is blocked while one that it needs has failed; the screen names it.
 - *full*: left out of `--level quick`. *active*: puts work on GPUs, hence only with `--active`.
 - The screen names the values seen, prints the commands to run, and may know a more precise remedy. Many checks
-  only warn of lesser trouble.
-- Ids never change.
+  only warn of lesser trouble. Ids never change.
 
 Two remedies stand here only once:
 
@@ -68,6 +67,9 @@ def _cells(check: DiagnosticCheck) -> Iterator[str]:
     yield f"**{check.id}** {_text(check.title)}" + "".join(f", *{note}*" for note in notes)
     yield _text(check.how)
     remedy = check.remedy
+    for other in CHECKS:
+        if other.remedy not in SHARED.values() and remedy.startswith(f"{other.remedy} "):
+            remedy = remedy.replace(other.remedy, f"As {other.id}.", 1)
     for name, text in SHARED.items():
         remedy = remedy.replace(text, f"*{name}*.")
     yield _text(remedy)
