@@ -29,12 +29,12 @@ SHARED = {"Reset the GPU": RESET_GPU.text, "Reboot the node": REBOOT_NODE.text}
 """What many remedies say, by the name that the table gives it."""
 
 PURPOSES = {
-    CheckStage.HOST: "The machine below the driver: PCI bus, kernel, firmware.",
+    CheckStage.HOST: "PCI bus, kernel, firmware.",
     CheckStage.DRIVER: "The kernel modules and the driver's user space.",
-    CheckStage.NVML: "The library through which programs ask the driver.",
-    CheckStage.DEVICES: "The device files that programs and containers open.",
+    CheckStage.NVML: "The library that programs ask.",
+    CheckStage.DEVICES: "What programs and containers open.",
     CheckStage.HEALTH: "The GPUs themselves.",
-    CheckStage.FABRIC: "What joins GPUs to each other and to the network.",
+    CheckStage.FABRIC: "NVLink, NVSwitches, RDMA.",
     CheckStage.RUNTIME: "How containers get GPUs.",
     CheckStage.KUBELET: "How the kubelet gets GPUs, and who holds them.",
     CheckStage.SHARING: "MIG, MPS, time-slicing.",
