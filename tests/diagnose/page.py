@@ -15,11 +15,10 @@ INTRODUCTION = """\
 
 {count} checks in {stages} stages, in the order in which a node comes up. How to use them: [diagnose.md](diagnose.md).
 
-- A check is blocked while one that it needs has failed, mostly one further up; the screen names it.
+- A check is blocked while one that it needs has failed; the screen names it.
 - *full*: left out of `--level quick`. *active*: puts work on GPUs, hence only with `--active`.
 - The screen names the values seen, prints the commands to run, and may know a more precise remedy. Many checks
-  only warn of lesser trouble.
-- Ids never change.
+  only warn of lesser trouble. Ids never change.
 
 Two remedies stand here only once:
 
@@ -30,12 +29,12 @@ SHARED = {"Reset the GPU": RESET_GPU.text, "Reboot the node": REBOOT_NODE.text}
 """What many remedies say, by the name that the table gives it."""
 
 PURPOSES = {
-    CheckStage.HOST: "The machine below the driver: PCI bus, kernel, firmware.",
+    CheckStage.HOST: "PCI bus, kernel, firmware.",
     CheckStage.DRIVER: "The kernel modules and the driver's user space.",
-    CheckStage.NVML: "The library through which programs ask the driver.",
-    CheckStage.DEVICES: "The device files that programs and containers open.",
+    CheckStage.NVML: "The library that programs ask.",
+    CheckStage.DEVICES: "What programs and containers open.",
     CheckStage.HEALTH: "The GPUs themselves.",
-    CheckStage.FABRIC: "What joins GPUs to each other and to the network.",
+    CheckStage.FABRIC: "NVLink, NVSwitches, RDMA.",
     CheckStage.RUNTIME: "How containers get GPUs.",
     CheckStage.KUBELET: "How the kubelet gets GPUs, and who holds them.",
     CheckStage.SHARING: "MIG, MPS, time-slicing.",
@@ -68,6 +67,9 @@ def _cells(check: DiagnosticCheck) -> Iterator[str]:
     yield f"**{check.id}** {_text(check.title)}" + "".join(f", *{note}*" for note in notes)
     yield _text(check.how)
     remedy = check.remedy
+    for other in CHECKS:
+        if other.remedy not in SHARED.values() and remedy.startswith(f"{other.remedy} "):
+            remedy = remedy.replace(other.remedy, f"As {other.id}.", 1)
     for name, text in SHARED.items():
         remedy = remedy.replace(text, f"*{name}*.")
     yield _text(remedy)

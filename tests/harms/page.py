@@ -7,10 +7,9 @@ from tests.harms.table import HARMS, Harm
 HEAD = """\
 # How an agent like this can do harm, and what gpuwatch has against it
 
-An agent that taints nodes, evicts pods and changes GPU settings can do more damage than the faults it looks for. Each
-section names one way, and what gpuwatch does against it. This page is made from
-[tests/harms/table.py](../tests/harms/table.py), which names the functions that do it and the tests that show it.
-`make test-slow` takes every guard out, one by one, and shows that its test fails.
+An agent that taints nodes, evicts pods and changes GPU settings can do more damage than the faults it looks for. This
+page is made from [tests/harms/table.py](../tests/harms/table.py), which names the functions that guard and the tests
+that show it; `make test-slow` takes every guard out, one by one, and shows that its test fails.
 """
 
 

@@ -220,8 +220,7 @@ HARMS: tuple[Harm, ...] = (
         7,
         "The taint evicts the agent, or pods that keep the node running.",
         "NoSchedule ends no pod; NoExecute is set only where gpuwatch's pod tolerates it. A drain skips gpuwatch, "
-        "DaemonSets, static pods, protected namespaces and pods on healthy GPUs; whole jobs leave only if the policy "
-        "allows it.",
+        "DaemonSets, static pods, protected namespaces and pods on healthy GPUs.",
         (
             "config/__init__.py:RemediationConfig",
             "remediation/service/plan_reads.py:check",
@@ -316,8 +315,8 @@ HARMS: tuple[Harm, ...] = (
     Harm(
         10,
         "A reboot counts as a repair.",
-        "A fault ends only when its GPU reads clean, with no repair pending and no action requested. A fault that "
-        "returns too often waits for a person.",
+        "A fault ends only when its GPU reads clean, with no repair pending and no action requested. One that returns "
+        "too often waits for a person.",
         (
             "health/occurrences.py:is_repaired",
             "remediation/planning/evidence.py:missing_evidence",
@@ -383,9 +382,9 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         12,
-        "Kernel lines are missed: the ring overran, a bad record ended the reader, or nothing read in time.",
+        "Kernel lines are missed.",
         "The ring is read from its beginning, overwritten records are counted, a bad record is skipped, and each "
-        "sample reads the driver's own recovery action.",
+        "sample reads the driver's recovery action.",
         ("collect/kernel_log/ring.py:read", "health/checks/gpu.py:recovery_asked"),
         (
             proof(
@@ -417,8 +416,8 @@ HARMS: tuple[Harm, ...] = (
     Harm(
         13,
         "gpuwatch acts on data that is old or could not be read.",
-        "Views and samples have an age; past it nothing is added or reverted. A failed reading is neither zero "
-        "nor good: its checks neither begin nor end.",
+        "Views and samples have an age; past it nothing is added or reverted. A failed reading neither begins nor "
+        "ends a check.",
         ("remediation/planning/evidence.py:is_fresh", "health/check.py:can_tell", "health/check.py:is_seen"),
         (
             proof(
@@ -464,7 +463,7 @@ HARMS: tuple[Harm, ...] = (
         15,
         "The monitor makes the sick GPU worse: it kills a process inside the driver, or asks again and again.",
         "A reader inside a driver call is never killed. New readers start ever more rarely, and not while several "
-        "hang. A lost GPU is asked less often; a slow one rests for as long as its call took.",
+        "hang. A lost GPU is asked less often; a slow one rests as long as its call took.",
         (
             "collect/reader/supervisor.py:_run_one",
             "collect/reader/supervisor.py:run",
@@ -521,8 +520,8 @@ HARMS: tuple[Harm, ...] = (
     Harm(
         17,
         "A GPU without readings counts as healthy.",
-        "`unknown` is a state of its own, of GPUs, the node and the condition GPUHealthy. Releasing a node needs "
-        "a fresh reading of every GPU concerned.",
+        "`unknown` is a state of its own, of GPUs, node and condition. Releasing a node needs a fresh reading of "
+        "every GPU concerned.",
         (
             "health/judge.py:gpu_healths",
             "remediation/planning/evidence.py:_unproven_gpus",
@@ -595,10 +594,10 @@ HARMS: tuple[Harm, ...] = (
         "Rights are so wide that one node's pod can change every node.",
         "The default mode has no code that writes. Rights are granted by feature (`deploy/components/remediation*`): "
         "reading, to observe; patch of Nodes, Events and one namespace's Leases, to act; evictions only with "
-        "draining. Admission policies (`remediation-enforce/own-node-policy.yaml`, "
-        "`remediation-drain/own-pods-policy.yaml`) compare the token's node, as RBAC cannot: only gpuwatch's own "
-        "marks may change, a node has one slot, and only its pods that request a GPU, or a named device plugin's, may "
-        "be evicted. `tests/cluster/test_own_node_policy.py` tries each rule on a real API server.",
+        "draining. Admission policies (`own-node-policy.yaml`, `own-pods-policy.yaml`) compare the token's node, as "
+        "RBAC cannot: only gpuwatch's own marks may change, a node has one slot, and only its pods that request a "
+        "GPU, or a named device plugin's, may be evicted. `tests/cluster/test_own_node_policy.py` tries each rule on "
+        "a real API server.",
         (
             "remediation/service/remediator.py:_connected",
             "remediation/service/node_writer.py:node_patch",
@@ -651,8 +650,8 @@ HARMS: tuple[Harm, ...] = (
     Harm(
         22,
         "Thousands of agents flood the API server.",
-        "Only changes are written; a heartbeat is due every five minutes, and changed messages wait for it. Many "
-        "findings cause no more requests, and every wait has jitter.",
+        "Only changes are written; a heartbeat is due every five minutes, and changed messages wait for it. Every "
+        "wait has jitter.",
         (
             "remediation/planning/node_events.py:condition_update",
             "remediation/service/remediator.py:step",
@@ -676,8 +675,8 @@ HARMS: tuple[Harm, ...] = (
     Harm(
         23,
         "Labels of messages, pids or endless events overload the metrics' storage.",
-        "Series are of existing GPUs, codes and pods; messages are no labels; processes are opt-in; above "
-        "`metrics.max_series` whole families are left out and counted.",
+        "Series are of existing GPUs, codes and pods; processes are opt-in; above `metrics.max_series` whole families "
+        "are left out and counted.",
         ("metrics/native/__init__.py:cap", "metrics/native/node.py", "metrics/native/__init__.py:collect"),
         (
             proof(
@@ -721,7 +720,7 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         25,
-        "The process in a kernel line is held responsible or ended; often it is the monitor that asked.",
+        "The process in a kernel line is held responsible or ended.",
         "The pods that the kubelet gave the GPU are reported as possibly affected; the pid decides nothing.",
         (
             "health/history.py:_understood",
@@ -740,8 +739,8 @@ HARMS: tuple[Harm, ...] = (
     Harm(
         26,
         "A PCI address is matched with the wrong GPU after a loss or renumbering.",
-        "Addresses and UUIDs are learned from NVML and the driver's lines while GPUs are present, and kept. A "
-        "fault at an unknown address is the node's.",
+        "Addresses and UUIDs are learned while GPUs are present, and kept. A fault at an unknown address is the "
+        "node's.",
         ("health/history.py:uuid", "health/xid/ledger.py:know", "health/judge.py:_attach_to_gpu"),
         (
             proof(
@@ -801,8 +800,8 @@ HARMS: tuple[Harm, ...] = (
     Harm(
         29,
         "Any user who can write to the kernel log, or choose a program's name, can claim any fault.",
-        "Only records of the kernel's facility count; the switch that admits others is for tests and the simulator. "
-        "klogctl's lines are joined into records, whose first line alone can be the driver's.",
+        "Only records of the kernel's facility count. klogctl's lines are joined into records, whose first line alone "
+        "can be the driver's.",
         ("collect/kernel_log/lines.py:read_frame", "collect/kernel_log/records.py:records"),
         (
             proof(
@@ -890,8 +889,7 @@ HARMS: tuple[Harm, ...] = (
         33,
         "A reset of one GPU breaks the NVLinks of its peers and the work on them.",
         "The remediator resets no GPU: it prints the ladder (drain, reset, reboot, inspect) and requests a reboot, "
-        "where configured, after the drain. Only one file has NVML calls that change anything: power limits and "
-        "clocks.",
+        "where configured, after the drain. Only one file has NVML calls that change anything.",
         ("remediation/planning/recovery.py:_draining", "health/xid/classify.py:FATAL_ACTIONS"),
         (
             proof(
@@ -994,7 +992,7 @@ HARMS: tuple[Harm, ...] = (
         38,
         "A tuner dies or hangs and its GPUs stay slow; or its guard reverts a living tuner's settings.",
         "The guard is a process of its own that acts after 30 s of silence by a clock that does not jump. It reads "
-        "the record before the heartbeat, to notice a tuner that began a moment ago.",
+        "the record before the heartbeat.",
         ("tuning/actuation/guard.py:_abandoned", "tuning/actuation/guard.py:step"),
         (
             proof(
@@ -1020,7 +1018,7 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         39,
-        "A user who can write the record of settings makes a process with CAP_SYS_ADMIN set values or write elsewhere.",
+        "A user who can write the record of settings makes a privileged process set values or write elsewhere.",
         "A record of another user, or writable by others, is refused; gpuwatch never writes it through a link, and "
         "refuses a setting listed twice.",
         ("storage/versioned_file.py:read", "storage/versioned_file.py:replace_file", "tuning/actuation/record.py:read"),
@@ -1041,9 +1039,9 @@ HARMS: tuple[Harm, ...] = (
     ),
     Harm(
         40,
-        "A GPU that comes and goes keeps changing Node labels, and the cluster's schedulers work each time.",
-        "Labels change at most once in five minutes, and only to another value. The time of the last change is on "
-        "the Node, so a restart does not reset it.",
+        "A GPU that comes and goes keeps changing Node labels.",
+        "Labels change at most once in five minutes, and only to another value. The time of the last change is on the "
+        "Node.",
         ("remediation/planning/labels.py:publication",),
         (
             proof(
@@ -1071,8 +1069,8 @@ HARMS: tuple[Harm, ...] = (
     Harm(
         42,
         "A tuner sets a limit above the operator's, or a clock that the GPU does not have.",
-        "An order above the original is refused; a rounding error is cut to it. The original is the value before "
-        "the first write, and later writes do not change it.",
+        "An order above the original is refused; a rounding error is cut to it. The original is the value before the "
+        "first write.",
         ("tuning/model/order.py:watts_to_set", "tuning/model/order.py:original_limit"),
         (
             proof(
@@ -1349,9 +1347,8 @@ HARMS: tuple[Harm, ...] = (
         "A process without rights makes the kernel print a false XID or SXid, and a healthy node is taken out of "
         "service.",
         "An XID or fatal SXid acts only when the driver confirms it within `checks.xid_confirm_within`: by its event, "
-        "a state that comes with such a fault, or its silence. Until then it is `xid_unconfirmed` or "
-        "`sxid_unconfirmed`, which are only observed and pass with time. A line about a lost GPU counts only while "
-        "the GPU does not answer.",
+        "a state that comes with such a fault, or its silence. Until then it is only observed. A line about a lost "
+        "GPU counts only while the GPU does not answer.",
         (
             "health/corroboration.py:unconfirmed",
             "health/corroboration.py:driver_state",
@@ -1388,8 +1385,8 @@ HARMS: tuple[Harm, ...] = (
     Harm(
         58,
         "A forged record makes a restore raise a power limit or undo an administrator's lock.",
-        "Only tuner and guard can write the record's folder; its seal's key changes whenever it has been empty. A "
-        "restore sets at most the default and what was read before, and leaves clocks alone that run above the "
+        "Only tuner and guard can write the record's folder; the key of its seal changes whenever it has been empty. "
+        "A restore sets at most the default and what was read before, and leaves clocks alone that run above the "
         "recorded lock.",
         (
             "tuning/actuation/record.py:SettingsRecord",
@@ -1535,9 +1532,9 @@ HARMS: tuple[Harm, ...] = (
     Harm(
         62,
         "The list of allocatable GPUs is wrong or old, the node stays untainted, and pods start on the sick GPU.",
-        "The taint is left out only when the kubelet's list lacks every sick GPU and the Node's figures agree. A sick "
-        "GPU offered again, or a pod that starts on it, taints the node for this quarantine. A fault of the node, "
-        "NVLinks or the fabric always takes the node.",
+        "The taint is left out only when the kubelet's list lacks every sick GPU and the Node's figures agree. A pod "
+        "that starts on a sick GPU, or that GPU's return to the list, taints the node. A fault of the node, NVLinks "
+        "or the fabric always takes it.",
         ("remediation/planning/scope.py:why_node", "remediation/planning/recovery.py:_rescoped"),
         (
             proof(
@@ -1610,7 +1607,7 @@ HARMS: tuple[Harm, ...] = (
         64,
         "A GPU that reads well but computes wrongly gets work again.",
         "With `validate: active` each faulty GPU must pass the active checks and the operator's command after its "
-        "fault and in this boot. A GPU in use proves nothing; a later fault voids the result.",
+        "fault and in this boot. A GPU in use proves nothing.",
         (
             "remediation/planning/evidence.py:unvalidated",
             "agent/repairs.py:validations",
@@ -1757,9 +1754,8 @@ HARMS: tuple[Harm, ...] = (
     Harm(
         68,
         "Evidence of a fault fills the disk, takes the agent's memory, or is collected without end.",
-        "A process of its own collects it, at lowest priority, with limits of memory, file and time, in one folder "
-        "that is deleted afterwards, and not on a nearly full disk. Each try is on disk before it begins; a fault has "
-        "three tries, and one bundle a day.",
+        "A process of its own collects it, at lowest priority, with limits of memory, file and time, and not on a "
+        "nearly full disk. A fault has three tries, each on disk before it begins, and one bundle a day.",
         (
             "agent/support_cases.py:keep_case",
             "agent/support_cases.py:_due",
@@ -1805,7 +1801,7 @@ HARMS: tuple[Harm, ...] = (
         "The device plugin is restarted in a loop or at the wrong moment, and offers sick GPUs again.",
         "Only the configured DaemonSet's pod is evicted: on a node in service, after the recovery hold, while only "
         "the plugin's list is wrong, at most once in two days, and only if it is older than a day and than the "
-        "finding. The admission policy allows that DaemonSet alone.",
+        "finding.",
         ("remediation/planning/device_plugin.py:restart_plugin",),
         (
             proof(
