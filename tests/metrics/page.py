@@ -32,6 +32,14 @@ SCOPE_LABELS: dict[str, tuple[str, ...]] = {
 OTHER_ROLES: tuple[Metric[Any], ...] = (*REMEDIATOR_METRICS, *TUNER_METRICS)
 """Families that are not on the agent's page."""
 
+SHORTENED = {
+    ", 0 to 1": "",
+    " (GPM, Hopper and newer)": "",
+    "Share of cycles since the previous look in which": "*Cycles* in which",
+    "Share of the driver's last sampling window in which": "*Window* in which",
+}
+"""What many families say of themselves, which the page explains once."""
+
 OWN_GROUPS = ("always", "remediation", "tuning")
 """Groups of which gpuwatch itself counts every family."""
 
@@ -95,8 +103,9 @@ host (GB10) have no memory families; their processes have.
 
 ## Families
 
-`_total` is a counter, `_info` an info, the rest a gauge where no other type is noted. *GPM*: Hopper and newer. All
-families of `always`, `remediation` and `tuning` are *own*.
+`_total` is a counter, `_info` an info, the rest a gauge where no other type is noted. All families of `always`,
+`remediation` and `tuning` are *own*. *Cycles*: the share of cycles since the previous look, on Hopper and newer (GPM).
+*Window*: the share of the driver's last sampling window.
 """
 
 DCGM_INTRODUCTION = """\
@@ -104,8 +113,8 @@ DCGM_INTRODUCTION = """\
 
 `metrics.profiles: [dcgm-4.8]`, or `?profile=dcgm-4.8` on a scrape, gives the names of dcgm-exporter up to 4.8;
 `dcgm-4.9` those that follow DCGM 4.7's renamed fields. Several profiles may share a page: a week of both helps to
-migrate dashboards. Meanings are DCGM's. A row without a second name is called the same in both; one without a type is
-a gauge; *MIG*: GPU instances have it, too.
+migrate dashboards. Meanings are DCGM's. A family without a second name is called the same in both; one without a type
+is a gauge; *MIG*: GPU instances have it, too.
 
 Labels are dcgm-exporter's, in its order: `gpu`, `UUID`, `pci_bus_id`, `device`, `modelName`, on GPU instances
 `GPU_I_PROFILE` and `GPU_I_ID`, then {host} and {driver},
@@ -153,11 +162,11 @@ def markdown() -> str:
         unit = f" {field.old.unit}" if field.old and field.old.unit else ""
         types = ", ".join(dict.fromkeys(each.type for each in (field.old, field.new) if each))
         marks = [types] * (types != "gauge") + ["MIG"] * field.mig
-        dcgm.append((old + unit, new, ", ".join(marks)))
+        names = ", ".join(filter(None, (old + unit, new)))
+        dcgm.append(f"- {names}{': ' * bool(marks)}{', '.join(marks)}")
     introduction = DCGM_INTRODUCTION.format(
         host=_both(HOST_LABEL), driver=_both(DRIVER_LABEL), xid=_both(XID_NAME), window=WINDOW_SECONDS
     )
-    dcgm_table = _table(("dcgm-4.8", "dcgm-4.9", "Type"), dcgm)
     drivers = DRIVER_INTRODUCTION.format(drivers=", ".join(DRIVERS))
     page = (
         INTRODUCTION.rstrip("\n"),
@@ -170,7 +179,7 @@ def markdown() -> str:
         "",
     )
     lacks_table = _table(("Member", "Absent under"), _driver_rows())
-    return "\n".join((*page, *lacks_table, "", introduction + "\n".join(dcgm_table), ""))
+    return "\n".join((*page, *lacks_table, "", introduction + "\n".join(dcgm), ""))
 
 
 def _sections() -> Iterator[tuple[str, Iterable[Metric[Any]]]]:
@@ -187,7 +196,9 @@ def _family_lines(group: str, rows: Iterable[Metric[Any]]) -> Iterator[str]:
             "counter" if row.full_name.endswith("_total") else "info" if row.full_name.endswith("_info") else "gauge"
         )
         marks = f" *{row.type}*" * (row.type != usual) + " *own*" * (row.owned and group not in OWN_GROUPS)
-        meaning = row.help.replace(", 0 to 1", "").replace("(GPM, Hopper and newer)", "*GPM*")
+        meaning = row.help
+        for said, short in SHORTENED.items():
+            meaning = meaning.replace(said, short)
         yield f"- `{row.full_name}{f'{{{labels}}}' * bool(labels)}`: {meaning}{marks}"
 
 
