@@ -145,6 +145,8 @@ These members of `describe gpu -o json`, and the families that read them, are ab
   does it with drivers newer than the table. Fields that never moved are read on every driver.
 - Before 570 the recovery action comes from the driver's reset status and drain-and-reset status.
 
+Drivers without a member:
+
 """
 
 
@@ -178,8 +180,7 @@ def markdown() -> str:
         drivers.rstrip("\n"),
         "",
     )
-    lacks_table = _table(("Member", "Absent under"), _driver_rows())
-    return "\n".join((*page, *lacks_table, "", introduction + "\n".join(dcgm), ""))
+    return "\n".join((*page, *_driver_lines(), "", introduction + "\n".join(dcgm), ""))
 
 
 def _sections() -> Iterator[tuple[str, Iterable[Metric[Any]]]]:
@@ -226,9 +227,8 @@ def _group_table() -> list[str]:
     return _table(("Group", "Default", "Samples", "Families"), rows)
 
 
-def _driver_rows() -> list[tuple[str, ...]]:
+def _driver_lines() -> Iterator[str]:
     """The members that at least one driver lacks."""
-    rows = []
     for field in (*IDENTITY, *FIELDS):
         absent = []
         for driver in DRIVERS:
@@ -243,8 +243,7 @@ def _driver_rows() -> list[tuple[str, ...]]:
             elif unknown:
                 absent.append(f"{driver} (number unknown)")
         if absent:
-            rows.append((", ".join(f"`{path}`" for path in field.paths), ", ".join(absent)))
-    return rows
+            yield f"- {', '.join(f'`{path}`' for path in field.paths)}: {', '.join(absent)}"
 
 
 def _table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
