@@ -68,13 +68,12 @@ Every family begins with `gpuwatch_`. Units are base units at the end of the nam
   `gpuwatch_series_dropped` counts their series.
 - OpenMetrics has units; state sets are gauges there.
 
-`process_*` and `python_info` of any Prometheus client are there as well. The remediator's families are at
-`:9401/metrics`, the tuner's at `:9402/metrics`; those about the process are on each page.
+The remediator's families are at `:9401/metrics`, the tuner's at `:9402/metrics`. Each page has `process_*` and
+`python_info`.
 
 ## Choose families
 
-Samples are those of a node with 8 busy H100 SXM, a pod on most of them, and a driver that counts every kind of NVLink
-error.
+Samples are those of a node with 8 busy H100 SXM and a pod on most of them.
 
 """
 
