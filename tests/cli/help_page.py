@@ -1,5 +1,6 @@
 """Writes docs/cli.md from the command tree: `python -m tests.cli.help_page > docs/cli.md`. A test compares."""
 
+import re
 from collections.abc import Iterator
 
 import click
@@ -37,13 +38,15 @@ OTHERS = {("gpuwatch recommend", "--namespace")}
 SAME_OPTIONS = {"gpuwatch config show"}
 """Commands that take the options of another one, as their help says."""
 
+LISTED = re.compile(r"^(  [a-z]+) {2,}\S.*$", re.MULTILINE)
+"""A command in the list of all: its own section says the rest again."""
+
 PREFACE = """# The command line
 
 Made from the program's own help by `python -m tests.cli.help_page`; edit that.
 
 Data goes to stdout; logs, progress and hints go to stderr. Options of the whole program stand before the command.
-`gpuwatch COMMAND --help` shows all of a command. Here stand only once exit codes and variables (end of the first
-block), and these options, which a command's line *Also* names:
+Only the first block has exit codes and variables, and only this table the options that a line *Also* names:
 
 | option | meaning |
 | --- | --- |
@@ -64,7 +67,7 @@ def helps(command: click.Command, name: str, parent: click.Context | None) -> It
     """Depth of the heading, path and text of a command and all below it."""
     settings = {**command.context_settings, "terminal_width": WIDTH, "max_content_width": WIDTH}
     ctx = click.Context(command, parent=parent, info_name=name, **settings)
-    text = command.get_help(ctx) if parent is None else _text(command, ctx)
+    text = LISTED.sub(r"\1", command.get_help(ctx)) if parent is None else _text(command, ctx)
     yield ctx.command_path.count(" ") + 2, ctx.command_path, text.rstrip()
     if isinstance(command, click.Group):
         for sub in command.list_commands(ctx):

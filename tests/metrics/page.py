@@ -32,6 +32,14 @@ SCOPE_LABELS: dict[str, tuple[str, ...]] = {
 OTHER_ROLES: tuple[Metric[Any], ...] = (*REMEDIATOR_METRICS, *TUNER_METRICS)
 """Families that are not on the agent's page."""
 
+SHORTENED = {
+    ", 0 to 1": "",
+    " (GPM, Hopper and newer)": "",
+    "Share of cycles since the previous look in which": "*Cycles* in which",
+    "Share of the driver's last sampling window in which": "*Window* in which",
+}
+"""What many families say of themselves, which the page explains once."""
+
 OWN_GROUPS = ("always", "remediation", "tuning")
 """Groups of which gpuwatch itself counts every family."""
 
@@ -60,13 +68,12 @@ Every family begins with `gpuwatch_`. Units are base units at the end of the nam
   `gpuwatch_series_dropped` counts their series.
 - OpenMetrics has units; state sets are gauges there.
 
-`process_*` and `python_info` of any Prometheus client are there as well. The remediator's families are at
-`:9401/metrics`, the tuner's at `:9402/metrics`; those about the process are on each page.
+The remediator's families are at `:9401/metrics`, the tuner's at `:9402/metrics`. Each page has `process_*` and
+`python_info`.
 
 ## Choose families
 
-Samples are those of a node with 8 busy H100 SXM, a pod on most of them, and a driver that counts every kind of NVLink
-error.
+Samples are those of a node with 8 busy H100 SXM and a pod on most of them.
 
 """
 
@@ -95,8 +102,9 @@ host (GB10) have no memory families; their processes have.
 
 ## Families
 
-`_total` is a counter, `_info` an info, the rest a gauge where no other type is noted. *GPM*: Hopper and newer. All
-families of `always`, `remediation` and `tuning` are *own*.
+`_total` is a counter, `_info` an info, the rest a gauge where no other type is noted. All families of `always`,
+`remediation` and `tuning` are *own*. *Cycles*: the share of cycles since the previous look, on Hopper and newer (GPM).
+*Window*: the share of the driver's last sampling window.
 """
 
 DCGM_INTRODUCTION = """\
@@ -104,8 +112,8 @@ DCGM_INTRODUCTION = """\
 
 `metrics.profiles: [dcgm-4.8]`, or `?profile=dcgm-4.8` on a scrape, gives the names of dcgm-exporter up to 4.8;
 `dcgm-4.9` those that follow DCGM 4.7's renamed fields. Several profiles may share a page: a week of both helps to
-migrate dashboards. Meanings are DCGM's. A row without a second name is called the same in both; one without a type is
-a gauge; *MIG*: GPU instances have it, too.
+migrate dashboards. Meanings are DCGM's. A family without a second name is called the same in both; one without a type
+is a gauge; *MIG*: GPU instances have it, too.
 
 Labels are dcgm-exporter's, in its order: `gpu`, `UUID`, `pci_bus_id`, `device`, `modelName`, on GPU instances
 `GPU_I_PROFILE` and `GPU_I_ID`, then {host} and {driver},
@@ -136,6 +144,8 @@ These members of `describe gpu -o json`, and the families that read them, are ab
   does it with drivers newer than the table. Fields that never moved are read on every driver.
 - Before 570 the recovery action comes from the driver's reset status and drain-and-reset status.
 
+Drivers without a member:
+
 """
 
 
@@ -153,11 +163,11 @@ def markdown() -> str:
         unit = f" {field.old.unit}" if field.old and field.old.unit else ""
         types = ", ".join(dict.fromkeys(each.type for each in (field.old, field.new) if each))
         marks = [types] * (types != "gauge") + ["MIG"] * field.mig
-        dcgm.append((old + unit, new, ", ".join(marks)))
+        names = ", ".join(filter(None, (old + unit, new)))
+        dcgm.append(f"- {names}{': ' * bool(marks)}{', '.join(marks)}")
     introduction = DCGM_INTRODUCTION.format(
         host=_both(HOST_LABEL), driver=_both(DRIVER_LABEL), xid=_both(XID_NAME), window=WINDOW_SECONDS
     )
-    dcgm_table = _table(("dcgm-4.8", "dcgm-4.9", "Type"), dcgm)
     drivers = DRIVER_INTRODUCTION.format(drivers=", ".join(DRIVERS))
     page = (
         INTRODUCTION.rstrip("\n"),
@@ -169,8 +179,7 @@ def markdown() -> str:
         drivers.rstrip("\n"),
         "",
     )
-    lacks_table = _table(("Member", "Absent under"), _driver_rows())
-    return "\n".join((*page, *lacks_table, "", introduction + "\n".join(dcgm_table), ""))
+    return "\n".join((*page, *_driver_lines(), "", introduction + "\n".join(dcgm), ""))
 
 
 def _sections() -> Iterator[tuple[str, Iterable[Metric[Any]]]]:
@@ -187,7 +196,9 @@ def _family_lines(group: str, rows: Iterable[Metric[Any]]) -> Iterator[str]:
             "counter" if row.full_name.endswith("_total") else "info" if row.full_name.endswith("_info") else "gauge"
         )
         marks = f" *{row.type}*" * (row.type != usual) + " *own*" * (row.owned and group not in OWN_GROUPS)
-        meaning = row.help.replace(", 0 to 1", "").replace("(GPM, Hopper and newer)", "*GPM*")
+        meaning = row.help
+        for said, short in SHORTENED.items():
+            meaning = meaning.replace(said, short)
         yield f"- `{row.full_name}{f'{{{labels}}}' * bool(labels)}`: {meaning}{marks}"
 
 
@@ -215,9 +226,8 @@ def _group_table() -> list[str]:
     return _table(("Group", "Default", "Samples", "Families"), rows)
 
 
-def _driver_rows() -> list[tuple[str, ...]]:
+def _driver_lines() -> Iterator[str]:
     """The members that at least one driver lacks."""
-    rows = []
     for field in (*IDENTITY, *FIELDS):
         absent = []
         for driver in DRIVERS:
@@ -232,8 +242,7 @@ def _driver_rows() -> list[tuple[str, ...]]:
             elif unknown:
                 absent.append(f"{driver} (number unknown)")
         if absent:
-            rows.append((", ".join(f"`{path}`" for path in field.paths), ", ".join(absent)))
-    return rows
+            yield f"- {', '.join(f'`{path}`' for path in field.paths)}: {', '.join(absent)}"
 
 
 def _table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
