@@ -125,7 +125,7 @@ def test_every_series_that_is_sent_arrives_with_its_labels(arrived):
 def test_the_documents_say_what_it_saves(arrived):
     """Of the agent's page with its default families, and with each NVLink's."""
     node, _ = arrived
-    said = re.search(r"reads: (\d+)% of the series of a node with eight\s+H100s, (\d+)% where", DOCUMENT.read_text())
+    said = re.search(r"reads: (\d+)% of a node with eight\s+H100s, (\d+)%\s+with the", DOCUMENT.read_text())
     assert said
     for percent, query in zip(said.groups(), ("", "?name[]=gpuwatch_*"), strict=True):
         names = [each.name for each in series(node.page(query))]
