@@ -31,8 +31,10 @@ VERIFIED_SECONDS = 60.0
 COUNT_SECONDS = 600.0
 """How long what was asked of all Nodes is believed: they come and go slowly, and it is much to ask."""
 
-SECONDS_A_NODE = 1.0
-"""In a large fleet it is believed for so long for each node, so that at most about two nodes a second ask."""
+SECONDS_A_NODE, OLDEST_COUNT = 1.0, 3600.0
+"""In a large fleet the answer is used for so long for each node, so that about two nodes a second ask; and never for
+longer than an hour: the budget of a fleet that shrinks must follow it.
+"""
 
 LOOKS = 5
 """Nodes of holders looked at with one reading; the others' slots count as used until their turn comes."""
@@ -108,7 +110,7 @@ class SlotReader:
 
     def _is_outdated(self, believed: float) -> bool:
         """Whether the answer about all Nodes is older than that share of the time for which it is believed."""
-        seconds = max(COUNT_SECONDS, SECONDS_A_NODE * (self._count or 0))
+        seconds = min(max(COUNT_SECONDS, SECONDS_A_NODE * (self._count or 0)), OLDEST_COUNT)
         return self._clock.monotonic() - self._counted > believed * seconds
 
     def _run_out(self, leases: Sequence[LeaseObject]) -> list[LeaseObject]:

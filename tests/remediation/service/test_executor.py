@@ -286,7 +286,7 @@ class Answering:
         return frozenset({"n2"})
 
 
-@pytest.mark.parametrize(("nodes", "believed"), [(20, 600.0), (5000, 5000.0)])
+@pytest.mark.parametrize(("nodes", "believed"), [(20, 600.0), (2000, 2000.0), (20_000, 3600.0)])
 def test_nodes_are_counted_at_rest_before_the_answer_is_too_old(nodes, believed):
     api, clock = Answering(nodes), HandClock()
     slots = SlotReader(api, clock, BudgetConfig(max_unavailable="10%"), NAMESPACE)
