@@ -16,6 +16,7 @@ import psutil
 import pytest
 from msgspec.structs import replace
 
+from gpuwatch.cli.diagnose.run import RESERVE
 from gpuwatch.config import Config
 from gpuwatch.diagnose.gathering.gather import SECONDS, DiagnosisTarget, gather
 from gpuwatch.diagnose.places import Places
@@ -30,6 +31,11 @@ SIM = ("--source", "sim:healthy")  # not one that runs on this machine
 QUICK_SECONDS = 3.0
 TRIES = 5
 BUDGET_SECONDS = 3.0
+
+
+def longest(budget):
+    """Seconds that a diagnosis may take: on a slow machine, what it does with its reserve is that much longer."""
+    return budget + RESERVE * (slowness() - 1.0)
 
 
 @pytest.fixture
@@ -77,7 +83,7 @@ def test_a_driver_that_never_answers_is_told_within_the_budget(host, driver, lev
     document = json.loads(ended.stdout)
     assert ended.returncode == 4, ended.stderr
     assert document["first"] == "N02"
-    assert ended.seconds < BUDGET_SECONDS
+    assert ended.seconds < longest(BUDGET_SECONDS)
 
 
 def test_files_that_never_open_are_told_within_the_budget(host):
@@ -85,7 +91,7 @@ def test_files_that_never_open_are_told_within_the_budget(host):
         budget = ("--budget", f"{BUDGET_SECONDS:.0f}s", "-o", "json")
         ended = Ended("diagnose", "--root", str(host.root), "--level", "quick", *budget)
     assert "not there within" in json.loads(ended.stdout)["unread"]["kernel"]
-    assert ended.seconds < BUDGET_SECONDS
+    assert ended.seconds < longest(BUDGET_SECONDS)
 
 
 @pytest.fixture
@@ -156,7 +162,7 @@ def of_cluster(driver, path, server, user=None, seconds=SECONDS["quick"]):
     )
     ended = Ended(*args, "--budget", f"{seconds:.0f}s", *where, **driver.env, COLUMNS="400")
     assert "Traceback" not in ended.stderr
-    assert ended.seconds < seconds
+    assert ended.seconds < longest(seconds)
     return ended
 
 
