@@ -26,7 +26,7 @@ node; without it, `instance` tells nodes apart. `gpuwatch metrics check` names w
   hysteresis and end on evidence of a repair. **For** is how long a fault lasts before it alerts.
 - **Stays** (`keep_firing_for`) bridges a restart of the agent, and faults that come and go.
 - Each alert has a [runbook](runbooks/README.md), names the GPU and its pods, and says what to do first.
-- How quickly each arrives, and which ones a fault brings along: [benchmarks](benchmarks.md#alerts).
+- How quickly they arrive, and how many pages a cause has: [benchmarks](benchmarks.md#alerts).
 
 ## Silence one
 

@@ -55,7 +55,7 @@ def tree_rows(found: Sequence[ProcessRow], host: Mapping[int, ProcessUse], glyph
         members = [pid for pids in branches.children.values() for pid in pids]
         items = [item for each in processes.values() for item in each]
         yield TreeRow(workload, items, host=[host[pid] for pid in members if pid in host], workload=True)
-        yield from branches.rows(None, "")
+        yield from branches.rows()
 
 
 class _Branches(NamedTuple):
@@ -66,20 +66,24 @@ class _Branches(NamedTuple):
     host: Mapping[int, ProcessUse]
     glyphs: Glyphs
 
-    def rows(self, parent: int | None, prefix: str) -> Iterator[TreeRow]:
-        """What is below a process, or the workload."""
-        pids = self.children.get(parent, ())
-        for pid in pids:
-            branch, trunk = (
-                (self.glyphs.last_branch, "   ") if pid == pids[-1] else (self.glyphs.branch, self.glyphs.trunk)
-            )
+    def rows(self) -> Iterator[TreeRow]:
+        """Every process, each before its children. Without recursion: a chain of processes may be of any length."""
+        waiting = self._below(None, "")
+        while waiting:
+            pid, prefix, is_last = waiting.pop()
+            branch, trunk = (self.glyphs.last_branch, "   ") if is_last else (self.glyphs.branch, self.glyphs.trunk)
             items, use = self.processes.get(pid, ()), self.host.get(pid)
             name = use.command if use else next((item.name for item in items if item.name), self.glyphs.dash)
             yield TreeRow(f"{prefix}{branch} {name}", items, pid, [use] if use else [])
             for item in items if len(items) > 1 else ():
                 instance = "" if item.gi is None else f", instance {item.gi}"
                 yield TreeRow(f"{prefix}{trunk}on GPU {item.gpu}{instance}", [item])
-            yield from self.rows(pid, prefix + trunk)
+            waiting += self._below(pid, prefix + trunk)
+
+    def _below(self, parent: int | None, prefix: str) -> list[tuple[int, str, bool]]:
+        """Children of a process, or of the workload, the last one first: pid, what its line begins with, is it last."""
+        pids = self.children.get(parent, ())
+        return [(pid, prefix, pid == pids[-1]) for pid in reversed(pids)]
 
 
 def _children(processes: Mapping[int, object], host: Mapping[int, ProcessUse]) -> dict[int | None, list[int]]:
@@ -103,9 +107,10 @@ def _children(processes: Mapping[int, object], host: Mapping[int, ProcessUse]) -
 
 def _parents(pid: int, host: Mapping[int, ProcessUse]) -> list[int]:
     """The nearest first, up to what another user runs: a container's shim, a login, a batch daemon."""
-    line = [pid]
-    while (use := host.get(line[-1])) and (parent := host.get(use.parent)) and parent.uid == use.uid:
+    line, last = {pid: None}, pid  # in order, and quickly asked for a pid
+    while (use := host.get(last)) and (parent := host.get(use.parent)) and parent.uid == use.uid:
         if use.parent in line:  # pids are used again while we look
             break
-        line.append(use.parent)
-    return line[1:]
+        last = use.parent
+        line[last] = None
+    return list(line)[1:]

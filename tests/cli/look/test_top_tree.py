@@ -66,6 +66,12 @@ def test_parents_that_form_a_circle_end_it():
     assert labels([80], {80: use(81, "a"), 81: use(80, "b")}) == ["└─ b", "   └─ a"]
 
 
+def test_a_chain_of_any_length_is_shown():
+    """A user may start each process of a chain from the one before, and all of them on GPUs."""
+    pids = list(range(100, 1300))
+    assert len(labels(pids, {pid: use(pid - 1, "a") for pid in pids})) == len(pids)
+
+
 def test_a_workload_sums_up_its_processes_and_a_process_on_several_gpus_has_a_line_for_each():
     one, *_ = process_items(views.healthy())
     found = [ProcessRow(replace(one, gpu=gpu, memory=gpu << 30)) for gpu in (2, 3)]
