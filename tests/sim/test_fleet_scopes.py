@@ -33,7 +33,8 @@ def test_gpu_scope_leaves_seven_of_eight_gpus_in_service_and_holds_no_healthy_no
 
 @pytest.mark.slow  # tests/harms shows each rule with failing requests; beside it, the test above without them
 def test_it_holds_with_half_of_the_api_calls_failing() -> None:
-    report = compare(remediator, imagined(40, 1), nodes=40, api_failures=0.5)
+    seed = 6  # a node whose condition is not yet True when its days are jumped over
+    report = compare(remediator, imagined(40, seed), nodes=40, api_failures=0.5, seed=seed)
     assert report.is_good, (report.violations, report.shortfalls)
     assert report.costs[0].given_back > 0.75
 

@@ -31,6 +31,10 @@ PLUGIN_SECONDS = (5.0, 20.0)
 """After a fault: the plugin sees it, the kubelet's list and the Node's status lack the GPU, the agent asks again."""
 RESTART_SECONDS = (60.0, 300.0)
 """After a repair: the operator restarts the plugin, which offers the GPU again."""
+END_SECONDS = 180.0
+"""After each node's last step: a condition is True again when nothing has been wrong for STEADY_SECONDS, and of the
+days that were jumped over nothing is known.
+"""
 SETTLE_SECONDS = 12 * 3600.0
 """By then a fault is acted on, and a repaired node is given back, also where half of the requests fail."""
 
@@ -212,6 +216,7 @@ class _Replay:
                     return
             fleet.disturb(Disturbances())
             fleet.run_all(START_SECONDS)
+            fleet.run(END_SECONDS)
             for name in list(self._since):
                 self._account(name, 0)
             self.shortfalls += [f"{self._scope} scope: {leak}" for leak in fleet.leaks(before)]
