@@ -18,7 +18,11 @@ LARGEST_COUNT = 2.0**53
 """A float counts no further."""
 
 LABELS = rb'\{((?:[^"}\n]++|"(?:[^"\\\n]++|\\.)*+")*+)\}'  # possessive: a place to go back to costs memory
-LABEL = re.compile(rb'([A-Za-z_][A-Za-z0-9_]*) *= *"((?:[^"\\]++|\\.)*+)"')
+MOST_LABELS = 4096
+"""Bytes of one sample's labels."""
+
+BOUND = re.compile(rb'(?<![A-Za-z0-9_])le *+= *+"((?:[^"\\]++|\\.)*+)"|"(?:[^"\\]++|\\.)*+"')
+"""The value of a label `le`, or another value, passed over so that no `le` in it counts. No byte is read twice."""
 
 
 def buckets(body: bytes, name: str) -> dict[float, float] | None:
@@ -29,7 +33,9 @@ def buckets(body: bytes, name: str) -> dict[float, float] | None:
     pattern = rb"^%s_bucket%s[ \t]+([^ \t\r\n]{1,32})(?=[ \t\r\n]|\Z)" % (re.escape(name).encode(), LABELS)
     found: defaultdict[float, list[float]] = defaultdict(list)
     for number, sample in enumerate(re.finditer(pattern, body, re.MULTILINE)):
-        bounds = [value for label, value in LABEL.findall(sample[1]) if label == b"le"]
+        if len(sample[1]) > MOST_LABELS:
+            return None
+        bounds = [found[1] for found in BOUND.finditer(sample[1]) if found[1] is not None]
         try:
             (bound,), count = map(float, bounds), float(sample[2])
         except ValueError:

@@ -40,8 +40,8 @@ LOOK_SECONDS = 1.0
 CONNECT_SECONDS, ANSWER_SECONDS = 0.3, 0.7
 """For the connection, and for the whole answer: both together are one look."""
 
-MOST_BYTES = 2 << 20
-"""Of a page; those of inference servers have 50 to 300 KB."""
+MOST_BYTES = 1 << 20
+"""Of a page, and all may come at once; those of inference servers have 50 to 300 KB."""
 
 KEPT_SAMPLES = 20
 MOST_PODS = 32
@@ -135,7 +135,11 @@ def fetch(address: str, page: ProgressPage, *, loopback: bool = False) -> bytes:
 
     Raises GpuwatchError: it cannot be had.
     """
-    what, own = f"{NOTHING} at port {page.port}, {page.path}", ipaddress.ip_address(address)
+    what = f"{NOTHING} at port {page.port}, {page.path}"
+    try:
+        own = ipaddress.ip_address(address)
+    except ValueError as error:
+        raise GpuwatchError(what, str(error)) from None
     own = getattr(own, "ipv4_mapped", None) or own
     if own.is_link_local or own.is_multicast or own.is_unspecified or (own.is_loopback and not loopback):
         raise GpuwatchError(what, f"{own} is no pod's own address")

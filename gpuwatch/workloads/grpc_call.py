@@ -133,7 +133,7 @@ def _response(http: H2Connection, events: Iterator[Event], max_bytes: int) -> by
 def _result(headers: Mapping[bytes, bytes], message: bytes) -> bytes:
     status = headers.get(b"grpc-status", b"").decode("latin-1")
     if status != "0":
-        name = STATUS_NAMES[int(status)] if status.isdecimal() and int(status) < len(STATUS_NAMES) else "UNKNOWN"
+        name = next((each for number, each in enumerate(STATUS_NAMES) if status == str(number)), "UNKNOWN")
         details = unquote_to_bytes(headers.get(b"grpc-message", b""))
         raise GrpcError(name, details[:MAX_DETAILS].decode(errors="replace"))
     if message[:1] != b"\0" or int.from_bytes(message[1:MESSAGE_HEAD]) != len(message) - MESSAGE_HEAD:

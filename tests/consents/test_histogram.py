@@ -72,6 +72,33 @@ def test_a_page_full_of_buckets_is_given_up_early() -> None:
     assert time.process_time() - began < 1.0
 
 
+HOSTILE = {
+    "a name": b"a",
+    "names": b"le ",
+    "an equals sign": b"le=",
+    "spaces": b" ",
+    "empty values": b'a="",',
+    "values alone": b'"le=",',
+    "backslashes": b'"\\\\",',
+}
+
+
+@pytest.mark.parametrize("labels", HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize("size", [4000, MOST_BYTES - 100])
+def test_labels_of_any_length_cost_no_time(labels: bytes, size: int) -> None:
+    sample = b"x_seconds_bucket{" + labels * (size // len(labels)) + b"} 1\n"
+    body = (sample * (MOST_BYTES // len(sample)))[:MOST_BYTES]
+    began = time.process_time()
+    assert buckets(body, "x_seconds") is None
+    assert time.process_time() - began < 1.0
+
+
+@pytest.mark.parametrize("labels", ['a="le=\\"9\\"",le="1"', 'x_le="9",le="1"', 'le = "1",b="x"', 'lex="9", le="1"'])
+def test_a_bound_is_the_value_of_le_alone(labels: str) -> None:
+    body = f'x_seconds_bucket{{{labels}}} 2\nx_seconds_bucket{{le="+Inf"}} 2\n'
+    assert buckets(body.encode(), "x_seconds") == {1.0: 2.0, math.inf: 2.0}
+
+
 @given(st.lists(st.tuples(st.sampled_from(["0.1", "1", "2", "+Inf", "NaN", "-1"]), st.integers(-1, 9)), max_size=9))
 def test_what_is_taken_is_cumulative_and_finite(samples: list[tuple[str, int]]) -> None:
     found = buckets(page(*((bound, str(count)) for bound, count in samples)), "x_seconds")

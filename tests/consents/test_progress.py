@@ -202,6 +202,11 @@ def test_only_an_address_that_can_be_a_pods_own_is_asked(address):
         fetch(address, progress_page("vllm"))
 
 
+def test_what_is_no_address_is_told_as_such():
+    with pytest.raises(GpuwatchError, match=r"no counter at port 8000.*'not-an-ip'"):
+        fetch("not-an-ip", progress_page("vllm"))
+
+
 class Node:
     """Pods that name a counter, the files, and the process between them."""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.workloads.grpc_call import GrpcError, answer, call
-from gpuwatch.workloads.wire import varint
+from gpuwatch.workloads.wire import MOST_FIELDS, decode, varint
 from tests.fuzz.targets import CORPUS
 
 RESET, SETTINGS, PUSH, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 3, 4, 5, 6, 7, 8, 9
@@ -125,6 +125,12 @@ def test_a_server_that_says_nothing_more_costs_the_deadline() -> None:
         answered(OPENED + data(b"ab"), seconds=0.05, ends=False)
 
 
+def test_a_status_of_thousands_of_digits_is_unknown() -> None:
+    digits = b"\x7f\x81\x3e" + b"1" * 8064  # a length of 127 + 7937
+    with pytest.raises(GrpcError, match="UNKNOWN"):
+        answered(frame(1, 5, b"\x88\0\x0bgrpc-status" + digits))
+
+
 def test_what_a_server_says_of_its_refusal_is_cut() -> None:
     long = b"\x7f\x81\x3e" + b"a" * 8064  # a length of 127 + 7937
     with pytest.raises(GrpcError) as caught:
@@ -208,5 +214,19 @@ def test_a_path_without_a_server_is_unavailable(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("written", "number"), [(b"\x00", 0), (b"\x7f", 127), (b"\x80\x01", 128), (b"\xac\x02", 300)])
 def test_varints(written: bytes, number: int) -> None:
     assert varint(written + b"\xff", 0) == (number, len(written))
-    with pytest.raises(ValueError, match="cut short"):
+    with pytest.raises(ValueError, match="cut short, or too long"):
         varint(written[:-1], 0)
+
+
+def test_a_number_of_more_than_64_bits_is_none_and_costs_nothing() -> None:
+    assert varint(b"\xff" * 9 + b"\x01", 0) == (2**64 - 1, 10)
+    with pytest.raises(ValueError, match="too long"):
+        varint(b"\xff" * (16 << 20), 0)
+
+
+@pytest.mark.parametrize("field", [b"\x0a\x00", b"\x08\x00", b"\x0a\x02\x0a\x00"], ids=["empty", "skipped", "inner"])
+def test_a_message_of_countless_fields_is_refused(field: bytes) -> None:
+    schema = {"All": [(1, "one", "One*")], "One": [(1, "text", "string")]}
+    assert len(decode(schema, "All", field * 1000).one) in (0, 1000)
+    with pytest.raises(ValueError, match=f"more than {MOST_FIELDS} fields"):
+        decode(schema, "All", field * MOST_FIELDS + b"\x0a\x00")

@@ -68,9 +68,12 @@ class _Branches(NamedTuple):
 
     def rows(self) -> Iterator[TreeRow]:
         """Every process, each before its children. Without recursion: a chain of processes may be of any length."""
-        waiting = self._below(None, "")
+        waiting, shown = self._below(None, ""), set[int]()
         while waiting:
             pid, prefix, is_last = waiting.pop()
+            if pid in shown:  # pids are used again while we look: two can be each other's parents
+                continue
+            shown.add(pid)
             branch, trunk = (self.glyphs.last_branch, "   ") if is_last else (self.glyphs.branch, self.glyphs.trunk)
             items, use = self.processes.get(pid, ()), self.host.get(pid)
             name = use.command if use else next((item.name for item in items if item.name), self.glyphs.dash)

@@ -189,7 +189,7 @@ class SlotWriter:
 
 
 def uses_a_slot(node: NodeObject, now: float) -> bool:
-    """Whether it, or a GPU of it, is taken out by us or about to be; a clock that runs ahead makes no claim old."""
+    """Whether it, or a GPU of it, is taken out by us or about to be. Claims of long ago, or to come, are none."""
     owner = read_claim(node).owner
     is_claimed = owner is not None and (owner.scope == "gpu" or abs(now - owner.since) < CLAIM_SECONDS)
     return node.taint is not None or is_claimed

@@ -14,9 +14,7 @@ from statistics import fmean
 from gpuwatch.model.consent import ProgressCounter
 from gpuwatch.tuning.energy.estimate import spread
 from gpuwatch.tuning.energy.model import STEADY, WEAK, GangWindow, Rate, Refusal, Terms
-
-COVERED = 0.5
-"""A counter that was read for less of a window does not speak for it."""
+from gpuwatch.tuning.energy.slo import COVERED
 
 FEWEST = 20
 """Counts in a window: with less of them a window cannot be told from one that is 5 % slower."""

@@ -14,6 +14,9 @@ from typing import NamedTuple
 from gpuwatch.model.consent import Histogram
 from gpuwatch.model.slo import Target
 
+COVERED = 0.5
+"""A page that was read for less of a window does not speak for it."""
+
 MARGIN = 0.5
 """Of the share of late requests that a target allows; with p95 a cap is kept while 2.5 % are late at most."""
 
@@ -45,11 +48,16 @@ def _served(target: Target, histogram: Histogram, begin: float, end: float) -> S
 
 
 def _grown(histogram: Histogram, begin: float, end: float) -> list[float] | None:
-    """What the buckets grew by. The sample before `begin` counts too, so that none is lost between two windows."""
+    """What the buckets grew by. The sample before `begin` counts too, so that none is lost between two windows. One
+    much older would add what was not of this window, and without one near `end` late requests would be left out.
+    """
     until = [sample for sample in histogram.samples if sample[0] <= end]
     earlier = [sample for sample in until if sample[0] <= begin]
     samples = [*earlier[-1:], *until[len(earlier) :]]
     if len(samples) < 2 or samples[-1][0] <= begin:
+        return None
+    unread = (1 - COVERED) * (end - begin)
+    if samples[0][0] < begin - unread or samples[-1][0] < end - unread:
         return None
     size = len(histogram.bounds) + 1
     if any(len(counts) != size for _, counts in samples):

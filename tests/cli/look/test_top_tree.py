@@ -66,6 +66,12 @@ def test_parents_that_form_a_circle_end_it():
     assert labels([80], {80: use(81, "a"), 81: use(80, "b")}) == ["└─ b", "   └─ a"]
 
 
+def test_each_of_two_that_are_the_other_s_parent_is_shown_once():
+    found = labels([80, 81], {80: use(81, "a"), 81: use(80, "b")})
+    assert len(found) == 2
+    assert {label[-1] for label in found} == {"a", "b"}
+
+
 def test_a_chain_of_any_length_is_shown():
     """A user may start each process of a chain from the one before, and all of them on GPUs."""
     pids = list(range(100, 1300))

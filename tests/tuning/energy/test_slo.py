@@ -53,6 +53,21 @@ def test_a_bucket_that_is_not_wholly_within_the_bound_counts_as_late() -> None:
     assert served([(Target("x_seconds", 0.95, 60.0), seen)], 0.0, 1.0) == (Served(4.0, 1.0),)
 
 
+def read_at(*seconds: float) -> Histogram:
+    """100 requests a second, of which all after second 101 are late; the page was read at these seconds."""
+    return Histogram(bounds=(1.0,), samples=tuple((at, (100 * min(at - 90, 11), 100 * (at - 90))) for at in seconds))
+
+
+def test_a_page_that_stops_while_requests_are_late_does_not_speak_for_the_window() -> None:
+    assert served([(TARGET, read_at(99.5, 101.0))], 100.0, 105.0) == (None,)
+    assert served([(TARGET, read_at(99.5, 101.0, 104.0))], 100.0, 105.0) == (Served(450.0, 300.0),)
+
+
+def test_requests_of_long_before_do_not_speak_for_the_window() -> None:
+    assert served([(TARGET, read_at(92.0, 105.0))], 100.0, 105.0) == (None,)
+    assert served([(TARGET, read_at(99.0, 105.0))], 100.0, 105.0) == (Served(600.0, 400.0),)
+
+
 LIES = {
     "none": None,
     "empty": Histogram(),
