@@ -20,7 +20,9 @@ from gpuwatch.workloads.containers import container
 _DASHED = r"[0-9a-f]{8}(?P<dash>[-_])[0-9a-f]{4}(?P=dash)[0-9a-f]{4}(?P=dash)[0-9a-f]{4}(?P=dash)[0-9a-f]{12}"
 _POD = re.compile(rf"(?:^|[/-])pod(?P<uid>{_DASHED}|[0-9a-f]{{32}})(?![0-9a-f_-])")  # 32 hex: static pods
 _CONTAINER = re.compile(r"(?:^|[/:-])(?P<id>[0-9a-f]{64})(?![0-9a-f])")
-_SLURM_JOB = re.compile(r"slurm[^/]*/(?:[^/]+/)?job_(?P<slurm>\d{1,10})(?:/|$)|/job_(?P<step>\d{1,10})/step_", re.ASCII)
+_SLURM_JOB = re.compile(
+    r"slurm(?:(?!slurm)[^/])*+/(?:[^/]+/)?job_(?P<slurm>\d{1,10})(?:/|$)|/job_(?P<step>\d{1,10})/step_", re.ASCII
+)
 _SLURM_STEP = re.compile(r"/job_\d{1,10}/step_(?P<step>\w{1,16})(?:/|$)", re.ASCII)
 _UNIT = re.compile(r"/(?P<unit>(?!user@|slurm)[\w:.\\@-]{1,128}\.service)(?=/|$)", re.ASCII)
 

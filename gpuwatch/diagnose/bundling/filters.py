@@ -5,13 +5,13 @@ Each filter takes the text of a file and returns what may leave the machine.
 
 import json
 import re
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from gpuwatch.diagnose.bundling.redaction import MARK, Redactor
+from gpuwatch.diagnose.toml import toml_document
 from gpuwatch.model.errors import UsageError
 from gpuwatch.model.snapshot import UNREADABLE
 
@@ -172,8 +172,8 @@ def as_toml(shape: Shape) -> Filter:
 
     def filtered(text: str) -> str:
         try:
-            document = tomllib.loads(text)
-        except (ValueError, RecursionError) as error:
+            document = toml_document(text)
+        except ValueError as error:
             return f"[left out, for it is not TOML: {error}\n"
         return "".join(_to_toml(_REDACTOR.document(shaped(document, shape)), ()))
 

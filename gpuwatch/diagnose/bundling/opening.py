@@ -11,7 +11,7 @@ import tarfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, NamedTuple, Self
 
 from gpuwatch.host.plain_file import opened
 from gpuwatch.model.errors import UsageError
@@ -22,6 +22,13 @@ MOST_BYTES = 64 << 20
 
 MOST_ENTRIES, MOST_DEPTH, NAME_BYTES, PATH_BYTES = 20_000, 32, 255, 1024
 MOST_NAMED = 8
+
+LONGEST_HEADER, MOST_HEADERS = 2048, 1 << 20
+"""Bytes of a pax header, for a name of PATH_BYTES, and of all of them: Python before 3.11.10 and 3.12.6 takes the
+square of a header's length to read it.
+"""
+
+PAX = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
 
 
 class OpenedArchive(NamedTuple):
@@ -67,7 +74,7 @@ def open_archive(archive: Path, folder: Path) -> OpenedArchive:
             is_gzip = packed.read(2) == b"\x1f\x8b"
             packed.seek(0)
             file = _Bounded(gzip.GzipFile(fileobj=packed) if is_gzip else packed)
-            with tarfile.open(fileobj=file, mode="r|", errorlevel=1) as tar:
+            with tarfile.open(fileobj=file, mode="r|", errorlevel=1, tarinfo=_bounded_headers()) as tar:
                 for member in _entries(tar):
                     if why := _unpack(tar, member, folder):
                         refused[member.name[:PATH_BYTES]] = why
@@ -78,6 +85,24 @@ def open_archive(archive: Path, folder: Path) -> OpenedArchive:
         raise UsageError(f"cannot open {archive}", why, "name the archive or the folder of a bundle") from None
     tops = list(folder.iterdir())
     return OpenedArchive(tops[0] if len(tops) == 1 and tops[0].is_dir() else folder, refused)
+
+
+def _bounded_headers() -> type[tarfile.TarInfo]:
+    """For one archive: raises UsageError at headers that are too long."""
+    left = MOST_HEADERS
+
+    class Header(tarfile.TarInfo):
+        @classmethod
+        def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+            nonlocal left
+            found = super().frombuf(buf, encoding, errors)
+            if found.type in PAX:
+                left -= found.size
+                if not 0 <= found.size <= LONGEST_HEADER or left < 0:
+                    raise UsageError("", "a header of it is too long")
+            return found
+
+    return Header
 
 
 def _entries(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:

@@ -6,7 +6,6 @@ CRI-O: /etc/crio/crio.conf, then /etc/crio/crio.conf.d in order of names. Docker
 """
 
 import fnmatch
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,12 +13,14 @@ from typing import Any, TypeVar
 import msgspec
 
 from gpuwatch.diagnose.host.host_root import listing, text
+from gpuwatch.diagnose.toml import toml_document
 from gpuwatch.model.decoding import prepared
 from gpuwatch.model.snapshot import UNREADABLE, Record
 
 CONTAINERD, CRIO, DOCKER = "containerd", "crio", "docker"
 CRI_PLUGINS = ("io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri", "cri")
 MOST_IMPORTS = 64
+"""Files, and patterns of names, each of which lists a folder."""
 
 Shape = TypeVar("Shape")
 
@@ -104,7 +105,7 @@ def containerd(root: Path, path: str) -> RuntimeConfig:
     """Of the file at `path` of the host, with its imports."""
     files: list[str] = []
     try:
-        document = _imported(root, path, files)
+        document = _imported(root, path, files, set())
         plugins = _table(document, "plugins")
         name = next((name for name in CRI_PLUGINS if name in plugins), CRI_PLUGINS[0])
         cri = _convert(plugins.get(name, {}), _Cri)
@@ -189,9 +190,9 @@ def _unreadable(kind: str, path: str, files: Sequence[str], error: Exception) ->
     return RuntimeConfig(kind=kind, path=path, files=tuple(files), error=str(error), denied=denied)
 
 
-def _imported(root: Path, path: str, files: list[str]) -> dict[str, Any]:
+def _imported(root: Path, path: str, files: list[str], tried: set[str]) -> dict[str, Any]:
     """The document at `path` with all it imports; each file is read once. An import is a path or a pattern of names,
-    relative to the importing file.
+    relative to the importing file. `tried`: patterns.
     """
     files.append(path)
     document = _toml(root, path)
@@ -200,21 +201,22 @@ def _imported(root: Path, path: str, files: list[str]) -> dict[str, Any]:
         raise ValueError(f"{path}: imports is no list")
     for pattern in map(str, patterns):
         full = pattern if pattern.startswith("/") else f"{path.rpartition('/')[0]}/{pattern}"
+        if full in tried or len(tried) >= MOST_IMPORTS:
+            continue
+        tried.add(full)
         folder, _, name = full.rpartition("/")
         for found in listing(root, folder):
             is_meant = fnmatch.fnmatchcase(found.rpartition("/")[2], name)
             if is_meant and found not in files and len(files) < MOST_IMPORTS:
-                document = _merged(document, _imported(root, found, files))
+                document = _merged(document, _imported(root, found, files, tried))
     return document
 
 
 def _toml(root: Path, path: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(text(root, path))
+        return toml_document(text(root, path))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
-    except RecursionError:
-        raise ValueError(f"{path}: too deep") from None
 
 
 def _table(document: Mapping[str, Any], name: str) -> dict[str, Any]:

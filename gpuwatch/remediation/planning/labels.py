@@ -31,7 +31,7 @@ SHORT = 0.925
 """Least share of that which NVML tells: GDDR with ECC keeps a sixteenth for itself, and firmware something more."""
 
 _NO_MODEL = re.compile(
-    r"NVIDIA|Tesla|GeForce|Quadro|GRID|SXM\d*( AC)?|PCIe|PCI-E|NVL|HBM\d\w*|\d+GB|Graphics|Device", re.I
+    r"NVIDIA|Tesla|GeForce|Quadro|GRID|SXM\d*( AC)?|PCIe|PCI-E|NVL|HBM\d\w*|(?<!\d)\d++GB|Graphics|Device", re.I
 )
 _NO_VALUE = re.compile(r"[^a-z0-9.]+")
 

@@ -4,6 +4,7 @@ import gzip
 import io
 import os
 import tarfile
+import time
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,32 @@ def test_too_many_entries_are_refused(tmp_path: Path, folder: Path, monkeypatch:
     monkeypatch.setattr(opening, "MOST_ENTRIES", 8)
     with pytest.raises(UsageError, match="more than 8 entries"):
         open_archive(archive(tmp_path / "a.tgz", *(file(f"top/{n}") for n in range(9))), folder)
+
+
+def with_header(path: Path, size: int, entries: int = 1) -> Path:
+    """An archive whose entries have a comment of digits in their headers, in which some Pythons look for a number."""
+    with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT) as tar:
+        for number in range(entries):
+            entry = tarfile.TarInfo(f"top/{number}")
+            entry.pax_headers = {"comment": "1" * size}
+            tar.addfile(entry)
+    return path
+
+
+def test_headers_as_tar_writes_them_are_read(tmp_path: Path, folder: Path) -> None:
+    long = "/".join(["a" * 200] * 4)
+    assert open_archive(archive(tmp_path / "a", file(f"top/{long}")), folder).refused == {}
+    assert (folder / "top" / long).read_bytes() == b"x"
+    assert open_archive(with_header(tmp_path / "b", 1000, entries=20), folder).refused == {}
+
+
+@pytest.mark.parametrize(("size", "entries"), [(100_000, 1), (2000, 1000)], ids=["one", "many"])
+def test_long_headers_are_refused_before_they_cost_time(tmp_path: Path, folder: Path, size: int, entries: int) -> None:
+    made = with_header(tmp_path / "a.tgz", size, entries)
+    began = time.process_time()
+    with pytest.raises(UsageError, match="a header of it is too long"):
+        open_archive(made, folder)
+    assert time.process_time() - began < 10.0
 
 
 def test_a_sparse_file_is_left_out(tmp_path: Path, folder: Path) -> None:

@@ -1,5 +1,6 @@
 """Configurations of containerd 1 and 2, CRI-O and Docker are read as their daemons read them, drop-ins included."""
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -8,7 +9,17 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gpuwatch.diagnose.host.runtime_config import RuntimeConfig, ToolkitConfig, containerd, crio, docker, toolkit
+from gpuwatch.diagnose.host import runtime_config
+from gpuwatch.diagnose.host.runtime_config import (
+    MOST_IMPORTS,
+    RuntimeConfig,
+    ToolkitConfig,
+    containerd,
+    crio,
+    docker,
+    toolkit,
+)
+from gpuwatch.diagnose.toml import MOST_CHARACTERS, toml_document
 
 CONFIG = "/etc/containerd/config.toml"
 BINARY = "/usr/bin/nvidia-container-runtime"
@@ -87,6 +98,24 @@ def test_imports_may_be_relative_missing_and_in_a_circle(tmp_path: Path) -> None
     found = containerd(tmp_path, CONFIG)
     assert found.error is None
     assert found.runtimes == {"nvidia": BINARY}
+
+
+def test_imports_without_an_end_list_a_few_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed: list[str] = []
+    monkeypatch.setattr(runtime_config, "listing", lambda root, folder: listed.append(folder) or ())
+    patterns = "".join(f"'/etc/{number}/*.toml'," for number in range(10_000))
+    assert containerd(put(tmp_path, {CONFIG: f"imports = [{patterns}]"}), CONFIG).error is None
+    assert len(listed) == MOST_IMPORTS
+
+
+@pytest.mark.parametrize("joint", [".", " . ", '."a".', ".'b c'."])
+@pytest.mark.parametrize("form", ["{} = 1", "[{}]", "x = {{ {} = 1 }}"])
+def test_a_key_of_thousands_of_parts_costs_nothing(joint: str, form: str) -> None:
+    text = form.format(joint.join(["a"] * (MOST_CHARACTERS // 20)))
+    began = time.process_time()
+    with pytest.raises(ValueError, match="a key of more than 32 parts"):
+        toml_document(text)
+    assert time.process_time() - began < 1.0
 
 
 @pytest.mark.parametrize(

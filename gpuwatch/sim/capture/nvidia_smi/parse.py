@@ -108,27 +108,26 @@ def parse_xml(document: str) -> DumpNode:
         BadXml: see there.
     """
     root = DumpNode("log")
-    stack = [root]
+    stack, said = [root], [[""]]  # the text of each open element in pieces: each child cuts it
 
     def start(tag: str, attributes: dict[str, str]) -> None:
         if len(stack) > MAX_DEPTH:
             raise BadXml("elements are nested too deep")
-        node = DumpNode(tag, attributes.get("id", ""))
+        node = DumpNode(tag)
         stack[-1].children.append(node)
         stack.append(node)
+        said.append([attributes.get("id", "")])
 
     def end(_: str) -> None:
-        node = stack.pop()
-        node.value = (node.value or "").strip() or None
+        stack.pop().value = "".join(said.pop()).strip() or None
 
     def characters(data: str) -> None:
-        node = stack[-1]
-        node.value = (node.value or "") + data
+        said[-1].append(data)
 
     parser = expat.ParserCreate()
     parser.StartElementHandler, parser.EndElementHandler = start, end
     parser.CharacterDataHandler = characters
-    parser.buffer_text, parser.buffer_size = True, 1 << 16  # else a call for each line, each of which copies the value
+    parser.buffer_text, parser.buffer_size = True, 1 << 16  # else a call for each line
     try:
         parser.Parse(document, True)
     except expat.ExpatError as error:

@@ -33,7 +33,7 @@ WORDS = {
 }
 """How a printed word begins -> nvmlReturn. nvidia-smi prints nvmlErrorString, in brackets or not."""
 
-_NOTE = re.compile(r"(?<!\s)\s+\[deprecated\b[^\]]*\]?$", re.IGNORECASE)
+_NOTE = re.compile(r"(?<!\s)\s+\[deprecated\b[^\]]{0,200}\]?$", re.IGNORECASE)
 """`610.43.02 [Deprecated; will be removed in CUDA 14.0. Use KMD Version instead]`"""
 
 _NUMBER = re.compile(r"([-+]?\d{1,18}(?:\.\d{1,9})?)\s*([A-Za-z%/]*)")

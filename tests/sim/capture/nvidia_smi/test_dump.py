@@ -15,6 +15,8 @@ from gpuwatch.collect.nvml.library import Failure, NvmlFailure, ask
 from gpuwatch.model.errors import UsageError
 from gpuwatch.model.snapshot import Gpu, License
 from gpuwatch.sim.capture import missing, open_capture
+from gpuwatch.sim.capture.nvidia_smi.parse import parse_xml
+from gpuwatch.sim.capture.nvidia_smi.values import refuse_words
 from tests.cli.commands import run
 from tests.seeds import examples
 
@@ -744,6 +746,15 @@ def test_any_printed_value_is_a_value_or_none(value: str, tmp_path_factory: pyte
     except (UsageError, NvmlFailure):
         return
     assert all(isinstance(gpu, Gpu) for gpu in read)
+
+
+@pytest.mark.parametrize("size", [200_000])
+def test_a_value_that_is_cut_by_elements_or_full_of_notes_costs_time_by_its_length(size: int) -> None:
+    began = time.process_time()
+    root = parse_xml(f"<nvidia_smi_log><a>{'x' * size}{'<b/>y' * size}</a></nvidia_smi_log>")
+    assert [child.value for child in root.children] == ["x" * size + "y" * size]
+    assert refuse_words("x" + " [deprecated" * (size // 10) + " x").startswith("x [")
+    assert time.process_time() - began < 5.0
 
 
 def test_a_dump_tells_of_no_events_but_waits_as_the_driver_does(tmp_path: Path) -> None:
