@@ -35,7 +35,7 @@ def buckets(body: bytes, name: str) -> dict[float, float] | None:
     for number, sample in enumerate(re.finditer(pattern, body, re.MULTILINE)):
         if len(sample[1]) > MOST_LABELS:
             return None
-        bounds = [found[1] for found in BOUND.finditer(sample[1]) if found[1] is not None]
+        bounds = [each[1] for each in BOUND.finditer(sample[1]) if each[1] is not None]
         try:
             (bound,), count = map(float, bounds), float(sample[2])
         except ValueError:

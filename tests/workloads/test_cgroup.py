@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -157,3 +158,10 @@ def test_a_process_seen_from_another_cgroup_namespace_is_found(
         pytest.skip(f"no cgroup namespace can be made here: {seen.stderr.strip()}")
     assert "/.." in seen.stdout, "the path has to be relative, else this shows nothing"
     assert cgroup_owner(seen.stdout) == CgroupOwner(pod, container)
+
+
+@pytest.mark.parametrize("part", ["slurm", "slurm/", "job_", "pod", "a", "/"])
+def test_a_path_of_any_length_costs_time_by_its_length(part: str) -> None:
+    began = time.process_time()
+    assert cgroup_owner(f"0::/{part * (500_000 // len(part))}\n") == CgroupOwner()
+    assert time.process_time() - began < 5.0

@@ -1,6 +1,7 @@
 """Labels for schedulers: what they say, that they change seldom, and that a person's are left alone."""
 
 import re
+import time
 from itertools import pairwise
 from typing import Any, get_args
 
@@ -242,3 +243,9 @@ def test_labels_that_nobody_keeps_up_to_date_are_told() -> None:
     assert outdated(made.node, values(made.view, degraded=False)) == {}
     assert outdated(made.node, {HEALTHY_COUNT: "1"}) == {HEALTHY_COUNT: "2"}
     assert GIB == 1024 * MIB
+
+
+def test_a_name_of_any_length_costs_time_by_its_length() -> None:
+    began = time.process_time()
+    assert gpu_class([gpu("NVIDIA H100 " + "8" * 100_000, 80 << 10)]) is not None
+    assert time.process_time() - began < 5.0
