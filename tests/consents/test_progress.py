@@ -202,7 +202,7 @@ def test_only_an_address_that_can_be_a_pods_own_is_asked(address):
         fetch(address, progress_page("vllm"))
 
 
-def test_what_is_no_address_is_told_as_such():
+def test_what_is_no_address_is_an_error_that_names_it():
     with pytest.raises(GpuwatchError, match=r"no counter at port 8000.*'not-an-ip'"):
         fetch("not-an-ip", progress_page("vllm"))
 
