@@ -37,7 +37,7 @@ from gpuwatch.rightsizing.usage.ledger import LedgerState
 from gpuwatch.storage.store import Store
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from gpuwatch.tuning.model.setting import Setting
-from gpuwatch.tuning.service.state_dir import StopRequest, TunerMemory, TunerStopFile
+from gpuwatch.tuning.service.state_dir import KnownCaps, StopRequest, TunerFolder, TunerMemory, TunerStopFile
 from tests.model import views
 from tests.rightsizing.service.test_checkpoint import KNOWN
 from tests.storage.test_store import Wall
@@ -99,6 +99,7 @@ def write(folder: Path) -> None:
     )
     TunerStopFile(folder).put(StopRequest(by="ada", at=AT, why="benchmark"))
     TunerMemory(folder).write({"nlp/train": power})
+    KnownCaps(TunerFolder.at(folder).caps).keep({"H100 | nlp CronJob train": 1_410_000_000.0})
     pod = PodConsent(namespace="nlp", name="train-0", uid="u", annotations={AUTOTUNE: "on"}, job="train", ip="10.0.0.7")
     ConsentsFile(folder).write(Consents(at=AT, namespaces={"nlp": {AUTOTUNE: "on"}}, pods=(pod,)))
     progress_file(folder).write(Progress(at=AT, pods={"u": ProgressCounter(samples=((AT, 12.0),))}))
@@ -124,6 +125,7 @@ def read(folder: Path) -> dict[str, Any]:
         "settings": SettingsRecord(folder).read(),
         "stop": TunerStopFile(folder).read(),
         "tuner": {owner: json.loads(body) for owner, body in TunerMemory(folder).read().items()},
+        "caps": KnownCaps(TunerFolder.at(folder).caps).known,
         "consents": ConsentsFile(folder).read(),
         "progress": progress_file(folder).read(),
         "repairs": record_file(folder).read(),

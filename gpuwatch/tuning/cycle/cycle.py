@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
-from gpuwatch.tuning.cycle.gang import CycleSamples, GangDecision, decide
+from gpuwatch.tuning.cycle.gang import CycleSamples, GangDecision, decide, held_caps
 from gpuwatch.tuning.cycle.gang_energy import ACTIVE, results
 from gpuwatch.tuning.cycle.obstacles import gates, is_ended
 from gpuwatch.tuning.cycle.state import Account, CycleInputs, CycleMemory, CycleResult, Key, OrderReport, Since
@@ -115,6 +115,7 @@ def cycle(memory: CycleMemory, inputs: CycleInputs) -> CycleResult:
             for key, each in tuned.items()
             if each.state.phase in ACTIVE and each.state.held is not None
         },
+        known=held_caps(decisions, inputs),
         budget=budget.state,
     )
 

@@ -4,7 +4,7 @@ The slowest rank of a parallel job sets its pace. So the GPUs of one owner have 
 together.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -18,11 +18,11 @@ from gpuwatch.tuning.cycle.obstacles import DOUBTS, in_order
 from gpuwatch.tuning.cycle.state import CycleInputs, CycleMemory, Key
 from gpuwatch.tuning.energy.meter import IdleCap, is_counted
 from gpuwatch.tuning.energy.model import Ladder, Terms, TrialState, clocks, limits
-from gpuwatch.tuning.energy.resumption import released, resumed
+from gpuwatch.tuning.energy.resumption import known_cap, released, resumed
 from gpuwatch.tuning.energy.slo import Named
 from gpuwatch.tuning.gates.consent import TuningRequest, slo_of, tuning_request
 from gpuwatch.tuning.gates.cooldowns import Cooldown, RateLimit, wait_seconds, with_action
-from gpuwatch.tuning.gates.owners import Gang, follow
+from gpuwatch.tuning.gates.owners import Gang, follow, returning_key
 from gpuwatch.tuning.model.order import GpuCapabilities
 from gpuwatch.tuning.model.status import Obstacle, ObstacleReason
 
@@ -113,7 +113,7 @@ def decide(
     tuned = before or GangState(
         ladder=ladder,
         terms=wanted.terms,
-        state=TrialState() if is_other else _saved(gang, memory, inputs, ladder, wanted.terms),
+        state=_first(gang, memory, inputs, ladder, wanted.terms, is_other=is_other),
     )
     if any(closed.values()):
         return GangDecision(gang, wanted, closed, _shut(tuned, gang, inputs, closed))
@@ -149,12 +149,36 @@ def named(gang: Gang, inputs: CycleInputs) -> tuple[Named, ...]:
     )
 
 
-def _saved(gang: Gang, memory: CycleMemory, inputs: CycleInputs, ladder: Ladder, terms: Terms) -> TrialState:
-    """What an earlier tuner recorded of this owner is worth one verification."""
+def _first(
+    gang: Gang, memory: CycleMemory, inputs: CycleInputs, ladder: Ladder, terms: Terms, *, is_other: bool
+) -> TrialState:
+    """What an earlier tuner recorded of this owner is worth one verification; a cap that held for the same work when it
+    was here before is where a search begins.
+    """
     state = inputs.saved.get(gang.key)
-    if state is None or gang.key in memory.met or not inputs.enforcing:
+    if not inputs.enforcing:
         return TrialState()
+    if state is None or gang.key in memory.met or is_other:
+        return TrialState(known=inputs.known.get(_known_as(gang, ladder, terms, inputs)))
     return resumed(state, ladder, terms, len(gang.uuids))
+
+
+def held_caps(decisions: Iterable[GangDecision], inputs: CycleInputs) -> dict[str, float]:
+    """What is worth knowing when the same work comes back, by `_known_as`."""
+    tuned = [(decision.gang, decision.tuned) for decision in decisions if decision.tuned is not None]
+    return {
+        key: cap
+        for gang, each in tuned
+        if (cap := known_cap(each.state, each.ladder)) is not None
+        and (key := _known_as(gang, each.ladder, each.terms, inputs))
+    }
+
+
+def _known_as(gang: Gang, ladder: Ladder, terms: Terms, inputs: CycleInputs) -> str:
+    """Under what a cap is remembered: the work, its GPUs, and what was promised. Empty: the work is not known."""
+    key = None if inputs.view is None else returning_key(gang, inputs.view, inputs.consents)
+    promise = f"{terms.slowdown:g} {terms.latency} {'; '.join(map(str, terms.slo))}"
+    return "" if key is None else f"{key} | {ladder.knob} {promise}"
 
 
 def _against_all(

@@ -38,8 +38,9 @@ class CycleInputs(Record, frozen=True, kw_only=True):
     """What a cycle goes by. `now`: monotonic seconds, `at`: unix seconds. `fresh`: the View tells of now. `actuation`:
     the record, None: it cannot be read. `capabilities`: uuid -> what may be set. `guarded`: the guard lives;
     `guard_awaited`: it was not heard yet, and may be. `stopped`: who has stopped tuning, empty: nobody. `results`: what
-    became of the orders of the cycle before. `saved`: what an earlier tuner knew of owners, by `Gang.key`. `classes`:
-    `checks.xids`. `progress`: counters of work, None: no pod names one.
+    became of the orders of the cycle before. `saved`: what an earlier tuner knew of owners, by `Gang.key`. `known`:
+    caps that held for work that may come back, as `CycleResult.known`. `classes`: `checks.xids`. `progress`: counters
+    of work, None: no pod names one.
     """
 
     view: View | None
@@ -55,6 +56,7 @@ class CycleInputs(Record, frozen=True, kw_only=True):
     stopped: str = ""
     results: tuple[ApplyResult, ...] = ()
     saved: Mapping[str, TrialState] = {}
+    known: Mapping[str, float] = {}
     classes: Mapping[int, XidClass] = {}
     progress: Progress | None = None
 
@@ -108,7 +110,8 @@ class CycleMemory(Record, frozen=True, kw_only=True):
 
 class CycleResult(Record, frozen=True, kw_only=True):
     """What came of a cycle. `orders`: to be carried out in this order; `reports`: decisions, for the audit; `kept`:
-    what is worth writing down for the next tuner, by `Gang.key`.
+    what is worth writing down for the next tuner, by `Gang.key`; `known`: the caps that hold, for the same
+    work when it comes back.
     """
 
     memory: CycleMemory
@@ -116,4 +119,5 @@ class CycleResult(Record, frozen=True, kw_only=True):
     gpus: tuple[GpuTuning, ...] = ()
     reports: tuple[OrderReport, ...] = ()
     kept: Mapping[str, TrialState] = {}
+    known: Mapping[str, float] = {}
     budget: BudgetState | None = None

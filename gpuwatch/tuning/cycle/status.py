@@ -129,7 +129,10 @@ def _cap(tuned: GangState) -> str:
 
 def _tried(tuned: GangState) -> str:
     probe = tuned.state.probe
-    return _cap(tuned) if probe is None else f"{_cap(tuned)} in turns, pair {len(probe.pairs) + 1}"
+    if probe is None:
+        return _cap(tuned)
+    before = f", near {setting_text(tuned.ladder.knob, known)} of before" if (known := tuned.state.known) else ""
+    return f"{_cap(tuned)} in turns, pair {len(probe.pairs) + 1}{before}"
 
 
 def _steady(tuned: GangState) -> str:

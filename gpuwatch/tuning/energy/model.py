@@ -249,7 +249,8 @@ class TrialState(Record, frozen=True, kw_only=True):
     windows in a row that were measured at another cap than asked for or could not be read. `lifted`: windows for which
     a burst, or an SLO that did not hold, keeps the cap away. `served`: since the SLO was judged last; `breaks`: how
     often it did not hold of late at this cap. `signal`: by what caps are judged since OBSERVE; `unfit`: why a counter
-    of progress that is named is not it, empty: it is, or none is named.
+    of progress that is named is not it, empty: it is, or none is named. `known`: a cap that held for the same work
+    when it was here before, None: nothing is known; it is forgotten when the work turns out to be other work.
     """
 
     phase: TrialPhase = TrialPhase.OBSERVE
@@ -275,6 +276,7 @@ class TrialState(Record, frozen=True, kw_only=True):
     breaks: int = 0
     signal: Signal = "counters"
     unfit: str = ""
+    known: float | None = None
 
 
 class Decision(Record, frozen=True, kw_only=True):

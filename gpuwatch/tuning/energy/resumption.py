@@ -1,10 +1,12 @@
-"""What becomes of a search that was interrupted: by a closed gate, a restart, another promise or another ladder."""
+"""What becomes of a search that was interrupted: by a closed gate, a restart, another promise or another ladder; and
+what is known of work that ended and comes back.
+"""
 
 import math
 
 from gpuwatch.tuning.energy.estimate import slowest
 from gpuwatch.tuning.energy.model import Ladder, Probe, Refusal, Terms, TrialPhase, TrialState, WindowPair
-from gpuwatch.tuning.energy.search import PROBES
+from gpuwatch.tuning.energy.search import PROBES, safe
 from gpuwatch.tuning.energy.tuner import LONGEST_REST, MOST_FAILURES, REST_SECONDS, verification
 
 
@@ -44,8 +46,20 @@ def resumed(state: TrialState, ladder: Ladder, terms: Terms, members: int = 1) -
             rest=_rest(state),
             signal="slo" if terms.slo else "progress" if held.pairs[0].progress else "counters",
             unfit=state.unfit,
+            known=state.known,
         )
     )
+
+
+def known_cap(state: TrialState, ladder: Ladder) -> float | None:
+    """The cap to begin with when such work comes back. None: none is held.
+
+    A cap that is held as it was known before, in safe distance of it, is not told in its place: with each return the
+    distance would grow.
+    """
+    if state.phase is not TrialPhase.HOLD or state.held is None:
+        return None
+    return state.held if state.known is None or state.held > safe(state.known, ladder) else state.known
 
 
 def _keeps(probe: Probe, terms: Terms) -> bool:

@@ -50,6 +50,9 @@ STRIDE = 1.35
 STEP = 0.1
 """Caps that differ by less than this share of the bound, of the top, are not worth telling apart."""
 
+SAFE = 0.01
+"""A cap that held for the same work before is begun with so much higher, as a share of the top."""
+
 COARSE = 0.04
 """The same, of the top, where an SLO decides: requests come unevenly, and tell no more."""
 
@@ -175,11 +178,20 @@ def saved(probe: Probe) -> float:
     return 0.0 if found is None else found.mean
 
 
-def first(ladder: Ladder, terms: Terms, watts: float) -> float:
-    """Where to begin, on a ladder that has caps. A power limit does nothing above the draw of a GPU, `watts`."""
+def first(ladder: Ladder, terms: Terms, watts: float, known: float | None = None) -> float:
+    """Where to begin, on a ladder that has caps. A power limit does nothing above the draw of a GPU, `watts`. `known`:
+    a cap that held for such work before; a step above it passes sooner.
+    """
+    if known is not None:
+        return min(safe(known, ladder), ladder.caps[0])
     share = 0.9 if terms.latency == "serving" else 0.8
     top = min(ladder.top, watts * 1.1) if ladder.knob == "power_limit" else ladder.top
     return min(ladder.at_least(share * top), ladder.caps[0])
+
+
+def safe(known: float, ladder: Ladder) -> float:
+    """Where work begins of which a cap has held before."""
+    return ladder.at_least(known + SAFE * ladder.top)
 
 
 def reached(ladder: Ladder, full: Sequence[GangWindow]) -> Ladder:

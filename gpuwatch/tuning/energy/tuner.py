@@ -88,8 +88,8 @@ def _observe(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Term
     if reason is not None:
         return refused(state, reason)
     watts = max(fmean(window.watts for window in member) for member in zip(*full, strict=True))
-    begun = TrialState(phase=TrialPhase.SEARCH, left=PROBES, rest=state.rest, signal=signal, unfit=uncounted)
-    return _probe(begun, first(reached(ladder, full), terms, watts))
+    begun = replace(_begun(state, signal), unfit=uncounted)
+    return _probe(begun, first(reached(ladder, full), terms, watts, begun.known))
 
 
 def _observe_slo(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms) -> TrialState:
@@ -103,8 +103,12 @@ def _observe_slo(state: TrialState, windows: GangWindow, ladder: Ladder, terms: 
     if held is None or len(full) < OBSERVED:
         return replace(state, full=full, served=seen)
     watts = max(fmean(window.watts for window in member) for member in zip(*full, strict=True))
-    begun = TrialState(phase=TrialPhase.SEARCH, left=PROBES, rest=state.rest, signal="slo")
-    return _probe(begun, first(reached(ladder, full), terms, watts))
+    begun = _begun(state, "slo")
+    return _probe(begun, first(reached(ladder, full), terms, watts, begun.known))
+
+
+def _begun(state: TrialState, signal: Signal) -> TrialState:
+    return TrialState(phase=TrialPhase.SEARCH, left=PROBES, rest=state.rest, signal=signal, known=state.known)
 
 
 def _probe(state: TrialState, cap: float) -> TrialState:
@@ -133,6 +137,9 @@ def _search(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms
     if good is None:
         return state
     probes = (*state.probes, finished(probe, terms, good=good))
+    if state.known is not None and not state.probes:  # the first one: it tells whether the work is as before
+        is_as_before = good and not has_room(probes, terms)
+        state = replace(state, left=0) if is_as_before else replace(state, known=None)
     return _next(replace(state, probes=probes, before=windows), ladder, terms)
 
 
@@ -158,6 +165,7 @@ def _next(state: TrialState, ladder: Ladder, terms: Terms) -> TrialState:
             failures=state.failures,
             signal=state.signal,
             unfit=state.unfit,
+            known=state.known,
         )
     return verification(replace(state, held=found.cap))
 
@@ -173,7 +181,7 @@ def _hold(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms) 
     if odd >= most:
         return TrialState(rest=state.rest) if terms.slo else verification(state)
     if state.seconds >= HOLD_SECONDS:
-        return verification(_forgetful(replace(state, holds=state.holds + 1, left=1), terms))
+        return verification(_forgetful(replace(state, holds=state.holds + 1, left=1, known=None), terms))
     return replace(state, odd=odd)
 
 

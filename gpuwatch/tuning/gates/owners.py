@@ -9,6 +9,10 @@ from gpuwatch.model.consent import Consents, PodConsent
 from gpuwatch.model.snapshot import Gpu, Record
 from gpuwatch.model.view import View
 from gpuwatch.model.workload import Workload
+from gpuwatch.workloads.workload_key import key_of_pod
+
+MOST_KEY = 1000
+"""Characters of what work is recognised by."""
 
 NOBODY = "a process"
 """Of which nobody can tell whose it is."""
@@ -108,6 +112,26 @@ def owners(view: View, uuid: str, gpu: Gpu | None, consents: Consents | None = N
     if not found and gpu and gpu.processes:
         found[NOBODY] = Owner(name=NOBODY)
     return tuple(sorted(found.values(), key=lambda owner: (owner.name, owner.id)))
+
+
+def returning_key(gang: Gang, view: View, consents: Consents | None) -> str | None:
+    """By what work is recognised when it comes back: for each pod its root owner and its images, for other work the
+    account and the names of its processes; and the models of its GPUs. None: a pod is not known yet.
+
+    It is a guess, as the same image may do something else: what is known by it is measured before it is believed.
+    """
+    names = {status.identity.uuid: status.identity.name or "" for status in view.snapshot.statuses}
+    parts = [" + ".join(sorted(names.get(uuid, "") for uuid in gang.uuids))]
+    for owner in gang.owners:
+        pod = consent_of(owner, consents)
+        if owner.is_pod and pod is None:
+            return None
+        if pod is not None:
+            key = key_of_pod(pod.namespace, pod.name, owner=pod.owner)
+            parts.append(" ".join((pod.namespace, key.kind or "", key.name, *sorted(pod.images.values()))))
+    here = [each for each in view.owners if each.pid in gang.pids and each.workload is None and each.pod_uid is None]
+    parts += {f"user {each.account or ''} {each.name or ''}" for each in here}
+    return " | ".join((parts[0], *sorted(parts[1:])))[:MOST_KEY]
 
 
 def consent_of(owner: Owner, consents: Consents | None) -> PodConsent | None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -167,6 +168,37 @@ def _read(file: TunerMemory) -> list[tuple[str, TrialState]]:
     return found
 
 
+CAPS_NAME = "tuner-caps.json"
+
+MOST_CAPS = 256
+"""Workloads whose caps are remembered."""
+
+
+class KnownCaps:
+    """Keeps one file: the caps that held for work that may come back, in hertz or watts, by what the cycle knows the
+    work by; the newest last.
+    """
+
+    def __init__(self, file: VersionedFile[dict[str, float]]) -> None:
+        self._file = file
+        self.known: Mapping[str, float] = {}
+        with contextlib.suppress(GpuwatchError):
+            found = file.read() or {}
+            self.known = {work: cap for work, cap in found.items() if 0 < cap < math.inf}
+
+    def keep(self, caps: Mapping[str, float]) -> None:
+        """After each cycle. What cannot be written is remembered by this tuner only."""
+        news = {work: cap for work, cap in caps.items() if self.known.get(work) != cap}
+        if not news:
+            return
+        left = {work: cap for work, cap in self.known.items() if work not in news}
+        self.known = dict([*left.items(), *news.items()][-MOST_CAPS:])
+        try:
+            self._file.write(dict(self.known))
+        except GpuwatchError as error:
+            log.warning("%s; a restarted tuner searches anew", error)
+
+
 class TunerFolder(NamedTuple):
     """The files of one directory."""
 
@@ -178,6 +210,7 @@ class TunerFolder(NamedTuple):
     stop: TunerStopFile
     status: TunerStatus
     memory: TunerMemory
+    caps: VersionedFile[dict[str, float]]
 
     @classmethod
     def at(cls, place: Path) -> Self:
@@ -191,6 +224,7 @@ class TunerFolder(NamedTuple):
             stop=TunerStopFile(place),
             status=TunerStatus(place),
             memory=TunerMemory(place),
+            caps=VersionedFile(place / FOLDER / CAPS_NAME, dict[str, float], folder_mode=FOLDER_MODE),
         )
 
 

@@ -26,7 +26,7 @@ from gpuwatch.tuning.model.order import ApplyResult, OrderOutcome
 from gpuwatch.tuning.model.setting import Actuation, Knob, Trigger
 from gpuwatch.tuning.model.status import ObstacleReason, TunerState
 from gpuwatch.tuning.service.gpu_capabilities import CapabilityCache
-from gpuwatch.tuning.service.state_dir import HeartbeatMonitor, SavedSearches, TunerFolder
+from gpuwatch.tuning.service.state_dir import HeartbeatMonitor, KnownCaps, SavedSearches, TunerFolder
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +66,7 @@ class Tuner:
     ) -> None:
         self._views, self._folder, self._clock, self._actuator = views, folder, clock, actuator
         self._hearing, self._past = HeartbeatMonitor(folder.guard, guard_seconds), SavedSearches(folder.memory)
+        self._caps = KnownCaps(folder.caps)
         self._capabilities, self._audit = CapabilityCache(actuator), audit
         self._memory, self._results = CycleMemory(), tuple[ApplyResult, ...]()
         self._actions: Counter[tuple[Knob, str]] = Counter()
@@ -172,6 +173,7 @@ class Tuner:
             stopped=stop.message if stop is not None else "",
             results=self._results,
             saved=self._past.saved,
+            known=self._caps.known,
             classes=self._classes,
             progress=self._progress(troubles),
         )
@@ -185,6 +187,7 @@ class Tuner:
         self._capabilities.doubt(each.order.uuid for each in self._results if each.outcome is not OrderOutcome.DONE)
         self._write_audit(found.reports)
         self._past.keep(found.kept, found.memory.met)
+        self._caps.keep(found.known)
 
     def _write_audit(self, reports: Iterable[OrderReport]) -> None:
         """One entry for each decision. A decision without an order is done by being made."""

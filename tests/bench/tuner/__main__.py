@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tests.bench.measure import table
-from tests.bench.tuner import ablate, budget, day, hard, served
+from tests.bench.tuner import ablate, budget, day, hard, served, warm
 from tests.bench.tuner.curves import FITS, ZEUS, Curve, drawn, load
 from tests.bench.tuner.long import HOURS, Changes, Long, amortised, changing
 from tests.bench.tuner.long import cells as long_cells
@@ -80,6 +80,7 @@ def main(arguments: Sequence[str]) -> int:
     hard.show(parted, drift)
     ablated = ablate.evaluate(12 // tenth, seed)
     ablate.show(ablated, 12 // tenth)
+    warm.show(warm.evaluate(20 // tenth, seed))
     served.show([served.served(load, 24.0 / tenth, seed) for load in served.LOADS])
     changes = [changing(20 // tenth, noise, 0.05, seed) for noise in NOISES]
     table("Seconds over the bound + 1 pp after each change", Changes._fields, [long_cells(each) for each in changes])

@@ -106,13 +106,19 @@ class Account(NamedTuple):
 
 
 def play(
-    gpu: Gpu, ladder: Ladder, terms: Terms, seconds: float, change: Callable[[float, float], None] | None = None
+    gpu: Gpu,
+    ladder: Ladder,
+    terms: Terms,
+    seconds: float,
+    change: Callable[[float, float], None] | None = None,
+    known: float | None = None,
 ) -> Account:
     """Let the tuner have a GPU for so long, or with 0 until it holds a cap or refuses.
 
-    `change`: called with the seconds played and those over the bound, before each tick.
+    `change`: called with the seconds played and those over the bound, before each tick. `known`: a cap that held for
+    such work before.
     """
-    state, now, work, energy, off, over, probes = TrialState(), 0.0, 0.0, 0.0, 0.0, 0.0, 0
+    state, now, work, energy, off, over, probes = TrialState(known=known), 0.0, 0.0, 0.0, 0.0, 0.0, 0
     hold_at, tried = None, None
     cap: float | None = None
     while now < (seconds or 7200.0):

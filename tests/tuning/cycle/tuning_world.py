@@ -79,7 +79,9 @@ class World:
         self.sharing = ""  # a pod that shares every GPU, and whose work goes with the clock by half
         self.counters: dict[str, ProgressCounter] = {}
         self.results: tuple[ApplyResult, ...] = ()
+        self.controllers: dict[str, tuple[str, str]] = {}  # of pods: kind and name
         self.saved: dict[str, TrialState] = {}
+        self.known: dict[str, float] = {}  # caps that held for work that may come back
         self.orders: list[tuple[float, SettingOrder]] = []
         self.view = self._look()
 
@@ -114,6 +116,7 @@ class World:
             self.view = self._look()
         self.step = cycle(self.memory, self.inputs())
         self.memory = self.step.memory
+        self.known.update(self.step.known)
         self.results = tuple(self._turn(order) for order in self.step.orders)
         return self.step
 
@@ -153,6 +156,7 @@ class World:
             stopped=self.stopped,
             results=self.results,
             saved=self.saved,
+            known=dict(self.known),
             progress=Progress(at=self.at, pods=self.counters),
         )
 
@@ -279,7 +283,14 @@ class World:
             at=self.at,
             node=self.node,
             pods=tuple(
-                PodConsent(namespace="ml", name=name, uid=f"uid-{name}", annotations=self.annotations[name])
+                PodConsent(
+                    namespace="ml",
+                    name=name,
+                    uid=f"uid-{name}",
+                    annotations=self.annotations[name],
+                    owner=self.controllers.get(name),
+                    images={"main": "train:1"},
+                )
                 for name in sorted(pods)
             ),
         )

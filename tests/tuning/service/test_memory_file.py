@@ -6,7 +6,7 @@ import pytest
 
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.tuning.model.setting import Setting
-from gpuwatch.tuning.service.state_dir import MOST, TunerMemory
+from gpuwatch.tuning.service.state_dir import MOST, MOST_CAPS, KnownCaps, TunerFolder, TunerMemory
 from tests.tuning.service.tuning import limit
 
 
@@ -36,3 +36,43 @@ def test_what_is_not_ours_is_nothing(tmp_path: Path, text: str) -> None:
 def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(GpuwatchError, match=r"cannot write .*tuner-memory.json"):
         TunerMemory(tmp_path / "missing").write({})
+
+
+def test_caps_are_kept_for_the_next_tuner_the_newest_last(tmp_path: Path) -> None:
+    caps = KnownCaps(TunerFolder.at(tmp_path).caps)
+    caps.keep({f"work {number}": 1e9 + number for number in range(MOST_CAPS)})
+    caps.keep({"work 0": 2e9, "another": 3e9})
+    assert len(caps.known) == MOST_CAPS
+    assert list(caps.known)[-2:] == ["work 0", "another"]
+    assert "work 1" not in caps.known
+    assert KnownCaps(TunerFolder.at(tmp_path).caps).known == caps.known
+
+
+def test_what_is_known_already_is_not_written_again(tmp_path: Path) -> None:
+    file = TunerFolder.at(tmp_path).caps
+    caps = KnownCaps(file)
+    caps.keep({"work": 1e9})
+    file.path.unlink()
+    caps.keep({"work": 1e9})
+    assert not file.path.exists()
+
+
+@pytest.mark.parametrize("body", ["{", "[]", '{"schema": 1, "content": {"work": "fast"}}'])
+def test_a_damaged_file_of_caps_is_nothing(tmp_path: Path, body: str) -> None:
+    file = TunerFolder.at(tmp_path).caps
+    file.path.parent.mkdir()
+    file.path.write_text(body)
+    assert KnownCaps(file).known == {}
+
+
+def test_a_cap_that_is_none_is_forgotten(tmp_path: Path) -> None:
+    file = TunerFolder.at(tmp_path).caps
+    file.write({"zero": 0.0, "negative": -1e9, "work": 1e9})
+    assert KnownCaps(file).known == {"work": 1e9}
+
+
+def test_caps_that_cannot_be_written_are_known_all_the_same(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caps = KnownCaps(TunerFolder.at(tmp_path / "missing").caps)
+    caps.keep({"work": 1e9})
+    assert caps.known == {"work": 1e9}
+    assert "searches anew" in caplog.text
