@@ -39,7 +39,7 @@ class CycleInputs(Record, frozen=True, kw_only=True):
     the record, None: it cannot be read. `capabilities`: uuid -> what may be set. `guarded`: the guard lives;
     `guard_awaited`: it was not heard yet, and may be. `stopped`: who has stopped tuning, empty: nobody. `results`: what
     became of the orders of the cycle before. `saved`: what an earlier tuner knew of owners, by `Gang.key`. `classes`:
-    `checks.xids`. `progress`: counters of work, None: no pod names one.
+    `checks.xids`. `progress`: counters of work, None: there are none.
     """
 
     view: View | None

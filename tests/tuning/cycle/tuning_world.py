@@ -153,7 +153,7 @@ class World:
             stopped=self.stopped,
             results=self.results,
             saved=self.saved,
-            progress=Progress(at=self.at, pods=self.counters),
+            progress=Progress(at=self.at, owners=self.counters),
         )
 
     def speed_of_sharing(self) -> float:
