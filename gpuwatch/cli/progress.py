@@ -21,9 +21,9 @@ LONGEST_LINE = 1 << 16
 
 HELP = f"""Count work done, as the tuner's measure of speed.
 
-Adds NUMBER, by default 1, to the counter of the pod, Slurm job or user that runs it; `gpuwatch tuner --consents` with
-tuning.progress_socket keeps it. --lines copies stdin to stdout and adds 1 for each line; without a socket it copies
-all the same. Default of --socket: that of the configuration, or {USUAL}.
+Adds NUMBER (default 1) to the counter of the pod, Slurm job or user that runs it, at tuning.progress_socket of
+`gpuwatch tuner --consents`, by default {USUAL}. --lines copies stdin to stdout and adds 1
+for each line, and copies without a socket, too.
 
 \b
 Examples:
@@ -36,7 +36,7 @@ Examples:
 @click.argument("number", metavar="[NUMBER]", type=click.FloatRange(0, 1e15), required=False)
 @option("--lines", is_flag=True, help="Copy stdin to stdout, and add 1 for each line.")
 @option("--match", metavar="TEXT", help="With --lines: only for lines with this text.")
-@option("--socket", "path", metavar="PATH", help="Where to add.")
+@option("--socket", "path", metavar="PATH", envvar="GPUWATCH_PROGRESS_SOCKET", help="Where to add.")
 @pass_session
 def progress(session: Session, number: float | None, lines: bool, match: str | None, path: str | None) -> None:
     """Add once, or for each line."""

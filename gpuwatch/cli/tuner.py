@@ -26,15 +26,13 @@ samples each second.
 
 --guard runs beside a tuner and reverts what is recorded once the tuner is silent for 30 s; it needs the driver's
 library, root and CAP_SYS_ADMIN. --consents reads pods' consents and labels (Kubernetes API) and the pages on which they
-count their work; it needs a token, but no GPU or tuner. With a progress socket and without a node name it serves that
-socket alone, without a token.
+count their work; it needs a token, but no GPU or tuner. Without a node name it only serves tuning.progress_socket.
 
 \b
 Examples:
   gpuwatch tuner --listen 127.0.0.1:9402
   gpuwatch tuner --guard
   gpuwatch tuner --consents --node-name gpu-1
-  gpuwatch tuner --consents --progress-socket /run/gpuwatch-progress/progress.sock
 """
 
 OVERRIDES = (
@@ -50,13 +48,6 @@ OVERRIDES = (
     Override("tuning.listen", "listen", "ADDR:PORT", "Where to serve HTTP. Default: :9402.", "GPUWATCH_TUNER_LISTEN"),
     Override(
         "tuning.web_config", "web_config", "FILE", "TLS and users (exporter-toolkit).", "GPUWATCH_TUNER_WEB_CONFIG"
-    ),
-    Override(
-        "tuning.progress_socket",
-        "progress_socket",
-        "PATH",
-        "For --consents: where work adds to its counter.",
-        "GPUWATCH_TUNER_PROGRESS_SOCKET",
     ),
     Override("tuning.node_name", "node_name", "NAME", "For --consents. Default: NODE_NAME.", NODE_NAME),
     Override("tuning.kubeconfig", "kubeconfig", "FILE", "For --consents; else the pod's.", KUBECONFIG),

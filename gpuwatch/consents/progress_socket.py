@@ -1,11 +1,9 @@
 """Counters of work that has no page: a unix socket at which processes add what they have done, by lines `add NUMBER`.
 
 The kernel tells which process connected (SO_PEERCRED), and /proc whose it is, so that none can add to the counter of
-another owner. What a process sends is data of others: a number within bounds is added, so that no counter ever falls;
-anything else is answered by one line `error: WHAT; WHY` and ends that connection, never the thread.
-
-Owners share the bounds fairly: when all connections are taken, the owner with most of them loses one; an owner who adds
-is never dropped for another.
+another owner. A number within bounds is added, so that no counter ever falls; anything else is answered by one line
+`error: WHAT; WHY` and ends that connection, never the thread. An owner who adds is never dropped for another, and when
+all connections are taken, the owner with most of them loses one.
 """
 
 import logging
@@ -31,18 +29,16 @@ MOST_CONNECTIONS, MOST_OF_OWNER = 256, 64
 MOST_OUTSIDE, MOST_OF_USER = 32, 16
 """Owners outside of pods, and those of one user; the consents bound the number of pods."""
 
-SILENT_SECONDS = 30.0
-"""After so long without a line an owner has no counter any more."""
+SILENT_SECONDS, IDLE_SECONDS = 30.0, 300.0
+"""After so long without a line an owner has no counter any more, and a connection is closed."""
 
-IDLE_SECONDS = 300.0
 PAUSE_SECONDS, ACCEPTED, RECEIVED = 0.05, 16, 128
-"""After each look at all connections; new connections, and bytes of each connection, in one look. A flood costs no more
-than 320 looks into /proc and 400 lines of each connection in a second.
+"""After each look; new connections, and bytes of each connection, in one look: a flood costs no more than 320 looks
+into /proc and 400 lines of each connection in a second.
 """
 
-LONGEST_LINE = 64
-LARGEST, LARGEST_TOTAL = 1e15, 2.0**53
-"""A float counts no further than the second."""
+LONGEST_LINE, LARGEST, LARGEST_TOTAL = 64, 1e15, 2.0**53
+"""A float counts no further than the last."""
 
 ADD = re.compile(rb"add ([0-9]{1,16}(?:\.[0-9]{1,9})?)\r?")
 HANDMADE = re.compile(r"/user@[0-9]+\.service/")
@@ -113,8 +109,7 @@ class ProgressSocket:
 
     def added(self) -> dict[str, Added]:
         """By the owner's id, of those who have added something lately and still consent."""
-        now = self._clock.monotonic()
-        known = self._added.copy()  # whole at once: another thread adds
+        now, known = self._clock.monotonic(), self._added.copy()  # whole at once: another thread adds
         return {
             name: each
             for name, each in known.items()
@@ -141,7 +136,7 @@ class ProgressSocket:
             connection.setblocking(False)
             try:
                 owner = self._owner(connection)
-                self._make_room(owner)
+                self._make_room(owner.id)
             except GpuwatchError as error:
                 self._end(connection, f"error: {error}\n")
                 continue
@@ -149,42 +144,33 @@ class ProgressSocket:
             self._selector.register(connection, selectors.EVENT_READ)
 
     def _owner(self, connection: socket.socket) -> WorkOwner:
-        """Raises GpuwatchError: it is not known, or has not consented."""
+        """Raises GpuwatchError: nothing tells whose it is."""
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("iII"))
         pid, user, _ = struct.unpack("iII", credentials)
         if pid == 0:
-            raise GpuwatchError(
-                "your process is not seen",
-                "gpuwatch is in another PID namespace",
-                "on Kubernetes its pod needs hostPID",
-            )
+            raise GpuwatchError("your process is not seen", "it is in another PID namespace; gpuwatch needs hostPID")
         found = self._processes.owners([pid]).get(pid)
+        try:
+            group = (self._proc / str(pid) / "cgroup").read_text(errors="replace")
+        except OSError:
+            found = None
         if found is None or found.uid != user:
             raise GpuwatchError(f"process {pid} is not known", f"/proc does not show it as one of user {user}")
-        try:
-            is_handmade = HANDMADE.search((self._proc / str(pid) / "cgroup").read_text(errors="replace"))
-        except OSError as error:
-            raise GpuwatchError(f"process {pid} is not known", "it has ended") from error
+        is_handmade = HANDMADE.search(group)
         if found.pod_uid and not is_handmade:
-            self._check_consent(owner := WorkOwner(found.pod_uid, user, is_pod=True))
-            return owner
-        if (name := found.user_name if is_handmade else found.name_outside_pods) is None or found.workload:
+            return WorkOwner(found.pod_uid, user, is_pod=True)
+        name = found.user_name if is_handmade else None if found.workload else found.name_outside_pods
+        if name is None:
             raise GpuwatchError(f"process {pid} cannot be counted", "nothing tells whose it is")
         return WorkOwner(name, user, is_pod=False)
 
-    def _check_consent(self, owner: WorkOwner) -> None:
-        if owner.is_pod and owner.id not in self.pods:
-            raise GpuwatchError(
-                f"pod {owner.id} is not counted", f"neither it nor its namespace says {PROGRESS}: {SOCKET}"
-            )
-
-    def _make_room(self, owner: WorkOwner) -> None:
+    def _make_room(self, name: str) -> None:
         """Raises GpuwatchError: others have a right to what is left."""
         counts = Counter(peer.owner.id for peer in self._peers.values())
-        most, number = max(counts.items(), key=lambda each: each[1], default=("", 0))
+        (most, number), *_ = counts.most_common(1) or [("", 0)]
         is_full = len(self._peers) >= MOST_CONNECTIONS
-        if counts[owner.id] >= MOST_OF_OWNER or (is_full and counts[owner.id] >= number):
-            raise GpuwatchError("too many connections", f"{owner.id} has {counts[owner.id]}")
+        if counts[name] >= MOST_OF_OWNER or (is_full and counts[name] >= number):
+            raise GpuwatchError("too many connections", f"{name} has {counts[name]}")
         if is_full:
             theirs = [connection for connection, peer in self._peers.items() if peer.owner.id == most]
             quietest = min(theirs, key=lambda each: self._peers[each].last)
@@ -193,44 +179,40 @@ class ProgressSocket:
     def _receive(self, connection: socket.socket, peer: Peer) -> None:
         try:
             received = connection.recv(RECEIVED)
-        except BlockingIOError:
-            return
         except OSError:
             received = b""
-        *lines, rest = (peer.rest + received).split(b"\n")
-        answers, ended = "", not received
+        *lines, peer.rest = (peer.rest + received).split(b"\n")
+        answers, error = "", None
         try:
             for line in lines:
                 self._add(peer, line)
                 answers += "ok\n"
-            if len(rest) > LONGEST_LINE:
-                raise _not_a_line("it is too long")
-        except GpuwatchError as error:
-            answers, ended = f"{answers}error: {error}\n", True
-        peer.rest = rest
-        if ended:
-            self._end(connection, answers)
-        elif not _sent(connection, answers):
-            self._end(connection, "")  # it does not read them
+            if len(peer.rest) > LONGEST_LINE:
+                raise GpuwatchError("a line is too long", f"{LONGEST_LINE} bytes at most")
+        except GpuwatchError as found:
+            error = f"error: {found}\n"
+        if error or not received or not _sent(connection, answers):  # it has ended, or reads no answers
+            self._end(connection, answers + error if error else "")
 
     def _add(self, peer: Peer, line: bytes) -> None:
         """Raises GpuwatchError: nothing is added."""
-        found, owner, now = ADD.fullmatch(line), peer.owner, self._clock.monotonic()
-        if found is None or len(line) > LONGEST_LINE or float(found[1]) > LARGEST:
-            raise _not_a_line(f"NUMBER is decimal, from 0 to {LARGEST:g}")
-        self._check_consent(owner)
+        found, owner = ADD.fullmatch(line), peer.owner
+        if found is None or float(found[1]) > LARGEST:
+            raise GpuwatchError("a line is not `add NUMBER`", f"NUMBER is decimal, from 0 to {LARGEST:g}")
+        if owner.is_pod and owner.id not in self.pods:
+            raise GpuwatchError(
+                f"pod {owner.id} is not counted", f"neither it nor its namespace says {PROGRESS}: {SOCKET}"
+            )
         before = self._added.get(owner.id)
         if before is None and not owner.is_pod:
-            outside = [each.owner for each in self._added.values() if not each.owner.is_pod]
-            if len(outside) >= MOST_OUTSIDE or sum(each.user == owner.user for each in outside) >= MOST_OF_USER:
-                raise GpuwatchError(
-                    f"{owner.id} is not counted", "too many others are", "try again when some have ended"
-                )
+            outside = [each.owner.user for each in self._added.values() if not each.owner.is_pod]
+            if len(outside) >= MOST_OUTSIDE or outside.count(owner.user) >= MOST_OF_USER:
+                raise GpuwatchError(f"{owner.id} is not counted", "too many others are")
         total = (before.total if before else 0.0) + float(found[1])
         if total > LARGEST_TOTAL:
             raise GpuwatchError(f"the counter of {owner.id} is full", f"it ends at {LARGEST_TOTAL:.0f}")
-        self._added[owner.id] = Added(owner, total, self._clock.time(), now)
-        peer.last = now
+        peer.last = self._clock.monotonic()
+        self._added[owner.id] = Added(owner, total, self._clock.time(), peer.last)
 
     def _end(self, connection: socket.socket, text: str) -> None:
         """With a last text."""
@@ -238,10 +220,6 @@ class ProgressSocket:
         if self._peers.pop(connection, None) is not None:
             self._selector.unregister(connection)
         connection.close()
-
-
-def _not_a_line(why: str) -> GpuwatchError:
-    return GpuwatchError("a line is not `add NUMBER`", why)
 
 
 def _sent(connection: socket.socket, text: str) -> bool:
