@@ -238,6 +238,7 @@ class TuningConfig(Section, frozen=True, kw_only=True):
     max_actions_per_hour: int = 12  # for each GPU; reverts do not count
     listen: str = ":9402"  # ADDRESS:PORT
     web_config: str = ""  # exporter-toolkit web configuration file
+    progress_socket: str = ""  # for --consents: /run/gpuwatch-progress/progress.sock; empty: work adds to no counter
     node_name: str = ""  # for --consents; empty: NODE_NAME
     kubeconfig: str = ""  # for --consents; empty: the pod's service account, else KUBECONFIG or ~/.kube/config
 

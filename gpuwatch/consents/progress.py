@@ -25,9 +25,10 @@ from msgspec.structs import replace
 
 from gpuwatch.consents.file import ConsentsFile
 from gpuwatch.consents.histogram import buckets
+from gpuwatch.consents.progress_socket import SILENT_SECONDS, Added, ProgressSocket
 from gpuwatch.http.client import TimedResponse
 from gpuwatch.model.clock import Clock
-from gpuwatch.model.consent import PROGRESS, SLO, Consents, Histogram, Progress, ProgressCounter
+from gpuwatch.model.consent import PROGRESS, SLO, SOCKET, Consents, Histogram, Progress, ProgressCounter
 from gpuwatch.model.decoding import prepared
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.slo import Target, slo_targets
@@ -95,7 +96,7 @@ def progress_page(text: str) -> ProgressPage:
     elif (named := PRESET.fullmatch(text.strip())) and (preset := presets().get(named[1])):
         found = ProgressPage(int(named[2] or preset.port), preset.path, preset.metrics)
     if found is None or not 0 < found.port < 1 << 16:
-        known = ", ".join(presets())
+        known = ", ".join((*presets(), SOCKET))
         raise GpuwatchError(f"{PROGRESS} is {text!r}", f"neither one of {known}, nor http://:PORT/PATH#METRIC")
     return found
 
@@ -166,14 +167,21 @@ def fetch(address: str, page: ProgressPage, *, loopback: bool = False) -> bytes:
 
 
 class ProgressFollower:
-    """Reads `consents`, asks the pods in it that name a page, and writes `file`. `step` looks once; `run` looks each
-    second until told to stop.
+    """Reads `consents`, asks the pods in it that name a page, and writes `file`, with what is added at `socket`. `step`
+    looks once; `run` looks each second until told to stop.
     """
 
     def __init__(
-        self, consents: ConsentsFile, file: VersionedFile[Progress], clock: Clock, *, loopback: bool = False
+        self,
+        consents: ConsentsFile,
+        file: VersionedFile[Progress],
+        clock: Clock,
+        *,
+        socket: ProgressSocket | None = None,
+        loopback: bool = False,
     ) -> None:
         self._consents, self._file, self._clock, self._loopback = consents, file, clock, loopback
+        self._socket = socket
         self._known: dict[str, ProgressCounter] = {}
         self._trouble: str | None = None
 
@@ -190,11 +198,16 @@ class ProgressFollower:
         try:
             consents = self._consents.read()
             named = {} if consents is None or consents.is_old(self._clock.time()) else pages(consents)
-            if named or self._known:
+            found: dict[str, Added] = {}
+            if self._socket is not None:
+                self._socket.pods = frozenset(uid for uid, each in named.items() if each.progress == SOCKET)
+                found = self._socket.added()
+            if named or found or self._known:
+                outside = {owner: self._sampled(owner, each) for owner, each in found.items() if owner not in named}
                 with ThreadPoolExecutor(max_workers=len(named) or 1) as pool:
-                    looks = pool.map(lambda uid: self._look(uid, named[uid]), named)
-                    self._known = dict(zip(named, looks, strict=True))
-                self._file.write(Progress(at=self._clock.time(), pods=self._known))
+                    looks = pool.map(lambda uid: self._look(uid, named[uid], found.get(uid)), named)
+                    self._known = dict(zip(named, looks, strict=True)) | outside
+                self._file.write(Progress(at=self._clock.time(), owners=self._known))
             trouble = None
         except GpuwatchError as error:
             trouble = str(error)
@@ -202,11 +215,28 @@ class ProgressFollower:
             log.warning("%s", trouble)
         self._trouble = trouble
 
-    def _look(self, uid: str, named: NamedPage) -> ProgressCounter:
-        known = self._known.get(uid, ProgressCounter())
+    def _sampled(self, owner: str, added: Added | None) -> ProgressCounter:
+        """With what was added, at the time of the newest line, as all that is added until then is in it; without one
+        within a second, as of a second ago.
+        """
+        known = self._known.get(owner, ProgressCounter())
+        if added is None:
+            why = f"nothing was added at tuning.progress_socket for {SILENT_SECONDS:.0f} s"
+            return replace(known, trouble=f"{NOTHING}; {why}")
+        at = max(added.at, self._clock.time() - LOOK_SECONDS)
+        if known.samples and at <= known.samples[-1][0]:
+            return replace(known, trouble="")
+        return replace(known, samples=(*known.samples, (at, added.total))[-KEPT_SAMPLES:], trouble="")
+
+    def _look(self, uid: str, named: NamedPage, added_here: Added | None) -> ProgressCounter:
+        known, text = self._known.get(uid, ProgressCounter()), named.progress
+        if text == SOCKET:
+            known, text = self._sampled(uid, added_here), ""
+            if not named.slo:
+                return known
         try:
             targets = slo_targets(named.slo) if named.slo else ()
-            page = slo_page(named.progress, targets) if targets else progress_page(named.progress)
+            page = slo_page(text, targets) if targets else progress_page(text)
             if named.address is None:
                 raise GpuwatchError(NOTHING, "the pod has no address of its own (hostNetwork, or not yet)")
             asked = self._clock.time()
@@ -247,5 +277,5 @@ def pages(consents: Consents) -> dict[str, NamedPage]:
         places = (pod.annotations, consents.namespaces.get(pod.namespace, {}))
         progress, slo = (next((text for each in places if (text := each.get(key))), "") for key in (PROGRESS, SLO))
         if progress or slo:
-            found[pod.uid] = NamedPage(pod.ip, progress, slo)
+            found[pod.uid] = NamedPage(pod.ip, progress.strip(), slo)
     return dict(list(found.items())[:MOST_PODS])

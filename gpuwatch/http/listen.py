@@ -71,36 +71,36 @@ def _bind(host: str, port: int) -> socket.socket:
     return socket.create_server((host, port), family=family, backlog=_BACKLOG)
 
 
-def listen_unix(path: Path) -> socket.socket:
-    """Return a listening unix socket at `path`, mode 0660; a dead owner's socket file is replaced.
+def listen_unix(path: Path, *, mode: int = _SOCKET_MODE, option: str = "--socket PATH") -> socket.socket:
+    """Return a listening unix socket at `path`; a dead owner's socket file is replaced. `option`: what names the path.
 
     It is bound beside its place, given its mode and renamed: nobody ever sees it missing or too open.
     Raises UsageError when a live process owns the path, when it is no socket, or when it cannot be made.
     """
     what = f"cannot listen on {path}"
-    _refuse_taken(path, what)
+    _refuse_taken(path, what, option)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         beside.unlink(missing_ok=True)
         listener.bind(str(beside))
-        beside.chmod(_SOCKET_MODE)
+        beside.chmod(mode)
         listener.listen(_BACKLOG)
         beside.rename(path)
     except OSError as error:
         listener.close()
         with contextlib.suppress(OSError):
             beside.unlink()
-        advice = "make its folder writable for this user, or choose a short --socket PATH"
+        advice = f"make its folder writable for this user, or choose a short path by {option}"
         raise UsageError(what, _reason(error), advice) from error
     return listener
 
 
-def _refuse_taken(path: Path, what: str) -> None:
+def _refuse_taken(path: Path, what: str, option: str) -> None:
     if not path.exists():
         return
     if not path.is_socket():
-        raise UsageError(what, "a file that is no socket is there", "remove it, or choose another with --socket PATH")
+        raise UsageError(what, "a file that is no socket is there", f"remove it, or choose another with {option}")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.settimeout(1)
@@ -109,8 +109,8 @@ def _refuse_taken(path: Path, what: str) -> None:
         except ConnectionRefusedError:
             return
         except OSError as error:
-            raise UsageError(what, _reason(error), "choose another with --socket PATH") from error
-    raise UsageError(what, f"{owner} answers there", "stop that, or choose another with --socket PATH")
+            raise UsageError(what, _reason(error), f"choose another with {option}") from error
+    raise UsageError(what, f"{owner} answers there", f"stop that, or choose another with {option}")
 
 
 def _reason(error: Exception) -> str:

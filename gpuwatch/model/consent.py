@@ -14,6 +14,9 @@ AUTOTUNE, MAX_SLOWDOWN, CLASS, PROGRESS, SLO, GANG = (
 )
 """Annotations of a pod. All but the last may also stand on its namespace, and the first one on the Node."""
 
+SOCKET = "socket"
+"""The value of PROGRESS of pods that add to their counter at `tuning.progress_socket`."""
+
 POWER_AGENTS = ("dynamo.nvidia.com/gpu-power-limit",)
 """Annotations by which another agent sets the power limit of a pod's GPUs."""
 
@@ -75,8 +78,9 @@ class Histogram(Record, frozen=True, kw_only=True):
 
 
 class ProgressCounter(Record, frozen=True, kw_only=True):
-    """A counter of work done, as a pod's own page shows it. `samples`: the newest ones as (unix seconds, value), oldest
-    first; `histograms`: by name, those of the pod's SLO; `trouble`: why the newest look gave none, empty: it did.
+    """A counter of work done, as a pod's own page shows it, or as its processes add to it. `samples`: the newest ones
+    as (unix seconds, value), oldest first; `histograms`: by name, those of the pod's SLO; `trouble`: why the newest
+    look gave none, empty: it did.
     """
 
     samples: tuple[tuple[float, float], ...] = ()
@@ -85,10 +89,10 @@ class ProgressCounter(Record, frozen=True, kw_only=True):
 
 
 class Progress(Record, frozen=True, kw_only=True):
-    """As of `at`, unix seconds: the counters of the pods that name one, by the pod's uid."""
+    """As of `at`, unix seconds: counters by owner, the uid of a pod or the name of a Slurm job or an account."""
 
     at: float
-    pods: dict[str, ProgressCounter] = {}
+    owners: dict[str, ProgressCounter] = {}
 
 
 _DIGEST = re.compile(r"@[a-z0-9+._-]+:[0-9a-fA-F]{32,}$")

@@ -231,8 +231,8 @@ def test_the_newest_samples_are_beside_the_consents(server, tmp_path):
     node = Node(tmp_path, server.server_address[1])
     for _ in range(KEPT_SAMPLES + 2):
         found = node.step()
-    samples = found.pods["u"].samples
-    assert (len(samples), found.pods["u"].trouble) == (KEPT_SAMPLES, "")
+    samples = found.owners["u"].samples
+    assert (len(samples), found.owners["u"].trouble) == (KEPT_SAMPLES, "")
     assert [b[0] - a[0] for a, b in itertools.pairwise(samples)] == [1.0] * (KEPT_SAMPLES - 1)
     assert {value for _, value in samples} == {42421675.0}
 
@@ -241,7 +241,7 @@ def test_a_page_that_fails_says_why_and_keeps_what_was_known(server, tmp_path):
     node = Node(tmp_path, server.server_address[1])
     node.step()
     server.body = b"\x1b[31mnothing\n"
-    found = node.step().pods["u"]
+    found = node.step().owners["u"]
     assert len(found.samples) == 1
     assert "no vllm:generation_tokens_total that counts" in found.trouble
     assert "\x1b" not in found.trouble
@@ -251,7 +251,7 @@ def test_a_namespace_may_name_the_counter_of_its_pods(server, tmp_path):
     node = Node(tmp_path, server.server_address[1])
     pod = PodConsent(namespace="ml", name="chat-0", uid="u", ip="127.0.0.1")
     node.consents.write(Consents(at=node.clock.time(), namespaces={"ml": {PROGRESS: node.text}}, pods=(pod,)))
-    assert node.step().pods["u"].samples
+    assert node.step().owners["u"].samples
 
 
 @pytest.mark.parametrize(
@@ -263,19 +263,19 @@ def test_a_namespace_may_name_the_counter_of_its_pods(server, tmp_path):
     ],
 )
 def test_what_cannot_be_asked_is_told(tmp_path, text, ip, why):
-    assert why in Node(tmp_path, 1, text, ip).step().pods["u"].trouble
+    assert why in Node(tmp_path, 1, text, ip).step().owners["u"].trouble
 
 
 def test_a_pod_that_says_no_more_and_consents_that_are_old_are_forgotten(server, tmp_path):
     node = Node(tmp_path, server.server_address[1])
-    assert node.step().pods
+    assert node.step().owners
     node.say(**{"gpuwatch.io/autotune": "enforce"})
-    assert not node.step().pods
+    assert not node.step().owners
     node.say()
-    assert node.step().pods
+    assert node.step().owners
     asked = server.asked
     node.clock.go(OLD_SECONDS + 1)
-    assert not node.step().pods
+    assert not node.step().owners
     assert server.asked == asked
 
 
@@ -292,6 +292,6 @@ def test_one_that_does_not_answer_delays_no_other(server, tmp_path):
         node.consents.write(Consents(at=node.clock.time(), pods=pods))
         began = time.monotonic()
         found = node.step()
-    assert found.pods["chat"].samples
-    assert all("timed out" in found.pods[f"silent-{number}"].trouble for number in range(4))
+    assert found.owners["chat"].samples
+    assert all("timed out" in found.owners[f"silent-{number}"].trouble for number in range(4))
     assert time.monotonic() - began < 3 * (progress.CONNECT_SECONDS + progress.ANSWER_SECONDS)  # of four

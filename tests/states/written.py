@@ -102,7 +102,7 @@ def write(folder: Path) -> None:
     KnownCaps(TunerFolder.at(folder).caps).keep({"H100 | nlp CronJob train": 1_410_000_000.0})
     pod = PodConsent(namespace="nlp", name="train-0", uid="u", annotations={AUTOTUNE: "on"}, job="train", ip="10.0.0.7")
     ConsentsFile(folder).write(Consents(at=AT, namespaces={"nlp": {AUTOTUNE: "on"}}, pods=(pod,)))
-    progress_file(folder).write(Progress(at=AT, pods={"u": ProgressCounter(samples=((AT, 12.0),))}))
+    progress_file(folder).write(Progress(at=AT, owners={"u": ProgressCounter(samples=((AT, 12.0),))}))
     under_way = ResetUnderWay(gpu=GPU, index=0, at=AT, boot_id=BOOT, persistence=True)
     record_file(folder).write(RepairRecord(under_way=under_way, tries={GPU: (AT,)}))
     checkpoint.save(folder / checkpoint.NAME, KNOWN)

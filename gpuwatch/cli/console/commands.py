@@ -39,6 +39,7 @@ COMMANDS = (
         "recommend.recommend:recommend",
         "Act",
     ),
+    Entry("progress", "Count work done, as the tuner's measure of speed.", "progress:progress", "Act"),
     Entry("repaired", "Say that a GPU was repaired: its findings from before end.", "repaired:repaired", "Act"),
     Entry("agent", "Run the node agent.", "agent:agent", "Run"),
     Entry("remediator", "Keep new work off sick GPUs.", "remediator:remediator", "Run"),

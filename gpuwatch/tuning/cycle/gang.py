@@ -127,8 +127,8 @@ def decide(
         gpus = tuple(samples_now.news[uuid] for uuid in gang.uuids)
         tuned = energy.rested(tuned, gpus, inputs.now, allowed=enforcing and tuned.terms.latency == "batch")
         if not tuned.resting:
-            known = inputs.progress.pods if inputs.progress is not None else {}
-            counters = tuple(known.get(owner.uid or "") for owner in gang.owners)
+            known = inputs.progress.owners if inputs.progress is not None else {}
+            counters = tuple(known.get(owner.id) for owner in gang.owners)
             slo = named(gang, inputs) if tuned.terms.slo else ()
             tuned = energy.looked(tuned, gpus, counters if any(counters) else (), enforcing=enforcing, slo=slo)
     if not enforcing:
@@ -141,9 +141,9 @@ def decide(
 
 def named(gang: Gang, inputs: CycleInputs) -> tuple[Named, ...]:
     """The targets of all owners, as in their terms, each with what its page says."""
-    known = inputs.progress.pods if inputs.progress is not None else {}
+    known = inputs.progress.owners if inputs.progress is not None else {}
     return tuple(
-        (target, known.get(owner.uid or "", ProgressCounter()).histograms.get(target.name))
+        (target, known.get(owner.id, ProgressCounter()).histograms.get(target.name))
         for owner in gang.owners
         for target in slo_of(inputs.consents, owner)
     )

@@ -40,7 +40,7 @@ class CycleInputs(Record, frozen=True, kw_only=True):
     `guard_awaited`: it was not heard yet, and may be. `stopped`: who has stopped tuning, empty: nobody. `results`: what
     became of the orders of the cycle before. `saved`: what an earlier tuner knew of owners, by `Gang.key`. `known`:
     caps that held for work that may come back, as `CycleResult.known`. `classes`: `checks.xids`. `progress`: counters
-    of work, None: no pod names one.
+    of work, None: there are none.
     """
 
     view: View | None

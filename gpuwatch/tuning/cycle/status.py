@@ -85,8 +85,8 @@ def gpu_status(
 
 def _unused(tuned: GangState, decision: GangDecision, inputs: CycleInputs) -> str:
     """Why what the owners name is not the signal; empty: it is, or nothing is named."""
-    known = inputs.progress.pods if inputs.progress is not None else {}
-    troubles = [known[owner.uid].trouble for owner in decision.gang.owners if owner.uid in known]
+    known = inputs.progress.owners if inputs.progress is not None else {}
+    troubles = [known[owner.id].trouble for owner in decision.gang.owners if owner.id in known]
     why = "; ".join(filter(None, dict.fromkeys((tuned.state.unfit, *troubles))))
     return f"{'slo' if tuned.terms.slo else 'progress'} is not used: {why}" if why else ""
 

@@ -99,13 +99,21 @@ def stopped(consents: Consents | None) -> str:
 
 
 def opted_in(config: TuningConfig, consents: Consents | None, owner: Owner, now: float) -> bool:
-    """Whether a pod lets itself be tuned, whatever the tuner's own mode is."""
+    """Whether a pod lets itself be tuned, whatever the tuner's own mode is. Work outside of pods shares a GPU if the
+    operator names the socket at which it counts.
+    """
+    if not owner.is_pod:
+        return bool(config.progress_socket)
     pod = _known(consents, owner, now)
     return pod is not None and consents is not None and _permit(config, consents, pod).mode == "enforce"
 
 
-def names_progress(consents: Consents | None, owner: Owner) -> bool:
-    """Whether a pod or its namespace says where its work is counted."""
+def names_progress(config: TuningConfig, consents: Consents | None, owner: Owner) -> bool:
+    """Whether a pod or its namespace says where its work is counted, or the operator for work outside of pods. Whether
+    it is counted well enough, the search finds out.
+    """
+    if not owner.is_pod:
+        return bool(config.progress_socket)
     pod = consent_of(owner, consents)
     return pod is not None and consents is not None and any(PROGRESS in texts for _, texts in _places(consents, pod))
 

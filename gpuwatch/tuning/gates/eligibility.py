@@ -183,7 +183,7 @@ def _shared(case: GateInputs) -> str:
     message = f"shared by {', '.join(owner.name for owner in case.owners)}, and not all of them"
     if config is None or not all(opted_in(config, case.consents, owner, at) for owner in case.owners):
         return f"{message} have opted in"
-    if config.shared == "sum" or all(names_progress(case.consents, owner) for owner in case.owners):
+    if config.shared == "sum" or all(names_progress(config, case.consents, owner) for owner in case.owners):
         return ""
     return f"{message} count their work ({PROGRESS}), so that a bound could only be on their sum (tuning.shared: sum)"
 

@@ -106,8 +106,7 @@ def owners(view: View, uuid: str, gpu: Gpu | None, consents: Consents | None = N
     for process in gpu.processes or () if gpu else ():
         owner = known.get(process.pid)
         if owner is not None and owner.workload is None and owner.pod_uid is None:
-            user = f"user {owner.account}" if owner.account else NOBODY
-            name = f"slurm {owner.slurm_job}" if owner.slurm_job else user
+            name = owner.name_outside_pods or NOBODY
             found[name] = Owner(name=name)
     if not found and gpu and gpu.processes:
         found[NOBODY] = Owner(name=NOBODY)

@@ -120,7 +120,7 @@ def test_a_simulated_vllm_page_is_the_signal(server: Server, tmp_path):  # noqa:
         follower.step()
         found = file.read()
         assert found is not None
-        node.counters = found.pods
+        node.counters = found.owners
         node.tick()
         if node.gpu(2).state is TuningState.HOLDING:
             break

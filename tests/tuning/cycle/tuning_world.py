@@ -157,7 +157,7 @@ class World:
             results=self.results,
             saved=self.saved,
             known=dict(self.known),
-            progress=Progress(at=self.at, pods=self.counters),
+            progress=Progress(at=self.at, owners=self.counters),
         )
 
     def speed_of_sharing(self) -> float:
