@@ -23,7 +23,7 @@ from gpuwatch import DISTRIBUTION, PROJECT_URL, __version__
 HERE = Path(__file__).parent
 TREE = HERE.parents[1]
 SYSTEMD = TREE / "deploy/systemd"
-UNITS = tuple(f"gpuwatch-{name}.service" for name in ("agent", "tuner", "tuner-guard", "repairer"))
+UNITS = tuple(f"gpuwatch-{name}.service" for name in ("agent", "tuner", "tuner-guard", "tuner-progress", "repairer"))
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 """Architecture as Debian and nfpm call it, and as wheels do."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import click
 
-from gpuwatch.cli.console.options import option
+from gpuwatch.cli.console.options import Number, option
 from gpuwatch.cli.console.session import Session, pass_session
 from gpuwatch.model.errors import GpuwatchError, PermissionMissing, UsageError
 
@@ -33,7 +33,7 @@ Examples:
 
 
 @click.command(help=HELP, short_help="Count work done, as the tuner's measure of speed.")
-@click.argument("number", metavar="[NUMBER]", type=click.FloatRange(0, 1e15), required=False)
+@click.argument("number", metavar="[NUMBER]", type=Number(0, 1e15), required=False)
 @option("--lines", is_flag=True, help="Copy stdin to stdout, and add 1 for each line.")
 @option("--match", metavar="TEXT", help="With --lines: only for lines with this text.")
 @option("--socket", "path", metavar="PATH", envvar="GPUWATCH_PROGRESS_SOCKET", help="Where to add.")

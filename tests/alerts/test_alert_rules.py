@@ -118,11 +118,11 @@ def test_codes_of_states_are_those_that_dashboards_name():
     assert stages == [(stage.value, code.value) for stage, code in zip(STAGES, STAGE_CODES, strict=True)]
     health = re.findall(r'state="(\w+)"} \* (\d)', EXPRESSIONS["node:gpuwatch_node_health:code"])
     assert health == [(state.text, state.value) for state in HEALTH if state.text != "healthy"]
-    of_gpu = re.findall(r'state="(\w+)"} \* (\d)', EXPRESSIONS["gpu:gpuwatch_gpu_health:code"])
+    of_gpu = re.findall(r'state="(\w+)"}(?: > 0\))? \* (\d)', EXPRESSIONS["gpu:gpuwatch_gpu_health:code"])
     assert of_gpu == health
-    tuning = re.findall(r'state="(\w+)"} \* (\d)', EXPRESSIONS["gpu:gpuwatch_tuner_state:code"])
+    tuning = re.findall(r'state="(\w+)"}(?: > 0\))? \* (\d)', EXPRESSIONS["gpu:gpuwatch_tuner_state:code"])
     assert tuning == [(state.text, state.value) for state in TUNING_CODES]
-    events = re.findall(r'reason="(\w+)"} \* (\d)', EXPRESSIONS["gpu:gpuwatch_gpu_clock_event:code"])
+    events = re.findall(r'reason="(\w+)"}(?: > 0\))? \* (\d)', EXPRESSIONS["gpu:gpuwatch_gpu_clock_event:code"])
     assert events == [(reason, str(code)) for code, (reason, *_) in enumerate(CLOCK_EVENTS, start=1)]
 
 

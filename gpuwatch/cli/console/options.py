@@ -2,6 +2,7 @@
 
 import difflib
 import importlib
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -96,6 +97,20 @@ def namespace(command: Command) -> Command:
     return option("-n", "--namespace", metavar="NAMESPACE", help="Of the pod, if its name is there in several.")(
         command
     )
+
+
+class Number(click.FloatRange):
+    """A finite number: click's own range lets NaN pass. `max`: what Python can wait for, where it is seconds."""
+
+    def __init__(self, min: float, max: float = 1e9) -> None:
+        super().__init__(min, max)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Within the range."""
+        number = float(super().convert(value, param, ctx))
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number", param, ctx)
+        return number
 
 
 class ResourceName(click.types.StringParamType):

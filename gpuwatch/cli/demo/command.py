@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuwatch.cli.console.options import option
+from gpuwatch.cli.console.options import Number, option
 from gpuwatch.cli.console.session import Session, pass_session
 from gpuwatch.cli.console.text import Text
 
@@ -35,7 +35,7 @@ PATIENCE = 120.0
 
 
 @click.command(help=HELP, short_help="Run a simulated node through a story of faults.")
-@option("--pace", type=click.FloatRange(min=0.5), default=15.0, metavar="SECONDS", help="A chapter's. Default: 15.")
+@option("--pace", type=Number(0.5), default=15.0, metavar="SECONDS", help="A chapter's. Default: 15.")
 @option("--listen", default="127.0.0.1:9400", metavar="ADDR:PORT", help="Where to serve. Default: 127.0.0.1:9400.")
 @option("--socket", metavar="PATH", help="Unix socket of the agent. Default: that of `gpuwatch agent`.")
 @option("--end", is_flag=True, help="End after the last chapter instead of serving on.")

@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from gpuwatch.cli.console.document import Envelope, schema
-from gpuwatch.cli.console.options import ResourceName, chosen_gpus, gpus, namespace, option, output
+from gpuwatch.cli.console.options import Number, ResourceName, chosen_gpus, gpus, namespace, option, output
 from gpuwatch.cli.console.session import Session, pass_session
 from gpuwatch.cli.console.table import Column, table
 from gpuwatch.cli.console.words import Words, utc
@@ -106,7 +106,7 @@ Examples:
 @option("-A", "--all-namespaces", is_flag=True, expose_value=False, help="Those of all namespaces: the default.")
 @option("--sort-by", metavar="PATH", help="A member as -o json names it; the largest number first, unknown last.")
 @option("-w", "--watch", is_flag=True, help="Print again at every interval; JSON becomes one document a line.")
-@option("--interval", type=click.FloatRange(min=0.1), default=2.0, metavar="SECONDS", help="For --watch. Default: 2.")
+@option("--interval", type=Number(0.1), default=2.0, metavar="SECONDS", help="For --watch. Default: 2.")
 @pass_session
 def get(
     session: Session,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import click
 
-from gpuwatch.cli.console.options import option
+from gpuwatch.cli.console.options import Number, option
 from gpuwatch.cli.console.session import Session, pass_session
 from gpuwatch.cli.console.table import Column, table
 from gpuwatch.cli.console.terminal import Glyphs
@@ -66,7 +66,7 @@ KEYS_HELP = (
 
 
 @click.command(help=HELP, short_help="Watch the GPUs live.")
-@option("--interval", type=click.FloatRange(min=0.1), default=2.0, metavar="SECONDS", help="Default: 2.")
+@option("--interval", type=Number(0.1), default=2.0, metavar="SECONDS", help="Default: 2.")
 @option("--sort", type=click.Choice(list(SORTS)), default="gpu", help="Column to begin with. Default: gpu.")
 @option("--processes", is_flag=True, help="Begin with the processes on the GPUs.")
 @option("--tree", is_flag=True, help="Begin with workloads and their processes as a tree.")

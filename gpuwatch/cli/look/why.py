@@ -8,7 +8,7 @@ from datetime import datetime
 import click
 
 from gpuwatch.cli.console.document import Envelope
-from gpuwatch.cli.console.options import find_gpu, namespace, option, output, state_dir
+from gpuwatch.cli.console.options import Number, find_gpu, namespace, option, output, state_dir
 from gpuwatch.cli.console.session import Session, pass_session
 from gpuwatch.cli.console.text import Text
 from gpuwatch.cli.console.words import Words, utc, wrap
@@ -60,7 +60,7 @@ class CauseItem(Item, frozen=True, kw_only=True):
 @click.argument("name", metavar="[GPU|POD]", required=False, shell_complete=complete_names)
 @output("table", "json", "yaml", schema=("CauseList", "cli.look.why:CauseItem"))
 @namespace
-@option("--seconds", type=click.FloatRange(min=0), default=10.0, help="Measured without an agent. Default: 10.")
+@option("--seconds", type=Number(0), default=10.0, help="Measured without an agent. Default: 10.")
 @state_dir
 @pass_session
 def why(session: Session, name: str | None, output: str, namespace: str | None, seconds: float) -> None:

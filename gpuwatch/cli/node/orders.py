@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from gpuwatch.cli.console.options import option
+from gpuwatch.cli.console.options import Number, option
 from gpuwatch.cli.console.session import Session, pass_session
 from gpuwatch.cli.node.access import manual_actions
 from gpuwatch.cli.node.items import changes
@@ -29,7 +29,7 @@ from gpuwatch.remediation.service.executor import PlanOutcome
 @option("--reason", default="by hand", metavar="TEXT", help="Why; others read it on the Node. Default: by hand.")
 @option("--cordon", is_flag=True, help="Also make the node unschedulable for everybody.")
 @option("--drain", is_flag=True, help="Also ask pods with GPUs to leave. Never by force.")
-@option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="For --drain. Default: the policy's.")
+@option("--timeout", type=Number(0), metavar="SECONDS", help="For --drain. Default: the policy's.")
 @option("--ignore-budget", is_flag=True, help="Do so even if the budget has no slot left.")
 @option("--yes", is_flag=True, help="Do not ask.")
 @pass_session

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 import click
 import msgspec
 
-from gpuwatch.cli.console.options import option
+from gpuwatch.cli.console.options import Number, option
 from gpuwatch.cli.console.session import Session, progress
 from gpuwatch.cli.console.words import duration
 from gpuwatch.model.decoding import prepared
@@ -60,7 +60,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     option("--header", metavar="NAME:VALUE", multiple=True, help="Such as X-Scope-OrgID: a; repeatable."),
     option(
         "--rate",
-        type=click.FloatRange(min=0.01),
+        type=Number(0.01),
         metavar="N",
         default=10.0,
         help="Queries a second at most. Default: 10.",

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from gpuwatch.cli.console.document import Envelope, plain
-from gpuwatch.cli.console.options import option, output
+from gpuwatch.cli.console.options import Number, option, output
 from gpuwatch.cli.console.session import Session, pass_session
 from gpuwatch.cli.console.table import Column, table
 from gpuwatch.cli.console.terminal import Terminal
@@ -31,7 +31,7 @@ EXIT_VIOLATED = 4
 @option("--budget", default="10%", metavar="N|N%", help="Nodes tainted at once, at most. Default: 10%.")
 @option(
     "--api-failures",
-    type=click.FloatRange(0, 0.9),
+    type=Number(0, 0.9),
     default=0.0,
     metavar="SHARE",
     help="Do it a second time with this share of API calls failing.",
@@ -39,7 +39,7 @@ EXIT_VIOLATED = 4
 @option("--kill", is_flag=True, help="Once more, with remediators killed at random.")
 @option(
     "--duration",
-    type=click.FloatRange(min=30),
+    type=Number(30),
     default=300.0,
     metavar="SECONDS",
     help="Of each phase, simulated. Default: 300.",

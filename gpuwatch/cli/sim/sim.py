@@ -7,7 +7,7 @@ import click
 
 from gpuwatch.cli.console.commands import Entry
 from gpuwatch.cli.console.lazy import LazyGroup
-from gpuwatch.cli.console.options import option, output
+from gpuwatch.cli.console.options import Number, option, output
 from gpuwatch.cli.console.session import Session, pass_session
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def list_(session: Session, output: str) -> None:
 @click.command(short_help="Run a simulated node until interrupted.")
 @click.argument("scenario", default="healthy", shell_complete=_scenarios)
 @directory_option
-@option("--speed", type=click.FloatRange(min=0.01), default=1.0, metavar="FACTOR", help="Simulated per real second.")
+@option("--speed", type=Number(0.01), default=1.0, metavar="FACTOR", help="Simulated per real second.")
 @option("--seed", type=int, default=1, metavar="N", help="Same seed, same node. Default: 1.")
 @pass_session
 def run(session: Session, scenario: str, directory: Path | None, speed: float, seed: int) -> None:

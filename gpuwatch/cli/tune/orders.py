@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from gpuwatch.cli.console.options import keeps_state, option
+from gpuwatch.cli.console.options import Number, keeps_state, option
 from gpuwatch.cli.console.session import Session, pass_session
 from gpuwatch.cli.tune.driver_access import restorer
 from gpuwatch.cli.tune.inputs import tuner_config, tuner_place
@@ -24,7 +24,7 @@ from gpuwatch.tuning.service.state_dir import StopRequest, TunerStopFile, state_
 @option("--reason", metavar="TEXT", default="", help="Why, for whoever finds it stopped.")
 @option(
     "--wait",
-    type=click.FloatRange(min=0),
+    type=Number(0),
     default=5.0,
     metavar="SECONDS",
     help="For a tuner that runs, to give back what it has set. Default: 5.",
