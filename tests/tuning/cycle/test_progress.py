@@ -1,14 +1,21 @@
 """The application's own count of its work is the signal where it is good enough, and GPU counters only veto."""
 
 import random
+from contextlib import closing
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gpuwatch.consents.file import ConsentsFile, progress_file
 from gpuwatch.consents.progress import ProgressFollower
 from gpuwatch.model.consent import PROGRESS, Consents, PodConsent, ProgressCounter
+from gpuwatch.model.snapshot import GpuProcess
+from gpuwatch.model.view import View
+from gpuwatch.model.workload import Attribution, ProcessOwner
 from gpuwatch.tuning.model.status import ObstacleReason, TuningState
 from tests.consents.test_progress import Server, server  # noqa: F401 a fixture
+from tests.consents.test_progress_socket import Bench
 from tests.tuning.cycle.tuning_world import Work, World
 
 BOUND = 0.055
@@ -155,3 +162,89 @@ def test_of_a_shared_gpu_the_bound_is_each_owners_and_the_slowest_counter_decide
     shared.until(TuningState.HOLDING, 2)
     assert 1 - shared.speed_of_sharing() <= BOUND
     assert 1 - shared.pace("b") < 0.03
+
+
+class Outside(World):
+    """The same node without Kubernetes: what pods had, users have, whose processes add to a counter at the socket.
+    `guests`: processes of another user on GPU 2.
+    """
+
+    guests: tuple[int, ...] = ()
+
+    def _look(self) -> View:
+        seen = super()._look()
+        people = {pid: "ada" for work in self.works.values() if work is not None for pid in work.pids}
+        people |= {pid: "mallory" for pid in self.guests}
+        gpus = tuple(
+            replace(
+                gpu, processes=(*(gpu.processes or ()), *(GpuProcess(pid=pid, type="compute") for pid in self.guests))
+            )
+            if gpu.identity.uuid == "GPU-2"
+            else gpu
+            for gpu in seen.snapshot.gpus
+        )
+        owners = tuple(ProcessOwner(pid=pid, start_time=1, user=user) for pid, user in people.items())
+        snapshot = replace(seen.snapshot, gpus=gpus)
+        return replace(seen, snapshot=snapshot, attribution=Attribution(), owners=owners)
+
+
+def outside(**tuning: Any) -> Outside:
+    """Work of a user on GPU 2 whose counters know too little; `tuning.work_class` is the operator's word."""
+    made = Outside(work_class="batch", max_actions_per_hour=1000, **tuning)
+    work = Work("b", (12,), 0.5)
+    work.polls, work.pipe = True, 0.03
+    made.works, made.told = {"GPU-0": None, "GPU-1": None, "GPU-2": work, "GPU-3": None}, False
+    return made
+
+
+def test_what_a_users_processes_add_at_the_socket_is_the_signal_without_kubernetes(tmp_path):
+    """All of it: a process adds, the file has it, and the tuner's cycle goes by it, without a file of consents."""
+    node, bench, done = outside(), Bench(tmp_path), 0
+    with closing(bench.socket), bench.connect() as script:
+
+        def second(count: int) -> TuningState:
+            bench.clock.wall, bench.clock.steady = node.at + 1.0, node.now + 1.0
+            if count:
+                assert bench.say(script, b"add %d\n" % count) == "ok\n"
+            bench.follower.step()
+            found = bench.file.read()
+            node.counters = {} if found is None else found.owners
+            return node.tick().gpus[2].state
+
+        while second(int(2400 * node.pace("b") * node.chance.gauss(1, 0.003))) is not TuningState.HOLDING:
+            done += 1
+            assert done < 3600
+        assert (node.gpu(2).owners, node.gpu(2).signal) == (("user ada",), "progress")
+        assert 0.02 < 1 - node.pace("b") <= BOUND
+        for _ in range(45):
+            second(0)
+        assert node.caps[2] is None  # a script that adds nothing more leaves no cap behind
+        assert node.counters == {}
+
+
+def test_users_share_a_tuned_gpu_only_if_there_is_a_socket_and_each_adds_to_its_counter():
+    refused = outside()
+    refused.guests = (13,)
+    refused.run(3)
+    assert refused.gpu(2).reason is ObstacleReason.SHARED
+    one = outside(progress_socket="/run/gpuwatch-progress/progress.sock")
+    one.guests = (13,)
+    fed(one, {"user ada": 900.0})
+    assert (one.gpu(2).state, one.gpu(2).reason) == (TuningState.REFUSED, ObstacleReason.NO_PROGRESS)
+    both = outside(progress_socket="/run/gpuwatch-progress/progress.sock")
+    both.guests = (13,)
+    fed(both, {"user ada": 900.0, "user mallory": 700.0})
+    assert (both.gpu(2).state, both.gpu(2).signal) == (TuningState.HOLDING, "progress")
+    assert 1 - both.pace("b") <= BOUND
+
+
+def fed(node: Outside, rates: dict[str, float]) -> None:
+    """Until it is held or refused; each counter goes with the speed of the work."""
+    done = dict.fromkeys(rates, 0.0)
+    for _ in range(3600):
+        for owner, rate in rates.items():
+            done[owner] += rate * node.pace("b") * node.chance.gauss(1, 0.003)
+            samples = node.counters.get(owner, ProgressCounter()).samples
+            node.counters[owner] = ProgressCounter(samples=(*samples, (node.at + 1.0, float(int(done[owner]))))[-20:])
+        if node.tick().gpus[2].state in (TuningState.HOLDING, TuningState.REFUSED):
+            return
