@@ -108,6 +108,7 @@ ROWS: dict[str, list[tuple[str, ...]]] = {
         (*ASK, "recommend", "-n", HOSTILE),
     ],
     "repaired": [("--source", f"agent:{HOSTILE[:30]}", "repaired", "0"), ("repaired", HOSTILE)],
+    "progress": [("progress", "5", "--socket", HOSTILE), ("progress", HOSTILE)],
     "agent": [("--config", "{config}", "agent"), ("agent", "--listen", HOSTILE)],
     "remediator": [
         ("remediator", "--once", "--node-name", NODE, "--kubeconfig", "{kubeconfig}", "--agent", "{path}", *STATE),

@@ -22,7 +22,7 @@ from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.workloads.procfs import Processes
 from tests.remediation.model.remediating import HandClock
 
-SCRIPT = Path(__file__).parents[2] / "deploy/progress/gpuwatch_progress.py"
+SCRIPT = Path(__file__).parents[2] / "deploy/progress/count_progress.py"
 POD = "0c2e8b1a-6f0d-4d0e-9b53-6a4b7c0d1e2f"
 IN_POD = f"0::/kubepods.slice/kubepods-pod{POD.replace('-', '_')}.slice/cri-containerd-{'a' * 64}.scope"
 IN_JOB = "0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0"
@@ -264,7 +264,7 @@ def test_it_is_open_to_all_users_and_a_file_of_another_is_left(tmp_path, bench):
 
 def script(path: Path, body: str) -> "subprocess.Popen[str]":
     """A script that has copied our file beside it."""
-    code = f"import sys; sys.path.insert(0, {str(SCRIPT.parent)!r})\nfrom gpuwatch_progress import Progress\n{body}"
+    code = f"import sys; sys.path.insert(0, {str(SCRIPT.parent)!r})\nfrom count_progress import Progress\n{body}"
     environment = {**os.environ, "GPUWATCH_PROGRESS_SOCKET": str(path)}
     return subprocess.Popen(
         [sys.executable, "-c", code], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
