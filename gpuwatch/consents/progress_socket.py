@@ -41,8 +41,6 @@ LONGEST_LINE, LARGEST, LARGEST_TOTAL = 64, 1e15, 2.0**53
 """A float counts no further than the last."""
 
 ADD = re.compile(rb"add ([0-9]{1,16}(?:\.[0-9]{1,9})?)\r?")
-HANDMADE = re.compile(r"/user@[0-9]+\.service/")
-"""Below it a user makes groups of any name, also that of a pod or of a Slurm job."""
 
 
 class WorkOwner(NamedTuple):
@@ -70,17 +68,17 @@ class Peer:
 
 
 class ProgressSocket:
-    """Listens at `path`, for all users of the machine. `proc`: the folder that `processes` reads. `step` looks once at
-    all connections; `run` looks until told to stop. Any thread may call `added` and replace `pods`.
+    """Listens at `path`, for all users of the machine. `step` looks once at all connections; `run` looks until told to
+    stop. Any thread may call `added` and replace `pods`.
 
     Raises:
         UsageError: it cannot listen there.
         PermissionMissing: others may write to the folder.
     """
 
-    def __init__(self, path: Path, processes: Processes, clock: Clock, proc: Path = Path("/proc")) -> None:
+    def __init__(self, path: Path, processes: Processes, clock: Clock) -> None:
         self.pods: frozenset[str] = frozenset()  # the uids of those that consented
-        self._path, self._processes, self._clock, self._proc = path, processes, clock, proc
+        self._path, self._processes, self._clock = path, processes, clock
         self._added: dict[str, Added] = {}
         self._peers: dict[socket.socket, Peer] = {}
         is_new = not path.parent.exists()
@@ -148,18 +146,13 @@ class ProgressSocket:
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("iII"))
         pid, user, _ = struct.unpack("iII", credentials)
         if pid == 0:
-            raise GpuwatchError("your process is not seen", "it is in another PID namespace; gpuwatch needs hostPID")
+            raise GpuwatchError("your process is in another PID namespace", "gpuwatch needs hostPID to identify it")
         found = self._processes.owners([pid]).get(pid)
-        try:
-            group = (self._proc / str(pid) / "cgroup").read_text(errors="replace")
-        except OSError:
-            found = None
         if found is None or found.uid != user:
             raise GpuwatchError(f"process {pid} is not known", f"/proc does not show it as one of user {user}")
-        is_handmade = HANDMADE.search(group)
-        if found.pod_uid and not is_handmade:
+        if found.pod_uid:
             return WorkOwner(found.pod_uid, user, is_pod=True)
-        name = found.user_name if is_handmade else None if found.workload else found.name_outside_pods
+        name = None if found.workload else found.name_outside_pods
         if name is None:
             raise GpuwatchError(f"process {pid} cannot be counted", "nothing tells whose it is")
         return WorkOwner(name, user, is_pod=False)

@@ -72,14 +72,10 @@ class ProcessOwner(Record, frozen=True, kw_only=True):
         return self.user or (None if self.uid is None else str(self.uid))
 
     @property
-    def user_name(self) -> str | None:
-        """`user alice`: whose the work is where no job is known."""
-        return f"user {self.account}" if self.account else None
-
-    @property
     def name_outside_pods(self) -> str | None:
-        """Whose the work is where it is in no pod: `slurm 4711` or `user alice`. None: nobody knows."""
-        return f"slurm {self.slurm_job}" if self.slurm_job else self.user_name
+        """Whose the work is where it is in no pod: `slurm 4711` or `user alice`. None: neither is known."""
+        user = f"user {self.account}" if self.account else None
+        return f"slurm {self.slurm_job}" if self.slurm_job else user
 
 
 class Holder(Record, frozen=True, kw_only=True):

@@ -26,6 +26,8 @@ _SLURM_JOB = re.compile(
 _SLURM_STEP = re.compile(r"/job_\d{1,10}/step_(?P<step>\w{1,16})(?:/|$)", re.ASCII)
 _UNIT = re.compile(r"/(?P<unit>(?!user@|slurm)[\w:.\\@-]{1,128}\.service)(?=/|$)", re.ASCII)
 
+_USER_MANAGER = re.compile(r"/user@[0-9]+\.service(?=/|$)", re.ASCII)
+
 _JOB_MOST_CHARACTERS = 128
 
 
@@ -41,19 +43,24 @@ class CgroupOwner(NamedTuple):
 
 
 def cgroup_owner(text: str) -> CgroupOwner:
-    """Read the whole file. Unknown layouts and garbage give an empty owner; never raises."""
+    """Read the whole file. Unknown layouts and garbage give an empty owner; never raises.
+
+    Below a user's own manager (`user@1000.service`) that user makes groups of any name, also that of another's pod,
+    container or job. So only a unit is read there.
+    """
     found = CgroupOwner()
     for line in text.splitlines():
         path = line.split(":", 2)[-1]
-        pod = _POD.search(path)
+        system = _USER_MANAGER.split(path, 1)[0]
+        pod = _POD.search(system)
         # a container runtime inside a container adds further ids behind the one kubelet knows
-        container = _CONTAINER.search(path, pod.end() if pod else 0)
-        job = _SLURM_JOB.search(path)
+        container = _CONTAINER.search(system, pod.end() if pod else 0)
+        job = _SLURM_JOB.search(system)
         found = CgroupOwner(
             found.pod_uid or (pod["uid"].replace("_", "-") if pod else None),
             found.container_id or (container["id"] if container else None),
             found.slurm_job or (job["slurm"] or job["step"] if job else None),
-            found.slurm_step or (step["step"] if (step := _SLURM_STEP.search(path)) else None),
+            found.slurm_step or (step["step"] if (step := _SLURM_STEP.search(system)) else None),
             found.unit or next((unit["unit"] for unit in reversed([*_UNIT.finditer(path)])), None),
         )
     is_known = found.pod_uid or found.container_id or found.slurm_job

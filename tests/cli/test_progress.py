@@ -66,7 +66,7 @@ def test_the_socket_of_the_configuration_is_used(listening, tmp_path):
     ("arguments", "why"),
     [
         (("--", "-1"), b"is not in the range"),
-        (("nan",), b"'nan' is not a number"),
+        (("nan",), b"'nan' is not a number up to 1e+15"),
         (("inf",), b"is not in the range"),
         (("2e15",), b"is not in the range"),
         (("many",), b"'many'"),

@@ -32,10 +32,11 @@ class Bench:
     """A socket whose /proc is a folder, and a clock that stands still."""
 
     def __init__(self, folder: Path) -> None:
+        self.started = 100
         self.proc, self.clock, self.path = folder / "proc", HandClock(), folder / "run" / "progress.sock"
         self.be("0::/user.slice/user-0.slice/session-1.scope")
         processes = Processes(self.proc, users={os.getuid(): "ada", 7: "mallory"}.get, jobs="", runtimes=())
-        self.socket = ProgressSocket(self.path, processes, self.clock, self.proc)
+        self.socket = ProgressSocket(self.path, processes, self.clock)
         (folder / "state").mkdir()
         self.consents = ConsentsFile(folder / "state")
         self.file = progress_file(folder / "state")
@@ -49,8 +50,8 @@ class Bench:
         (folder / "cgroup").write_text(f"{cgroup}\n")
         (folder / "comm").write_text("python\n")
         (folder / "status").write_text(f"Name:\tpython\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
-        start = 100 + len(list(self.proc.iterdir())) + hash(cgroup) % 10_000  # another process under this number
-        (folder / "stat").write_text(f"{pid} (python) S {' '.join(['0'] * 18)} {start} 0 0\n")
+        self.started += 1  # another process under this number
+        (folder / "stat").write_text(f"{pid} (python) S {' '.join(['0'] * 18)} {self.started} 0 0\n")
 
     def connect(self) -> socket.socket:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -256,10 +257,10 @@ def test_it_is_open_to_all_users_and_a_file_of_another_is_left(tmp_path, bench):
     foreign = tmp_path / "run" / "notes"
     foreign.write_text("mine")
     with pytest.raises(GpuwatchError, match="a file that is no socket is there"):
-        ProgressSocket(foreign, Processes(bench.proc), bench.clock, bench.proc)
+        ProgressSocket(foreign, Processes(bench.proc), bench.clock)
     assert foreign.read_text() == "mine"
     with pytest.raises(GpuwatchError, match="answers there"):
-        ProgressSocket(bench.path, Processes(bench.proc), bench.clock, bench.proc)
+        ProgressSocket(bench.path, Processes(bench.proc), bench.clock)
 
 
 def script(path: Path, body: str) -> "subprocess.Popen[str]":

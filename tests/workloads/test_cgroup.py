@@ -59,6 +59,28 @@ def test_a_systemd_service_is_the_innermost_one(path: str, unit: str | None) -> 
     assert cgroup_owner(f"0::{path}\n").unit == unit
 
 
+@pytest.mark.parametrize(
+    "group",
+    [
+        f"kubepods.slice/kubepods-pod{POD.replace('-', '_')}.slice/cri-containerd-{CONTAINER}.scope",
+        f"kubepods/pod{POD}/{CONTAINER}",
+        f"docker-{CONTAINER}.scope",
+        "system.slice/slurmstepd.scope/job_4711/step_0/user/task_0",
+    ],
+)
+def test_a_user_cannot_be_in_the_pod_container_or_job_of_another(group: str) -> None:
+    """systemd gives users a subtree in which they name groups as they like."""
+    genuine = cgroup_owner(f"0::/{group}")
+    assert genuine.pod_uid or genuine.container_id or genuine.slurm_job
+    forged = f"/user.slice/user-1000.slice/user@1000.service/{group}"
+    assert cgroup_owner(f"0::{forged}\n1:name=systemd:{forged}") == CgroupOwner()
+    assert cgroup_owner(f"0::{forged}/a.service") == CgroupOwner(unit="a.service")
+
+
+def test_a_unit_that_is_named_like_a_users_manager_hides_nothing() -> None:
+    assert cgroup_owner(f"0::/user@x.service/docker-{CONTAINER}.scope").container_id == CONTAINER
+
+
 @pytest.mark.parametrize("layout", CONTAINER_LAYOUTS)
 def test_a_container_outside_kubernetes_has_an_id_and_no_pod(layout: str) -> None:
     found = cgroup_owner(SimProcess(pid=1, layout=layout).cgroup)

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 NODE_NAME, KUBECONFIG = "GPUWATCH_NODE_NAME", "GPUWATCH_KUBECONFIG"
 """Variables of options that the remediator and the node commands have in common."""
 
+LARGEST = 1e9
+"""Of seconds, 30 years: Python can wait for no more than nine times as many."""
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -100,16 +103,16 @@ def namespace(command: Command) -> Command:
 
 
 class Number(click.FloatRange):
-    """A finite number: click's own range lets NaN pass. `max`: what Python can wait for, where it is seconds."""
+    """A finite number, as click's own range lets NaN and infinity pass. Without `max` at most LARGEST."""
 
-    def __init__(self, min: float, max: float = 1e9) -> None:
+    def __init__(self, min: float, max: float | None = None) -> None:
         super().__init__(min, max)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Within the range."""
         number = float(super().convert(value, param, ctx))
-        if math.isnan(number):
-            self.fail(f"{value!r} is not a number", param, ctx)
+        if math.isnan(number) or (self.max is None and number > LARGEST):
+            self.fail(f"{value!r} is not a number up to {self.max or LARGEST:g}", param, ctx)
         return number
 
 

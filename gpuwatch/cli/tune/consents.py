@@ -55,7 +55,7 @@ def keep_consents(session: Session, reread: "Callable[[], Config]") -> None:
             look = Consenting(reader, file, clock, boot_id=boot_id).step
         if path:
             processes = Processes(proc, PodLogs(Path(config.sources.pod_logs).parent))
-            adding = stack.enter_context(closing(ProgressSocket(Path(path), processes, clock, proc)))
+            adding = stack.enter_context(closing(ProgressSocket(Path(path), processes, clock)))
             session.terminal.hint(f"progress      {path}")
             thread = threading.Thread(target=adding.run, args=(ended,), name="progress-socket", daemon=True)
             thread.start()
