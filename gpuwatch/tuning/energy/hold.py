@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gpuwatch.tuning.energy.estimate import contradicted, energy, hedged, slowest, spread
 from gpuwatch.tuning.energy.model import WEAK, GangWindow, Ladder, Probe, Signal, Terms, TrialState, WindowPair
-from gpuwatch.tuning.energy.search import resolution, slo_holds
+from gpuwatch.tuning.energy.search import hides_loader, resolution, slo_holds
 
 Usual = tuple[float, float]
 """Of one signal: its mean logarithm, and how far a window may be from it."""
@@ -54,6 +54,9 @@ BURST, CALM = 0.9, 6
 SHOWN_IDLE, GONE = 0.012, 0.4
 """Of the time a GPU waits at a held cap: what can be told from none, and the share of it that is as good as none."""
 
+ROOMY = 1.5
+"""With less than so many reserves of the wait for a loader left, a lower cap is not tried again."""
+
 ODD = 3
 """Windows in a row that have to be far from the level: one or two are a stall of the data loader."""
 
@@ -74,6 +77,26 @@ def is_odd(usual: Sequence[Usual], windows: GangWindow, idle: float, terms: Term
     if terms.latency == "batch" and idle >= SHOWN_IDLE and waits < GONE * idle:
         return True
     return any(abs(now - mean) > allowed for now, (mean, allowed) in zip(_look(windows), usual, strict=True))
+
+
+def is_uncovered(block: Sequence[WindowPair], idle: float, terms: Terms) -> bool:
+    """Whether a held cap is too low by its newest two pairs, because a loader that the GPUs waited for is faster now:
+    with such a reason there is no need of the proof that chance needs. `idle`: as for `is_odd`.
+    """
+    if not wait_is_gone(block, idle, 1, terms):
+        return False
+    speed = slowest(block[-2:])
+    return speed is not None and speed.ratio < 1 - terms.slowdown
+
+
+def wait_is_gone(pairs: Sequence[WindowPair], idle: float, place: int, terms: Terms) -> bool:
+    """Whether the newest two pairs show nothing any more of the share `idle` of time for which the GPUs waited, at full
+    speed (`place` 0) or at the cap (1).
+    """
+    known = [each.idle[place] for each in pairs[-2:] if each.idle is not None]
+    if terms.slo or terms.latency != "batch" or len(known) < 2:  # who serves waits for requests
+        return False
+    return idle >= SHOWN_IDLE and max(known) < GONE * idle
 
 
 def is_idle(windows: GangWindow) -> bool:
@@ -121,15 +144,23 @@ def saving_estimate(state: TrialState) -> SavingEstimate | None:
 
 def idle_at(probes: Sequence[Probe], held: float | None) -> float:
     """The share of time for which the GPUs wait at the held cap; 0: they do not, or it is not known."""
-    pairs = next((probe.pairs for probe in probes if probe.cap == held), ())
-    known = [each.idle[1] for each in pairs if each.idle is not None]
+    return idle_share(next((probe.pairs for probe in probes if probe.cap == held), ()), 1)
+
+
+def idle_share(pairs: Sequence[WindowPair], place: int) -> float:
+    """The mean of these pairs, at full speed (`place` 0) or at the cap (1)."""
+    known = [each.idle[place] for each in pairs if each.idle is not None]
     return fmean(known) if known else 0.0
 
 
 def has_room(probes: Sequence[Probe], terms: Terms) -> bool:
-    """Whether half of the bound is left at each of these caps. An SLO that held does not tell how much is left."""
+    """Whether half of the bound is left at each of these caps, and more of the wait for a loader than has to be. An SLO
+    that held does not tell how much is left.
+    """
     if terms.slo:
         return True
+    if any(hides_loader(probe.pairs, terms, ROOMY) for probe in probes):
+        return False
     found = [slowest(probe.pairs) for probe in probes if len(probe.pairs) > 1]
     return all(speed is not None and speed.lower > 1 - terms.slowdown / 2 for speed in found)
 

@@ -139,15 +139,15 @@ def _admitted(pairs: Sequence[WindowPair], terms: Terms) -> bool | None:
     return False if passes is None and len(pairs) == LOOKS[-1] else passes
 
 
-def hides_loader(pairs: Sequence[WindowPair], terms: Terms) -> bool:
-    """Whether a cap takes up the time in which a GPU waits for its loader: with a faster one it would be too slow, and
-    nothing would show it.
+def hides_loader(pairs: Sequence[WindowPair], terms: Terms, reserves: float = 1.0) -> bool:
+    """Whether a cap takes up the time in which a GPU waits for its loader, but for so many `reserves`: with a faster one
+    it would be too slow, and nothing would show it.
     """
     known = [each.idle for each in pairs if each.idle is not None]
     if not known or terms.latency == "serving":
         return False
     full, left = (fmean(column) for column in zip(*known, strict=True))
-    return full >= WAITING and left < min(RESERVE, KEPT_IDLE * full)
+    return full >= WAITING and left < reserves * min(RESERVE, KEPT_IDLE * full)
 
 
 def is_hopeless(pairs: Sequence[WindowPair], terms: Terms) -> bool:

@@ -15,13 +15,16 @@ from gpuwatch.tuning.energy.hold import (
     ODD,
     has_room,
     idle_at,
+    idle_share,
     is_burst,
     is_idle,
     is_odd,
     is_same_work,
+    is_uncovered,
     keeps,
     level,
     raised,
+    wait_is_gone,
 )
 from gpuwatch.tuning.energy.model import (
     LENGTHS,
@@ -39,6 +42,7 @@ from gpuwatch.tuning.energy.model import (
 )
 from gpuwatch.tuning.energy.search import (
     PROBES,
+    WAITING,
     best,
     finished,
     first,
@@ -132,6 +136,9 @@ def _search(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms
     probe = state.probe
     if not complete or probe is None:
         return state
+    waited = idle_share([each for one in (*state.probes, probe) for each in one.pairs], 0)
+    if len(probe.pairs) > 1 and waited >= WAITING and wait_is_gone(probe.pairs, waited, 0, terms):
+        return _anew(state, finished(probe, terms, good=False), windows, ladder, terms)
     found = best(state.probes)
     good = judge(probe.pairs, terms, 0.0 if found is None else saved(found))
     if good is None:
@@ -212,13 +219,12 @@ def _verify(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms
     if not complete or state.probe is None:
         return state
     cap, block = state.probe.cap, state.probe.pairs
-    is_over = len(block) > 1 and is_hopeless(block, terms)
+    is_over = len(block) > 1 and (is_hopeless(block, terms) or is_uncovered(block, idle_at(state.probes, cap), terms))
     if not is_over and len(block) < BLOCK:
         return state
     known = next((each.pairs for each in state.probes if each.cap == cap), ())
     is_same = not known or bool(terms.slo) or is_same_work(block, known)
-    is_over = is_over or hides_loader(block, terms)
-    if is_over:
+    if is_over or hides_loader(block, terms):
         return _anew(state, finished(state.probe, terms, good=False), windows, ladder, terms)
     if not is_same:
         known, state = (), replace(state, probes=(), left=PROBES)

@@ -6,9 +6,18 @@
 import pytest
 from msgspec.structs import replace
 
-from gpuwatch.tuning.energy.hold import is_odd, level
-from gpuwatch.tuning.energy.model import LENGTHS, WINDOW_SECONDS, Refusal, Terms, TrialPhase, TrialState, TrialWindow
-from gpuwatch.tuning.energy.search import hides_loader
+from gpuwatch.tuning.energy.hold import has_room, is_odd, is_uncovered, level
+from gpuwatch.tuning.energy.model import (
+    LENGTHS,
+    WINDOW_SECONDS,
+    Probe,
+    Refusal,
+    Terms,
+    TrialPhase,
+    TrialState,
+    TrialWindow,
+)
+from gpuwatch.tuning.energy.search import hides_loader, is_hopeless
 from gpuwatch.tuning.energy.signals import unfit
 from gpuwatch.tuning.energy.tuner import OBSERVED, window_seconds
 from tests.bench.tuner.curves import model
@@ -74,12 +83,46 @@ def test_a_loader_that_becomes_faster_is_seen_by_the_time_that_is_no_longer_wait
     assert not is_odd(usual, (replace(WORK, engine=1.0),), 0.0, TERMS)
 
 
+def test_a_wait_that_is_gone_needs_two_pairs_over_the_bound_and_not_the_proof_of_chance() -> None:
+    """A loader is faster, and the held cap costs 6.5 %: the noise of 1 % would ask for six pairs and a second look."""
+    gone = [replace(each, idle=(0.05, 0.003)) for each in made((0.935, 0.935), (0.94, 0.94))]
+    assert not is_hopeless(gone, TERMS)
+    assert is_uncovered(gone, 0.04, TERMS)
+    assert not is_uncovered(gone[:1], 0.04, TERMS)
+    assert not is_uncovered(gone, 0.0, TERMS)  # it did not wait
+    assert not is_uncovered([replace(each, idle=(0.05, 0.03)) for each in gone], 0.04, TERMS)  # it still does
+    within = [replace(each, idle=(0.05, 0.003)) for each in made((0.96, 0.96), (0.955, 0.955))]
+    assert not is_uncovered(within, 0.04, TERMS)
+
+
+def test_a_loader_that_becomes_faster_in_a_search_makes_it_begin_anew() -> None:
+    """Else each lower cap is tried that was promising while the GPU waited, at a price that is the GPU's own now."""
+    gpu = PartingGpu(STEEP_WORK, NOISE, "search", Part(loader=0.5))
+    bench = Bench(STEEP_WORK)
+    bench.gpus = [gpu]
+    bench.until(TrialPhase.SEARCH)
+    while len(bench.state.probes) < 2:
+        bench.tick()
+    assert all(each.good for each in bench.state.probes)
+    gpu.part = gpu.part._replace(loader=None)
+    for _ in range(8):
+        bench.tick()
+    assert [each.good for each in bench.state.probes] == [False]
+
+
+def test_no_lower_cap_is_tried_where_little_more_than_the_reserve_of_a_loader_is_left() -> None:
+    (pair,) = made((0.999, 0.999))
+    pairs = [replace(pair, idle=(0.2, left)) for left in (0.04, 0.041)]
+    assert not has_room([Probe(cap=1e9, pairs=tuple(pairs))], TERMS)
+    assert has_room([Probe(cap=1e9, pairs=tuple(replace(each, idle=(0.2, 0.1)) for each in pairs))], TERMS)
+
+
 @pytest.mark.parametrize("scripts", [2, pytest.param(10, marks=pytest.mark.slow)])
-def test_after_a_change_of_its_loader_work_is_over_the_bound_for_about_a_minute_at_most(scripts: int) -> None:
+def test_after_a_change_of_its_loader_work_is_over_the_bound_for_a_minute_at_most(scripts: int) -> None:
     found = drifting(scripts, Noise(0.01), BOUND, SEED)
     assert found.changes == 5 * scripts
     assert found.mean < 30
-    assert found.worst <= 75
+    assert found.worst <= 60
 
 
 @pytest.mark.slow  # quick: the first test above has one work of each kind
