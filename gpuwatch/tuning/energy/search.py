@@ -140,8 +140,8 @@ def _admitted(pairs: Sequence[WindowPair], terms: Terms) -> bool | None:
 
 
 def hides_loader(pairs: Sequence[WindowPair], terms: Terms, reserves: float = 1.0) -> bool:
-    """Whether a cap takes up the time in which a GPU waits for its loader, but for so many `reserves`: with a faster one
-    it would be too slow, and nothing would show it.
+    """Whether a cap takes up the time in which a GPU waits for its loader, but for so many `reserves`: with a faster
+    loader it would be too slow, and nothing would show it.
     """
     known = [each.idle for each in pairs if each.idle is not None]
     if not known or terms.latency == "serving":
