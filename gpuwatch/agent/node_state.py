@@ -229,7 +229,10 @@ class NodeState:
 
     def _registering(self) -> dict[int, ReadUnderWay]:
         nameless = ((key, read) for key, read in self._reads.items() if key.startswith("index "))
-        return {int(key.removeprefix("index ")): read for key, read in nameless}
+        registering = {int(key.removeprefix("index ")): read for key, read in nameless}
+        # a heartbeat is composed on a thread of its own: it may arrive after the identity that it still awaits
+        found = {known.identity.index for known in self._known.values() if known.present}
+        return {index: read for index, read in registering.items() if index not in found}
 
     @property
     def _settles_at(self) -> float:
@@ -252,7 +255,6 @@ class NodeState:
     def _find(self, identity: Identity, now: float) -> None:
         known = self._known.setdefault(identity.uuid, _Known(identity=identity))
         known.identity, known.found, known.present, known.lost, known.trouble = identity, now, True, False, None
-        self._reads.pop(f"index {identity.index}", None)  # of a heartbeat that was on its way
         self._refused.pop(identity.index, None)
         self._hidden.pop(identity.index, None)
 

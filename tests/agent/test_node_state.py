@@ -424,3 +424,5 @@ def test_a_gpu_that_was_found_is_not_awaited_whatever_the_heartbeat_before_said(
     assert node.state.awaited() == {0: 0.4}
     node.say(GpuFound(identity=identity(0)), at=2.1)
     assert node.state.awaited() == {}
+    node.beat(at=2.2, stuck={"index 0": ("registration", 0.5)})  # composed before the identity was sent
+    assert node.state.awaited() == node.state.unanswered() == {}
