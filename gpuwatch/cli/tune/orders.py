@@ -46,11 +46,11 @@ def stop(ctx: click.Context, session: Session, *, reason: str, wait: float) -> N
     """
     place = tuner_place(session)
     before = TunerStopFile(place).read()
+    beat, held = _living(place), _settings(place)  # before the order: a tuner may obey it faster than one reads
     if before is None or reason:
         TunerStopFile(place).put(StopRequest(by=_who(), at=time.time(), why=reason))
     already = f" already ({before.message})" if before and not reason else ""
     session.terminal.print(f"Tuning is stopped{already}. To go on: gpuwatch tune resume")
-    beat, held = _living(place), _settings(place)
     left = _given_back(place, wait) if beat else held
     if held and not left:
         session.terminal.print(f"Given back: {len(held)} setting{'s' if len(held) > 1 else ''}.")

@@ -9,7 +9,7 @@ import pytest
 from gpuwatch.tuning.actuation.heartbeat import HeartbeatFile
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from gpuwatch.tuning.model.setting import Trigger
-from gpuwatch.tuning.service.state_dir import TunerStopFile
+from gpuwatch.tuning.service.state_dir import StopRequest, TunerStopFile
 from tests.cli.commands import run
 from tests.model import views
 from tests.tuning.service.tuning import limit
@@ -91,6 +91,22 @@ def test_stop_waits_until_a_living_tuner_has_given_back(tmp_path: Path):
     tuner.join()
     assert (found.exit_code, record.read().settings) == (0, ())
     assert "Given back: 1 setting" in found.stdout
+
+
+def test_what_a_tuner_gives_back_before_the_command_reads_again_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    record = SettingsRecord(tmp_path)
+    record.add(limit(views.uuid(0)))
+    HeartbeatFile(tmp_path).beat("enforce", time.time())
+    put = TunerStopFile.put
+
+    def put_and_obey(stop: TunerStopFile, request: StopRequest) -> None:
+        put(stop, request)
+        record.settle(record.read().settings, 1, Trigger.TUNER)
+
+    monkeypatch.setattr(TunerStopFile, "put", put_and_obey)
+    assert "Given back: 1 setting." in order(tmp_path, "stop").stdout
 
 
 def test_a_tuner_that_does_not_give_back_is_told_of(tmp_path: Path):
