@@ -223,7 +223,7 @@ def test_no_ready_page_waits_for_a_publication(board: PageCache, server: Server,
     try:
         assert server.waiting.wait(10), "the publication renders"
         with ThreadPoolExecutor(1) as pool:
-            assert pool.submit(board.page, NATIVE).result(timeout=5) is old
+            assert pool.submit(board.page, NATIVE).result(timeout=60) is old
     finally:
         server.gate.set()
         publishing.join(10)

@@ -144,6 +144,11 @@ class Server:
         length = self.now - began
         return Second(busy / length, 0.75 * moved / length, 0.5 * computed / length, joules) if length > 0 else IDLE
 
+    def prefills(self, until: float) -> bool:
+        """Whether it works on a prompt before then."""
+        coming = bool(self.coming) and self.coming[0].at < until
+        return not self.decode_only and (coming or bool(self.waiting) or self.prefilling is not None)
+
     def _arrive(self) -> None:
         while self.coming and self.coming[0].at <= self.now:
             request = self.coming.popleft()

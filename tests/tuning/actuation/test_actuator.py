@@ -291,7 +291,7 @@ def test_a_gpu_that_hangs_is_silent_holds_up_no_other_and_is_not_asked_again(tmp
             assert bench.limit(400.0).outcome is OrderOutcome.SILENT
         with pytest.raises(GpuwatchError, match="does not answer"):
             bench.actuator.capabilities(GPU)
-        assert time.monotonic() - start < 2 * patience, "only the first order waits"
+        assert time.monotonic() - start < 4 * patience, "only the first of five waits"
         assert asked.count(GPU) == 1
     finally:
         bench.knobs.release()

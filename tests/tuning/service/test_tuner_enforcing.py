@@ -446,7 +446,7 @@ def test_s3_a_cycle_that_hangs_keeps_nobody_from_giving_back_at_the_end(bench: B
     stepping.start()
     began = time.monotonic()
     bench.tuner.end()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     assert bench.is_free()
     bench.blocked.set()
     stepping.join(DEADLINE)
@@ -463,6 +463,6 @@ def test_a_service_survives_a_bug_and_gives_back_when_it_is_stopped(bench: Bench
     until(lambda: bench.knobs.locked)
     began = time.monotonic()
     service.stop()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
     assert bench.is_free()
     assert math.isfinite(service.state().at)
