@@ -15,7 +15,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from logging.handlers import QueueHandler
 from typing import Any
 
@@ -61,20 +61,15 @@ class _Writer(threading.Thread):
 
     def __init__(self, descriptor: int) -> None:
         super().__init__(name="log", daemon=True)
-        self.lines: queue.Queue[logging.LogRecord] = queue.Queue(MOST_LINES)
+        self.lines: queue.Queue[logging.LogRecord | None] = queue.Queue(MOST_LINES)
         self.handler = _BoundedHandler(self.lines)
         self._descriptor, self._closed_at, self._reported = descriptor, float("inf"), 0
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLOUT)
 
     def run(self) -> None:
-        while time.monotonic() < self._closed_at:
-            try:
-                record = self.lines.get(timeout=0.1)
-            except queue.Empty:
-                if self._closed_at != float("inf"):
-                    return
-                continue
+        # no timeout: it would wake a process that has nothing to do ten times a second
+        while (record := self.lines.get()) and time.monotonic() < self._closed_at:
             self._write(record.getMessage())
             if (dropped := self.handler.dropped) > self._reported:
                 self._reported = dropped
@@ -83,7 +78,9 @@ class _Writer(threading.Thread):
     def close(self) -> None:
         """Write what waits, for CLOSE_SECONDS at most."""
         self._closed_at = time.monotonic() + CLOSE_SECONDS
-        self.join(2 * CLOSE_SECONDS)
+        with suppress(queue.Full):  # nothing reads the log: the writer has lines, and ends at its next one
+            self.lines.put(None, timeout=CLOSE_SECONDS)
+        self.join(CLOSE_SECONDS)
 
     def _write(self, line: str) -> None:
         rest = line.encode("utf-8", "backslashreplace") + b"\n"

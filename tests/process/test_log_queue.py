@@ -4,9 +4,11 @@ import fcntl
 import os
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 from gpuwatch.process.log_queue import MOST_LINES
-from tests.waiting import BOUND_SECONDS
+from tests.waiting import BOUND_SECONDS, until
 
 PROGRAM = """
 import logging, time
@@ -61,3 +63,26 @@ def test_dropped_lines_are_counted_once_the_log_is_read_again() -> None:
     dropped = next(line for line in process.stderr if "dropped" in line)
     process.communicate("\n")
     assert 0 < int(dropped.rpartition(":")[2]) < 5 * MOST_LINES
+
+
+def test_a_thread_without_lines_to_write_sleeps() -> None:
+    process = start(1)
+    assert process.stdout
+    process.stdout.readline()
+    assert process.stderr
+    process.stderr.readline()
+    (thread,) = (int(each) for each in os.listdir(f"/proc/{process.pid}/task") if each != str(process.pid))
+    until(lambda: state(thread) == "S", "it waits")
+    before = wakeups(thread)
+    time.sleep(0.5)
+    assert wakeups(thread) == before
+    process.communicate("\n")
+
+
+def state(thread: int) -> str:
+    return Path(f"/proc/{thread}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def wakeups(thread: int) -> int:
+    lines = Path(f"/proc/{thread}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("voluntary"))

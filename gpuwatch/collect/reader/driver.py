@@ -37,7 +37,9 @@ from gpuwatch.model.text import visible
 
 log = logging.getLogger(__name__)
 
-EVENT_WAIT_MS = 500
+EVENT_WAIT_SECONDS = (0.5, 5.0)
+"""At least and at most, between them the interval. Each wait wakes the process; one of a driver that has gone fails."""
+
 EVENT_BACKOFF_SECONDS = (0.1, 5.0)
 NO_GPU_RECHECK_SECONDS = 30
 FINISH_POLL_SECONDS = 0.01
@@ -127,10 +129,11 @@ class DriverThread(threading.Thread):
 
     def _read_events(self, nvml: Nvml) -> None:
         events, shortest = self._events, EVENT_BACKOFF_SECONDS[0]
-        backoff = shortest
+        least, most = EVENT_WAIT_SECONDS
+        backoff, wait_ms = shortest, int(1000 * min(max(self._settings.interval, least), most))
         while events is not None:
             try:
-                event = events.wait(EVENT_WAIT_MS, time.time)
+                event = events.wait(wait_ms, time.time)
             except NvmlFailure as error:
                 if error.kind is Failure.DRIVER_GONE:
                     raise
