@@ -170,7 +170,8 @@ def versions(nvml: Nvml) -> Driver:
     )
 
 
-BEAT_SECONDS = 0.5
+BEAT_SECONDS = (0.5, 1.0)
+"""At least and at most, between them half the interval."""
 
 
 def main() -> None:
@@ -181,8 +182,10 @@ def main() -> None:
     driver = DriverThread(settings, outbox)
     driver.start()
     stdin = sys.stdin.fileno()
+    least, most = BEAT_SECONDS
+    beat = min(max(settings.interval / 2, least), most)
     while not outbox.closed:
-        readable, _, _ = select.select([stdin], [], [], BEAT_SECONDS)
+        readable, _, _ = select.select([stdin], [], [], beat)
         if readable:
             command = os.read(stdin, 64)
             if not command:

@@ -37,14 +37,14 @@ which nearly doubles their work.
 # the first and hangs too.
 #
 # Therefore no call is ever given up or repeated while it is under way. Each GPU has a thread of its own, so that one
-# that hangs delays no other. The reader's main thread calls no driver and sends a heartbeat twice a second with the
-# part of the read that each thread is in, its seconds, and those of the one call under way. The agent judges by that
-# call: a GPU is `unresponsive` once a sample is missing and the call has passed its deadline, and a finding begins only
-# after `checks.unresponsive_after`, which a busy driver does not reach. A read of a hundred calls may take long while
-# each returns: that GPU is slow, its values stay with their age, and `driver_slow` reports it. A call's deadline is
-# twice the slowest one that returned lately, so that a GPU that is known to be slow is not taken for one that hangs.
-# Where two reads in a row took longer than SLOW_SECONDS, the GPU is left alone for as long as they took, so that the
-# reader spends at most half of the time inside a driver that may be failing.
+# that hangs delays no other. The reader's main thread calls no driver and sends a heartbeat every second at least
+# with the part of the read that each thread is in, its seconds, and those of the one call under way. The agent judges
+# by that call: a GPU is `unresponsive` once a sample is missing and the call has passed its deadline, and a finding
+# begins only after `checks.unresponsive_after`, which a busy driver does not reach. A read of a hundred calls may
+# take long while each returns: that GPU is slow, its values stay with their age, and `driver_slow` reports it. A
+# call's deadline is twice the slowest one that returned lately, so that a GPU that is known to be slow is not taken
+# for one that hangs. Where two reads in a row took longer than SLOW_SECONDS, the GPU is left alone for as long as
+# they took, so that the reader spends at most half of the time inside a driver that may be failing.
 
 LOST_SECONDS = 30.0
 """A sick GPU is asked less and less often, down to this: every call about it may make its driver worse."""
