@@ -122,6 +122,7 @@ def _tenants(
     tenants = holders | dict.fromkeys(outside)
     alone = len(tenants) == 1 and (bool(holders) or not device.has_unknown_processes)
     memory = device.mig.memory if device.mig else device.gpu.memory if device.gpu else None
+    of_pods = None if alone else _pod_processes(device)
     for tenant, holder in tenants.items():
         facts = AllocationFacts(
             index=device.identity.index if device.identity else None,
@@ -133,7 +134,13 @@ def _tenants(
             memory_total=memory.total if memory else None,
         )
         row = usage.get((device.use.gpu, device.use.gi, tenant))
-        own = outside[tenant] if holder is None else _own_processes(device, tenant, alone=alone)
+        own: Sequence[GpuProcess] | None = None
+        if holder is None:
+            own = outside[tenant]
+        elif alone:
+            own = device.processes
+        elif of_pods is not None:
+            own = [each for container, each in of_pods.get(tenant[:2], ()) if container in ("", tenant.container)]
         yield (
             TenantDevice(device.use.gpu, device.use.mig or "", tenant),
             _reading(device, facts, own, row, alone=alone),
@@ -152,21 +159,18 @@ def _outside_kubernetes(owner: ProcessOwner | None) -> Tenant | None:
     return Tenant("", owner.account, kind="User") if owner.account else None
 
 
-def _own_processes(device: _Device, tenant: Tenant, *, alone: bool) -> list[GpuProcess] | None:
-    """The processes of a pod's container; None: they cannot be told from others'."""
-    if device.processes is None:
+def _pod_processes(device: _Device) -> dict[tuple[str, str], list[tuple[str, GpuProcess]]] | None:
+    """Per namespace and pod its processes, each with its container, "" where that is not known; None: they cannot be
+    told from others'.
+    """
+    if device.processes is None or device.has_unknown_processes:
         return None
-    if alone:
-        return list(device.processes)
-    if device.has_unknown_processes:
-        return None
-    own = []
+    found: dict[tuple[str, str], list[tuple[str, GpuProcess]]] = {}
     for process in device.processes:
         workload = device.owners[process.pid].workload
-        owner = tenant_of(workload) if workload else None
-        if owner and owner[:2] == tenant[:2] and owner.container in ("", tenant.container):  # "": any of its pod
-            own.append(process)
-    return own
+        if workload and (owner := tenant_of(workload)):
+            found.setdefault(owner[:2], []).append((owner.container, process))
+    return found
 
 
 def _reading(
