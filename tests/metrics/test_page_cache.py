@@ -17,6 +17,7 @@ from gpuwatch.metrics.page_cache import FORGET_SECONDS, MIN_STALE_SECONDS, PageC
 from gpuwatch.metrics.process import SelfMetrics
 from gpuwatch.model.view import STALE_INTERVALS, View
 from tests.model.view_factory import full_view
+from tests.waiting import BOUND_SECONDS
 
 NATIVE = ("native",)
 
@@ -223,7 +224,7 @@ def test_no_ready_page_waits_for_a_publication(board: PageCache, server: Server,
     try:
         assert server.waiting.wait(10), "the publication renders"
         with ThreadPoolExecutor(1) as pool:
-            assert pool.submit(board.page, NATIVE).result(timeout=60) is old
+            assert pool.submit(board.page, NATIVE).result(timeout=BOUND_SECONDS) is old
     finally:
         server.gate.set()
         publishing.join(10)

@@ -12,6 +12,7 @@ import pytest
 
 from gpuwatch.workloads.grpc_call import GrpcError, answer, call
 from gpuwatch.workloads.wire import MOST_FIELDS, decode, varint
+from tests.cpu_clock import unhindered
 from tests.fuzz.targets import CORPUS
 
 RESET, SETTINGS, PUSH, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 3, 4, 5, 6, 7, 8, 9
@@ -197,11 +198,11 @@ ENDLESS = {
 @pytest.mark.parametrize("kind", ENDLESS)
 def test_a_server_without_an_end_costs_neither_more_time_nor_more_memory(tmp_path: Path, kind: str) -> None:
     pieces, status = ENDLESS[kind]
-    started = time.monotonic()
+    started = unhindered()
     with Server(tmp_path / "server.sock", pieces) as server, pytest.raises(GrpcError) as caught:
         call(server.path, "/v1.Lister/List", deadline=0.5, max_bytes=LIMIT)
     assert caught.value.status.startswith(status), caught.value
-    assert time.monotonic() - started < 30
+    assert unhindered() - started < 3
     if status != "DEADLINE_EXCEEDED":
         assert server.sent < 17 << 20, "h2 takes a frame, 16 MiB at most, before it refuses it"
 

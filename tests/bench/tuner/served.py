@@ -3,8 +3,8 @@
 A day of requests at a simulated server whose own page is the only word on how its users fare. The same requests are
 served without a tuner; compared are the exact waits of all requests, not those of the page's buckets.
 
-Beside it a clairvoyant, who knows every second before it comes: those without a prompt at 780 MHz, the others 5 % below
-the highest clock, which is more than the waits allow.
+Beside it a rival with lookahead: seconds in which no prompt will be worked on at 780 MHz, the others 5 % below the
+highest clock, which is more than the waits allow.
 """
 
 import argparse
@@ -37,7 +37,7 @@ QUANTILES = ((TTFT, 0.99), (TOKEN, 0.99), (REQUEST, 0.95))
 
 
 class Served(NamedTuple):
-    """`saved`: of the joules of all requests, `most` by the clairvoyant; `held`: share of the time at a held cap."""
+    """`saved`: of the joules of all requests, `most` with lookahead; `held`: share of the time at a held cap."""
 
     load: str
     requests: int
@@ -84,13 +84,13 @@ class Tuner:
 def served(load: Load, hours: float, seed: int) -> Served:
     """One day of one load, with and without."""
     requests = arrivals(load, hours, seed)
-    plain, capped, clairvoyant = (Server(requests, decode_only=load.decode_only) for _ in range(3))
+    plain, capped, lookahead = (Server(requests, decode_only=load.decode_only) for _ in range(3))
     tuner = Tuner(load.slo)
     joules, least, held, breaks, caps = 0.0, 0.0, 0, 0, {}
     for second in range(1, int(3600 * hours)):
         joules += plain.second(float(second), TOP).joules
-        known = 0.95 * TOP if clairvoyant.prefills(float(second)) else LOWEST
-        least += clairvoyant.second(float(second), known).joules
+        known = 0.95 * TOP if lookahead.prefills(float(second)) else LOWEST
+        least += lookahead.second(float(second), known).joules
         before = tuner.state.state
         tuner.take(float(second), capped.second(float(second), tuner.clock), capped)
         after = tuner.state.state
@@ -115,7 +115,7 @@ HEAD = (
     "load",
     "requests",
     "saved",
-    "clairvoyant",
+    "lookahead",
     "p99 first token",
     "worse",
     "p99 per token",

@@ -21,6 +21,7 @@ from gpuwatch.tuning.model.status import GpuTuning, ObstacleReason, TuningState
 from gpuwatch.tuning.service.process import TunerService
 from gpuwatch.tuning.service.state_dir import StopRequest, TunerFolder
 from gpuwatch.tuning.service.tuner import Tuner
+from tests.cpu_clock import unhindered
 from tests.remediation.model.remediating import Ledger
 from tests.tuning.cycle.tuning_world import UUIDS, World
 from tests.tuning.service.tuning import BOOT, Knobs, clocks, limit
@@ -444,9 +445,9 @@ def test_s3_a_cycle_that_hangs_keeps_nobody_from_giving_back_at_the_end(bench: B
     bench.blocked = threading.Event()
     stepping = threading.Thread(target=bench.tuner.step, daemon=True)
     stepping.start()
-    began = time.monotonic()
+    began = unhindered()
     bench.tuner.end()
-    assert time.monotonic() - began < 30
+    assert unhindered() - began < 5
     assert bench.is_free()
     bench.blocked.set()
     stepping.join(DEADLINE)
@@ -461,8 +462,8 @@ def test_a_service_survives_a_bug_and_gives_back_when_it_is_stopped(bench: Bench
     until(bench.is_free)
     bench.broken = False
     until(lambda: bench.knobs.locked)
-    began = time.monotonic()
+    began = unhindered()
     service.stop()
-    assert time.monotonic() - began < 30
+    assert unhindered() - began < 5
     assert bench.is_free()
     assert math.isfinite(service.state().at)
