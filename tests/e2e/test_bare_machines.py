@@ -63,6 +63,8 @@ def database(tmp_path_factory):
             compared = 'count(gpu:gpuwatch_gpu_pace:peer_ratio{reading="sm_clock"})'
             until(lambda: found.value(compared) == 6, "the GPUs of a job and of a container are compared")
             until(lambda: ask(found, query("Energy")), "energy is counted")
+            # a subquery looks at whole seconds: a record of the last half second is not in it yet
+            until(lambda: ask(found, query("Mean activity")), "activity is there for a whole second")
             yield found
 
 
