@@ -22,6 +22,25 @@ LONGEST_PATIENCE = 60.0
 """The same steps in so many cycles running, and each further cycle waits twice as long: another writer undoes them."""
 
 
+# A fleet that falls sick in one instant
+#
+# A thousand remediators then ask the API server at the same moment, and the budget may let a hundred of them act. If
+# all go on as fast as they can, each of the ten requests of those hundred waits behind thousands of the others, and
+# the last taint comes when nearly all is done. Random delays would help the fleet and harm the usual case, where one
+# node is sick and should be tainted at once; and how many others there are nobody knows.
+#
+# But the first answer says it: requests are served about in their order, so the read of the Node takes as long as the
+# queue is. Whoever is answered late stands far behind, and leaves the API server alone for a multiple of the time that
+# it waited. So the others, each with ten requests more, come one after the other, in the order in which they were
+# answered, and when the budget is used up, those behind find no slot with two reads. A quick answer makes nobody wait.
+
+USUAL_SECONDS = 0.05
+"""The Node is read in a few milliseconds, on a busy machine in a few dozen; what takes longer is a queue of others."""
+
+TURN, LONGEST_TURN = 30.0, 10.0
+"""So many times as long as was waited beyond that, and seconds at most, are left to those before."""
+
+
 class HoldTimer:
     """For how long a condition has held without a break, by a monotonic clock. Unobserved time does not count."""
 
@@ -100,6 +119,7 @@ class LookSchedule:
         self._clock, self._chance = clock, chance
         self._due = self._not_before = self._news_until = clock.monotonic()
         self._failing = False
+        self._has_waited = False
         self._steps: object = ()
         self._times = 0
 
@@ -131,6 +151,18 @@ class LookSchedule:
         if self._times < PATIENT_AFTER:
             return 0.0
         return float(min(2.0 ** min(self._times - PATIENT_AFTER, 16), LONGEST_PATIENCE))
+
+    def turn(self, took: float) -> float:
+        """A quarantine would begin, and the Node was read in `took` seconds: for how long the API server is left alone
+        before, whatever the news are. Once only: the next time it is 0.
+        """
+        waits = took > USUAL_SECONDS and not self._has_waited
+        self._has_waited = waits
+        if not waits:
+            return 0.0
+        wait = min(TURN * (took - USUAL_SECONDS), LONGEST_TURN)
+        self._not_before = self._clock.monotonic() + wait
+        return wait
 
     def failed(self, retry_after: float | None) -> None:
         """A cycle failed; the API server asked to be left alone for so many seconds, whatever the news are."""

@@ -158,7 +158,13 @@ class Remediator:
         self._prepare(reader)
         conflict: GpuwatchError | None = None
         for _ in range(TRIES):
-            node, made = self._planned(reader, reads)
+            asked = self._clock.monotonic()
+            node = self._node = reader.node()
+            took, made = self._clock.monotonic() - asked, self._plan(node, reads)
+            begins = "slots" in made.wants and read_claim(node).claim is ClaimState.NONE
+            if begins and self._executor is not None and (turn := self._schedule.turn(took)):
+                return turn
+            node, made = self._completed(node, made, reader, reads)
             if self._executor is None:
                 self._status.observed(made, node)
                 return self._ended(made, reads.error)
@@ -179,10 +185,8 @@ class Remediator:
                 reads.slots = self._slots.last
         return self._ended(made, conflict)
 
-    def _planned(self, reader: NodeReader, reads: PlanReads) -> tuple[NodeObject, Plan]:
+    def _completed(self, node: NodeObject, made: Plan, reader: NodeReader, reads: PlanReads) -> tuple[NodeObject, Plan]:
         """The Node, and the plan for it with all that it asks for."""
-        node = self._node = reader.node()
-        made = self._plan(node, reads)
         while (missing := reads.missing(made.wants)) and self._slots is not None:
             reads.read(missing, reader, self._slots, self._place.pod)
             if reads.error is not None:

@@ -11,10 +11,19 @@ import pytest
 from gpuwatch.config import BudgetConfig, DrainConfig, HandoverConfig
 from gpuwatch.kube import parse as kube_parse
 from gpuwatch.kube.errors import ApiCall, Backoff, Garbled
+from gpuwatch.kube.transport import Transport
 from gpuwatch.model.finding import Response
 from gpuwatch.remediation.model import ACKNOWLEDGED, FAULTS, OWNER, BlockReason, NodeStage
 from gpuwatch.remediation.planning.node_events import STEADY_SECONDS
-from gpuwatch.remediation.service.observation import LONGEST_PATIENCE, NEWS_AT_ONCE, NEWS_SECONDS, LookSchedule
+from gpuwatch.remediation.service.observation import (
+    LONGEST_PATIENCE,
+    LONGEST_TURN,
+    NEWS_AT_ONCE,
+    NEWS_SECONDS,
+    TURN,
+    USUAL_SECONDS,
+    LookSchedule,
+)
 from gpuwatch.remediation.service.reboot_sentinel import MARK
 from gpuwatch.sim.kubeapi.access import AccessRule
 from gpuwatch.sim.kubeapi.faults import ApiFaults
@@ -396,3 +405,80 @@ def test_a_fleet_that_comes_back_after_an_outage_comes_spread_out():
         first.append(pace.left)
     busiest = max(sum(second <= each < second + 1 for each in first) for second in range(61))
     assert busiest < 60
+
+
+class Crowded(Transport):
+    """An API server that takes some seconds for each read of a Node, by a clock that a test moves."""
+
+    seconds = 0.0
+
+    def __init__(self, kubeconfig, clock):
+        super().__init__(kubeconfig)
+        self.clock = clock
+
+    def request(self, call, path, **more):
+        if (call.verb, call.resource) == ("get", "nodes"):
+            self.clock.go(self.seconds)
+        return super().request(call, path, **more)
+
+
+@pytest.fixture
+def crowded(server):
+    """The bench, at rest; reads of the Node are quick until `seconds` are set."""
+
+    class Made(Bench):
+        def _connect(self):
+            self.transport = Crowded(self.kubeconfig, self.clock)
+            return self.transport
+
+    made = Made(server.cluster, server.kubeconfig(), HandClock(), settings())
+    made.remediator.step()
+    return made
+
+
+def test_who_is_answered_late_lets_those_before_go_first_and_news_do_not_hurry_it(crowded):
+    crowded.transport.seconds = 0.15
+    crowded.finds(fatal(crowded.clock.time()))
+    asked, written = crowded.cluster.requests.total(), writes(crowded)
+    wait = crowded.remediator.step()
+    assert crowded.cluster.requests.total() == asked + 1
+    assert wait == pytest.approx(TURN * (0.15 - USUAL_SECONDS))
+    crowded.finds(fatal(crowded.clock.time()), fatal(crowded.clock.time(), gpu=1))
+    crowded.clock.go(wait - 0.1)
+    crowded.remediator.step()
+    assert (crowded.cluster.requests.total(), writes(crowded)) == (asked + 1, written)
+    crowded.clock.go(0.2)
+    crowded.remediator.step()
+    assert crowded.is_quarantined()
+
+
+def test_a_quick_answer_makes_nobody_wait(crowded):
+    crowded.transport.seconds = USUAL_SECONDS
+    crowded.finds(fatal(crowded.clock.time()))
+    crowded.remediator.step()
+    assert crowded.is_quarantined()
+
+
+def test_however_slow_the_server_is_the_wait_ends_soon_and_is_not_begun_again(crowded):
+    crowded.transport.seconds = 2.0
+    crowded.finds(fatal(crowded.clock.time()))
+    assert crowded.remediator.step() <= LONGEST_TURN
+    crowded.clock.go(LONGEST_TURN)
+    crowded.views.look()
+    crowded.remediator.step()
+    assert crowded.is_quarantined()
+
+
+def test_what_was_begun_before_does_not_wait(crowded):
+    """A claim without its taint: who was interrupted goes on at once."""
+    crowded.finds(fatal(crowded.clock.time()))
+    crowded.cluster.faults = ApiFaults(unavailable=1.0, resources=("leases",), verbs=("create", "patch"))
+    crowded.remediator.step()
+    assert OWNER in crowded.node["metadata"]["annotations"]
+    assert not crowded.ours
+    crowded.cluster.faults = ApiFaults()
+    crowded.transport.seconds = 1.0
+    crowded.clock.go(60)
+    crowded.views.look()
+    crowded.remediator.step()
+    assert crowded.is_quarantined()
