@@ -62,7 +62,7 @@ LAST_CHECKPOINT_SECONDS = 1.2
 """After the begin of the end no longer is waited for that of right-sizing; the one before it is an hour old at most."""
 
 BUS_SECONDS = 10.0
-CASES_SECONDS = 5.0
+CASES_SECONDS = 10.0
 
 MIN_GAP_SECONDS = 1.0
 """However often it is woken, a `Periodic` rests this long between two turns."""

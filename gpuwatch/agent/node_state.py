@@ -21,7 +21,7 @@ from gpuwatch.collect.reader.messages import (
 from gpuwatch.model.snapshot import QUICK_INTERVALS, Driver, Gpu, GpuState, GpuStatus, Identity, SourceStatus
 from gpuwatch.model.view import STALE_INTERVALS
 
-BEAT_SECONDS = 3.0
+BEAT_SECONDS = 4.0
 """A reader silent for longer does not count as reading."""
 
 SETTLE_SECONDS = 3.0

@@ -140,6 +140,9 @@ class SupportCases:
 
     def _due(self, view: View) -> list[Finding]:
         """Critical findings of which there is no case yet, once the oldest of them has settled."""
+        critical = [each for each in view.judgement.findings if each.severity is Severity.CRITICAL]
+        if not critical:
+            return []
         now, tried = self._clock.time(), self._store.remembered(MEMORY, dict[str, Tried]) or {}
 
         def is_wanted(finding: Finding) -> bool:
@@ -148,7 +151,7 @@ class SupportCases:
                 return True
             return (finding.since or 0.0) > last.at and not 0 <= now - last.at < AGAIN_SECONDS
 
-        due = [each for each in view.judgement.findings if each.severity is Severity.CRITICAL and is_wanted(each)]
+        due = [each for each in critical if is_wanted(each)]
         is_new = due and 0 <= now - min(finding.since or 0.0 for finding in due) < SETTLE_SECONDS
         return [] if is_new else due
 

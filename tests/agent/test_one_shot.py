@@ -52,7 +52,7 @@ def test_a_slow_driver_is_waited_for(driver: FakeDriver, tmp_path: Path) -> None
 
 
 def test_a_gpu_that_takes_long_for_a_sample_is_slow_and_not_unresponsive(driver: FakeDriver, tmp_path: Path) -> None:
-    driver.delay(1.5, "nvmlDeviceGetPowerUsage", gpu=1)
+    driver.delay(1.5, "nvmlDeviceGetUtilizationRates", gpu=1)
     view = look(driver, tmp_path, samples=2)
     assert [gpu.identity.index for gpu in view.snapshot.gpus] == [0, 1, 2]
     assert {status.state for status in view.snapshot.statuses} == {GpuState.FRESH}
@@ -66,7 +66,7 @@ def test_gpus_whose_names_take_long_are_waited_for(tmp_path: Path, monkeypatch: 
 
 
 def test_a_hung_gpu_does_not_keep_the_others(driver: FakeDriver, tmp_path: Path) -> None:
-    driver.hang("nvmlDeviceGetPowerUsage", gpu=1)
+    driver.hang("nvmlDeviceGetUtilizationRates", gpu=1)
     view = look(driver, tmp_path)
     assert [gpu.identity.index for gpu in view.snapshot.gpus] == [0, 2]
     assert view.snapshot.statuses[1].state is GpuState.UNRESPONSIVE

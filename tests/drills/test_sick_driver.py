@@ -53,7 +53,7 @@ def test_a_call_that_never_returns_costs_only_its_gpu(driver: FakeDriver, start:
     agent = start(interval=1.0)
     agent.wait_complete(4)
     since = time.monotonic()
-    driver.hang("nvmlDeviceGetPowerUsage", gpu=2)
+    driver.hang("nvmlDeviceGetUtilizationRates", gpu=2)
     agent.wait(lambda: sick(agent, 2))
     told_within(agent, since)
     # not seen, and no fault yet: it may be back in a moment
@@ -71,7 +71,7 @@ def test_sigterm_ends_the_agent_while_a_call_hangs(driver: FakeDriver, start: St
     agent = start()
     agent.wait_complete(4)
     reader = agent.readers()[0]
-    driver.hang("nvmlDeviceGetPowerUsage", gpu=1)
+    driver.hang("nvmlDeviceGetUtilizationRates", gpu=1)
     agent.wait(lambda: sick(agent, 1))
     took = agent.terminate()
     print(f"ended after {took:.2f} s")
@@ -113,7 +113,7 @@ def test_sigterm_while_init_never_returns(driver: FakeDriver, start: Start) -> N
 def test_a_crash_inside_the_library_costs_one_reader(driver: FakeDriver, start: Start) -> None:
     agent = start()
     agent.wait_complete(4)
-    driver.crash("nvmlDeviceGetPowerUsage", gpu=0)
+    driver.crash("nvmlDeviceGetUtilizationRates", gpu=0)
     agent.wait(lambda: agent.value("gpuwatch_reader_restarts_total") == 1)
     keeps_fresh(agent, {0, 1, 2, 3})
     assert "failed" not in {state for state in healths(agent).values()}
@@ -161,7 +161,7 @@ def test_ninety_nine_of_a_hundred_scrapes_are_answered_at_once_beside_a_hung_gpu
 ) -> None:
     agent = start()
     agent.wait_complete(4)
-    driver.hang("nvmlDeviceGetPowerUsage", gpu=2)
+    driver.hang("nvmlDeviceGetUtilizationRates", gpu=2)
     agent.wait(lambda: sick(agent, 2))
     agent.serves_within(SCRAPE_SECONDS, percent=99)
 
@@ -266,7 +266,7 @@ def test_systemds_watchdog_is_kept_quiet_while_the_driver_hangs(
         agent = start(interval=1.0, env={"NOTIFY_SOCKET": str(tmp_path / "notify")})
         agent.wait_complete(4)
         assert systemd.recv(100) == b"WATCHDOG=1"
-        driver.hang("nvmlDeviceGetPowerUsage")
+        driver.hang("nvmlDeviceGetUtilizationRates")
         agent.wait(lambda: all(sick(agent, gpu) for gpu in range(4)))
         systemd.setblocking(False)
         with contextlib.suppress(BlockingIOError):

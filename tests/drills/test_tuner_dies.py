@@ -275,7 +275,7 @@ def test_a9_a_tuner_that_observes_calls_no_setter_and_has_a_page_that_pleases_pr
         until(lambda: len(beats) > 3 or beats.add(HeartbeatFile(state).look().stamp), "several cycles", step=0.1)
     done = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, check=False)
     assert (done.returncode, done.stdout + done.stderr) == (0, b"")
-    assert driver.calls("nvmlDeviceGetPowerUsage") > 0
+    assert driver.calls("nvmlDeviceGetUtilizationRates") > 0
     assert {name: driver.calls(name) for name in SETTERS} == dict.fromkeys(SETTERS, 0)
     assert not [name for name in driver.called() if name.startswith(("nvmlDeviceSet", "nvmlDeviceReset"))]
     assert SettingsRecord(state).read() == Actuation()

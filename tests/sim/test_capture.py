@@ -154,9 +154,9 @@ def test_record_writes_a_file_with_driver_models_and_times(tmp_path: Path) -> No
     assert json.loads(header)["models"] == ["NVIDIA H100 80GB HBM3"]
     assert json.loads(header)["samples"] == 3
     assert json.loads(end)["end"] == len(lines)
-    power = next(line for line in map(json.loads, lines) if line["ask"] == ["nvmlDeviceGetPowerUsage", "@gpu0"])
-    assert sum(count for count, _ in power["answers"]) == 3
-    assert len(power["us"]) == 3
+    rates = next(line for line in map(json.loads, lines) if line["ask"] == ["nvmlDeviceGetUtilizationRates", "@gpu0"])
+    assert sum(count for count, _ in rates["answers"]) == 3
+    assert len(rates["us"]) == 3
 
 
 def test_events_of_the_time_are_replayed_once_and_in_order(tmp_path: Path) -> None:

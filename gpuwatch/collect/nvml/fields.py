@@ -1,7 +1,8 @@
 """FIELDS: which NVML call fills which path of `model.snapshot.Gpu`. Adding a reading is adding a row here.
 
-A row lists the ways to get its values in order of preference: a newer symbol first, then what older drivers have. A
-`FieldId` is read in one batch with all others (nvmlDeviceGetFieldValues); a `NvmlCall` costs a driver call of its own.
+A row lists the ways to get its values in order of preference: a field before a call, a newer symbol before what older
+drivers have. A `FieldId` is read in one batch with all others (nvmlDeviceGetFieldValues); a `NvmlCall` costs a driver
+call of its own, and a sample is about as dear as its calls are many.
 """
 
 from collections.abc import Callable
@@ -37,7 +38,22 @@ class Tier(IntEnum):
 
     STATIC = 0  # once per registration
     FAST = 1  # every sample
+    STEADY = (
+        2  # every sample too, but where samples are less than two seconds apart every fifth; at once after an event
+    )
     SLOW = 5  # every fifth sample, and at once after an event
+
+
+STEADY_SECONDS = 2.0
+
+
+def tiers_due(count: int, *, interval: float = STEADY_SECONDS, force: bool = False) -> frozenset[Tier]:
+    """The tiers that sample `count` of a GPU asks for, which is read every `interval` seconds; `force`: all of them.
+    What is static is asked for once in any case.
+    """
+    if force or count % Tier.SLOW == 0:
+        return frozenset({Tier.FAST, Tier.STEADY, Tier.SLOW})
+    return frozenset({Tier.FAST} if interval < STEADY_SECONDS else {Tier.FAST, Tier.STEADY})
 
 
 class NvmlCall(NamedTuple):
@@ -76,9 +92,9 @@ def _one(path: str, tier: Tier, *ways: NvmlCall | FieldId) -> FieldRow:
     return FieldRow((path,), tier, ways)
 
 
-def _clock(domain: str, constant: str) -> list[FieldRow]:
+def _clock(domain: str, constant: str, tier: Tier) -> list[FieldRow]:
     return [
-        _one(f"clocks.{domain}", Tier.FAST, NvmlCall("nvmlDeviceGetClockInfo", (constant,), megahertz)),
+        _one(f"clocks.{domain}", tier, NvmlCall("nvmlDeviceGetClockInfo", (constant,), megahertz)),
         _one(f"clocks.{domain}_max", Tier.STATIC, NvmlCall("nvmlDeviceGetMaxClockInfo", (constant,), megahertz)),
     ]
 
@@ -114,19 +130,31 @@ ECC_LOCATIONS = {
 }
 
 
+ECC_FIELDS = {
+    "corrected/volatile/total": "DEV_ECC_SBE_VOL_TOTAL",
+    "corrected/volatile/dram": "DEV_ECC_SBE_VOL_DEV",
+    "corrected/aggregate/total": "DEV_ECC_SBE_AGG_TOTAL",
+    "corrected/aggregate/dram": "DEV_ECC_SBE_AGG_DEV",
+    "uncorrected/volatile/total": "DEV_ECC_DBE_VOL_TOTAL",
+    "uncorrected/volatile/dram": "DEV_ECC_DBE_VOL_DEV",
+    "uncorrected/aggregate/total": "DEV_ECC_DBE_AGG_TOTAL",
+    "uncorrected/aggregate/dram": "DEV_ECC_DBE_AGG_DEV",
+}
+"""What is not only a call; fields say single and double bit errors (SBE, DBE) for corrected and uncorrected ones."""
+
+
 def _ecc() -> list[FieldRow]:
-    rows = [
-        _one(f"ecc.counts.{kind}/{scope}/{location}", Tier.SLOW, NvmlCall(name, args))
-        for kind, kind_constant in ECC_KINDS.items()
-        for scope, scope_constant in ECC_SCOPES.items()
-        for location, name, args in [
-            ("total", "nvmlDeviceGetTotalEccErrors", (kind_constant, scope_constant)),
-            *(
-                (location, "nvmlDeviceGetMemoryErrorCounter", (kind_constant, scope_constant, constant))
-                for location, constant in ECC_LOCATIONS.items()
-            ),
-        ]
-    ]
+    rows = []
+    for kind, kind_constant in ECC_KINDS.items():
+        for scope, scope_constant in ECC_SCOPES.items():
+            calls = {"total": NvmlCall("nvmlDeviceGetTotalEccErrors", (kind_constant, scope_constant))}
+            for location, constant in ECC_LOCATIONS.items():
+                arguments = kind_constant, scope_constant, constant
+                calls[location] = NvmlCall("nvmlDeviceGetMemoryErrorCounter", arguments)
+            for location, call in calls.items():
+                key = f"{kind}/{scope}/{location}"
+                field = (FieldId(ECC_FIELDS[key]),) if key in ECC_FIELDS else ()
+                rows.append(_one(f"ecc.counts.{key}", Tier.SLOW, *field, call))
     status = NvmlCall("nvmlDeviceGetSramEccErrorStatus", (), sram_status)
     return [*rows, FieldRow(tuple(f"ecc.{path}" for path in SRAM_STATUS), Tier.SLOW, (status,))]
 
@@ -173,10 +201,10 @@ FIELDS: tuple[FieldRow, ...] = (
     FieldRow(
         ("utilization.gpu", "utilization.memory"), Tier.FAST, (NvmlCall("nvmlDeviceGetUtilizationRates", (), rates),)
     ),
-    _one("utilization.encoder", Tier.FAST, NvmlCall("nvmlDeviceGetEncoderUtilization", (), first_percent)),
-    _one("utilization.decoder", Tier.FAST, NvmlCall("nvmlDeviceGetDecoderUtilization", (), first_percent)),
-    _one("utilization.jpeg", Tier.FAST, NvmlCall("nvmlDeviceGetJpgUtilization", (), first_percent)),
-    _one("utilization.ofa", Tier.FAST, NvmlCall("nvmlDeviceGetOfaUtilization", (), first_percent)),
+    _one("utilization.encoder", Tier.STEADY, NvmlCall("nvmlDeviceGetEncoderUtilization", (), first_percent)),
+    _one("utilization.decoder", Tier.STEADY, NvmlCall("nvmlDeviceGetDecoderUtilization", (), first_percent)),
+    _one("utilization.jpeg", Tier.STEADY, NvmlCall("nvmlDeviceGetJpgUtilization", (), first_percent)),
+    _one("utilization.ofa", Tier.STEADY, NvmlCall("nvmlDeviceGetOfaUtilization", (), first_percent)),
     FieldRow(
         ("memory.total", "memory.used", "memory.free", "memory.reserved"),
         Tier.FAST,
@@ -202,15 +230,25 @@ FIELDS: tuple[FieldRow, ...] = (
         Tier.SLOW,
         (NvmlCall("nvmlDeviceGetBAR1MemoryInfo", (), lambda m: (m.bar1Total, m.bar1Used, m.bar1Free)),),
     ),
-    _one("power.average", Tier.FAST, NvmlCall("nvmlDeviceGetPowerUsage", (), milli)),
+    _one(
+        "power.average",
+        Tier.FAST,
+        FieldId("DEV_POWER_AVERAGE", milli),
+        NvmlCall("nvmlDeviceGetPowerUsage", (), milli),
+    ),
     _one("power.instant", Tier.FAST, FieldId("DEV_POWER_INSTANT", milli)),
     _one(
         "power.energy",
         Tier.FAST,
-        NvmlCall("nvmlDeviceGetTotalEnergyConsumption", (), milli),
         FieldId("DEV_TOTAL_ENERGY_CONSUMPTION", milli),
+        NvmlCall("nvmlDeviceGetTotalEnergyConsumption", (), milli),
     ),
-    _one("power.limit_enforced", Tier.FAST, NvmlCall("nvmlDeviceGetEnforcedPowerLimit", (), milli)),
+    _one(
+        "power.limit_enforced",
+        Tier.FAST,
+        FieldId("DEV_POWER_CURRENT_LIMIT", milli),
+        NvmlCall("nvmlDeviceGetEnforcedPowerLimit", (), milli),
+    ),
     _one("power.limit_configured", Tier.SLOW, NvmlCall("nvmlDeviceGetPowerManagementLimit", (), milli)),
     _one("power.limit_default", Tier.STATIC, NvmlCall("nvmlDeviceGetPowerManagementDefaultLimit", (), milli)),
     FieldRow(
@@ -226,16 +264,16 @@ FIELDS: tuple[FieldRow, ...] = (
     ),
     # the field answers 0 where there is no memory sensor, and no working memory is at 0 degrees
     _one("temperature.memory", Tier.FAST, FieldId("DEV_MEMORY_TEMP", lambda c: float(c) if c > 0 else None)),
-    _one("temperature.margin", Tier.FAST, NvmlCall("nvmlDeviceGetMarginTemperature", (), float)),
+    _one("temperature.margin", Tier.STEADY, NvmlCall("nvmlDeviceGetMarginTemperature", (), float)),
     *_threshold("shutdown", "NVML_TEMPERATURE_THRESHOLD_SHUTDOWN", "DEV_TEMPERATURE_SHUTDOWN_TLIMIT"),
     *_threshold("slowdown", "NVML_TEMPERATURE_THRESHOLD_SLOWDOWN", "DEV_TEMPERATURE_SLOWDOWN_TLIMIT"),
     *_threshold("max_operating", "NVML_TEMPERATURE_THRESHOLD_GPU_MAX", "DEV_TEMPERATURE_GPU_MAX_TLIMIT"),
     *_threshold("memory_max", "NVML_TEMPERATURE_THRESHOLD_MEM_MAX", "DEV_TEMPERATURE_MEM_MAX_TLIMIT"),
     *_threshold("target", "NVML_TEMPERATURE_THRESHOLD_ACOUSTIC_CURR", None),
-    *_clock("graphics", "NVML_CLOCK_GRAPHICS"),
-    *_clock("sm", "NVML_CLOCK_SM"),
-    *_clock("memory", "NVML_CLOCK_MEM"),
-    *_clock("video", "NVML_CLOCK_VIDEO"),
+    *_clock("graphics", "NVML_CLOCK_GRAPHICS", Tier.STEADY),
+    *_clock("sm", "NVML_CLOCK_SM", Tier.FAST),
+    *_clock("memory", "NVML_CLOCK_MEM", Tier.STEADY),
+    *_clock("video", "NVML_CLOCK_VIDEO", Tier.STEADY),
     _one(
         "clock_events.active",
         Tier.FAST,
@@ -259,10 +297,10 @@ FIELDS: tuple[FieldRow, ...] = (
     _duration("thermal", "DEV_PERF_POLICY_THERMAL"),
     # 32 is NVML_PSTATE_UNKNOWN
     _one(
-        "performance_state", Tier.FAST, NvmlCall("nvmlDeviceGetPerformanceState", (), lambda p: p if p < 16 else None)
+        "performance_state", Tier.STEADY, NvmlCall("nvmlDeviceGetPerformanceState", (), lambda p: p if p < 16 else None)
     ),
-    _one("pcie.generation", Tier.FAST, NvmlCall("nvmlDeviceGetCurrPcieLinkGeneration")),
-    _one("pcie.width", Tier.FAST, NvmlCall("nvmlDeviceGetCurrPcieLinkWidth")),
+    _one("pcie.generation", Tier.STEADY, NvmlCall("nvmlDeviceGetCurrPcieLinkGeneration")),
+    _one("pcie.width", Tier.STEADY, NvmlCall("nvmlDeviceGetCurrPcieLinkWidth")),
     _one("pcie.generation_max", Tier.STATIC, NvmlCall("nvmlDeviceGetMaxPcieLinkGeneration")),
     _one("pcie.width_max", Tier.STATIC, NvmlCall("nvmlDeviceGetMaxPcieLinkWidth")),
     _one("pcie.replays", Tier.FAST, FieldId("DEV_PCIE_REPLAY_COUNTER"), NvmlCall("nvmlDeviceGetPcieReplayCounter")),
@@ -363,7 +401,7 @@ FIELDS: tuple[FieldRow, ...] = (
     ),
     FieldRow(
         ("mig_enabled", "mig_pending"),
-        Tier.FAST,
+        Tier.STEADY,
         (NvmlCall("nvmlDeviceGetMigMode", (), lambda pair: (bool(pair[0]), bool(pair[1]))),),
     ),
 )

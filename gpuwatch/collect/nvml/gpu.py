@@ -1,10 +1,11 @@
 """One GPU as NVML shows it: registers its identity once, then turns every read into a `Gpu`."""
 
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
 
-from gpuwatch.collect.nvml.fields import FIELDS, IDENTITY, Tier
+from gpuwatch.collect.nvml.fields import FIELDS, IDENTITY, STEADY_SECONDS, Tier, tiers_due
 from gpuwatch.collect.nvml.instances import MigReader, VgpuReader
 from gpuwatch.collect.nvml.library import Failure, Nvml, NvmlFailure, ask, ask_optional, text
 from gpuwatch.collect.nvml.links import LinkReader
@@ -29,7 +30,7 @@ def register(nvml: Nvml, index: int) -> tuple[Any, Identity]:
     uuid = text(ask(nvml, "nvmlDeviceGetUUID", handle)) or ""
     bus_id = text(ask(nvml, "nvmlDeviceGetPciInfo", handle).busId) or ""
     try:
-        facts = FieldReader(nvml, handle, IDENTITY).read(0)
+        facts = FieldReader(nvml, handle, IDENTITY).read()
     except NvmlFailure as error:
         if error.kind is not Failure.LOST:
             raise
@@ -41,14 +42,22 @@ def register(nvml: Nvml, index: int) -> tuple[Any, Identity]:
 class GpuReader:
     """All readings of one registered GPU. Not thread-safe: each GPU has a thread of its own.
 
-    `calling` names the part of the read that is under way, None between reads: what a hung driver hangs in.
+    `interval`: seconds between two reads. `calling` names the part of the read that is under way, None between reads:
+    what a hung driver hangs in.
     """
 
     def __init__(
-        self, nvml: Nvml, handle: Any, identity: Identity, *, with_gpm: bool = True, buffers: bool = True
+        self,
+        nvml: Nvml,
+        handle: Any,
+        identity: Identity,
+        *,
+        interval: float = STEADY_SECONDS,
+        with_gpm: bool = True,
+        buffers: bool = True,
     ) -> None:
         self._nvml, self._handle, self.identity = nvml, handle, identity
-        self._options = (with_gpm, buffers)
+        self._interval, self._options = interval, (with_gpm, buffers)
         self.calling: str | None = None
         self._count = 0
         self._mig_enabled: bool | None = None
@@ -87,9 +96,10 @@ class GpuReader:
         self.calling = "start"
         if not self._parts_built:
             self._build()
-        count, self._count = self._count, self._count + 1
+        tiers = tiers_due(self._count, interval=self._interval, force=force)
+        self._count += 1
         self.calling = "fields"
-        values = dict(self._fields.read(count, force))
+        values = dict(self._fields.read(tiers, self._links.traffic_fields()))
         errors = dict(self._fields.errors)
         # a reason the GPU cannot have is absent from the mask's reading, not off
         supported = values.pop("clock_events.supported", None)
@@ -106,17 +116,17 @@ class GpuReader:
             self.calling = "sample buffers"
             values.update(self._samples.read())
         self.calling = "NVLink"
-        links = self._links.read(count, force)
+        links = self._links.read(tiers, self._fields.batch)
         self.calling = "processes"
-        processes = self._processes.read(now)
+        processes = self._processes.read(now, tiers)
         errors.update(self._processes.errors)
         self.calling = "GPM"
         activity = self._activity(now, errors)
         self.calling = "MIG"
         mig = self._mig.read(now) if self._mig_enabled else ()
         self.calling = "vGPU"
-        vgpus = self._vgpus.read() if count % Tier.SLOW == 0 or force else self._last_vgpus
-        self._last_vgpus = vgpus
+        if Tier.SLOW in tiers:
+            self._last_vgpus = self._vgpus.read()
         gpu = msgspec.convert({"identity": self.identity, **nest(values)}, prepared(Gpu))
         return msgspec.structs.replace(
             gpu,
@@ -125,8 +135,8 @@ class GpuReader:
             nvlinks=links,
             processes=processes,
             mig=mig,
-            vgpus=vgpus,
-            fans=self._fans(count, force),
+            vgpus=self._last_vgpus,
+            fans=self._fans(tiers),
             unsupported=tuple(self._fields.unsupported),
             why_absent=dict(self._fields.why_absent),
             errors=errors,
@@ -148,8 +158,8 @@ class GpuReader:
                 errors["activity"] = str(error)
             return Activity()
 
-    def _fans(self, count: int, force: bool) -> tuple[float, ...]:
-        if count % Tier.SLOW and not force:
+    def _fans(self, tiers: Collection[Tier]) -> tuple[float, ...]:
+        if Tier.SLOW not in tiers:
             return self._last_fans
         self.calling = "fans"
         if self._fan_count is None:

@@ -1,12 +1,13 @@
 """NVLink state, traffic and errors, one record per link the GPU has."""
 
+from collections.abc import Collection
 from typing import Any
 
 from gpuwatch.collect.nvml.decode import bit_error_rate
 from gpuwatch.collect.nvml.fields import Tier
 from gpuwatch.collect.nvml.library import Failure, Nvml, NvmlFailure, ask, ask_optional, text
 from gpuwatch.collect.nvml.numbers import field_numbers
-from gpuwatch.collect.nvml.reads import field_values
+from gpuwatch.collect.nvml.reads import Answers, field_values
 from gpuwatch.model.snapshot import NvLink
 
 KIB = 1024
@@ -42,6 +43,10 @@ FEC_HISTORY = {str(bin_): f"DEV_NVLINK_COUNT_FEC_HISTORY_{bin_}" for bin_ in ran
 """Bin -> field read per link (NVLink 5)."""
 
 SPEED = "DEV_NVLINK_GET_SPEED"  # MB/s
+STATE = "DEV_NVLINK_GET_STATE"  # 0 inactive, 1 active, 2 asleep, which is active and saves power
+COUNTED_AGAIN = 12
+"""Times the slow tier: the state of all known links is one call, which links there are is a call for each number."""
+
 COUNTER_ERRORS = {"replay": 0, "recovery": 1, "crc_flit": 2, "crc_data": 3, "ecc_data": 4}
 """nvmlNvLinkErrorCounter_t, for drivers whose fields do not answer per link."""
 
@@ -56,18 +61,26 @@ class LinkReader:
         self._versions: dict[int, str | None] = {}
         self._types: dict[int, str | None] = {}
         self._slow_names = (SPEED, *ERRORS.values(), *BIT_ERROR_RATES.values(), *FEC_HISTORY.values())
-        names = [*self._slow_names, *(name for ways in TRAFFIC.values() for name, _ in ways)]
+        names = [STATE, *self._slow_names, *(name for ways in TRAFFIC.values() for name, _ in ways)]
         driver = text(ask_optional(nvml, "nvmlSystemGetDriverVersion") or "") or ""
         numbers = zip(names, field_numbers(nvml, driver, tuple(names)), strict=True)
         self._ids = {name: number for name, number in numbers if number is not None}
+        self._traffic_ids = [self._ids[name] for ways in TRAFFIC.values() for name, _ in ways]
         self._dead: set[int] = set()
         self._counters = set(COUNTER_ERRORS)
         self._slow: dict[int, dict[str, Any]] = {}
+        self._looks = 0
 
-    def read(self, count: int, force: bool = False) -> tuple[NvLink, ...]:
-        """One record per link; state and errors follow the slow tier, traffic every sample."""
-        if force or count % Tier.SLOW == 0:
-            before, self._active = self._active, self._present()
+    def traffic_fields(self) -> list[tuple[int, int]]:
+        """(field id, link) of what every sample reads of the links known so far."""
+        return self._wanted(self._traffic_ids)
+
+    def read(self, tiers: Collection[Tier], traffic: Answers) -> tuple[NvLink, ...]:
+        """One record per link; state and errors follow the slow tier, traffic every sample. `traffic`: the answers to
+        `traffic_fields`, which were read with others in one call; what is missing is read here.
+        """
+        if Tier.SLOW in tiers:
+            before, self._active = self._active, self._known_states() or self._present()
             if before != self._active:  # links that came up offer more than they did while down
                 self._dead, self._counters = set(), set(COUNTER_ERRORS)
                 for link in self._active:
@@ -82,8 +95,7 @@ class LinkReader:
                     self._remote[link] = address if is_known else self._remote.get(link)
             slow = self._fields([self._ids[name] for name in self._slow_names])
             self._slow = {link: self._state(slow, link) for link in self._active}
-        ids = [self._ids[name] for ways in TRAFFIC.values() for name, _ in ways]
-        values = self._fields(ids)
+        values = self._fields(self._traffic_ids, traffic)
         return tuple(
             NvLink(
                 link=link,
@@ -96,6 +108,21 @@ class LinkReader:
             )
             for link, active in self._active.items()
         )
+
+    def _known_states(self) -> dict[int, bool | None]:
+        """As `_present`, of the links known so far; empty where it is time to count them again, or one does not answer
+        by its field.
+        """
+        self._looks += 1
+        if self._looks % COUNTED_AGAIN == 1 or STATE not in self._ids or self._ids[STATE] in self._dead:
+            return {}
+        states = self._fields([self._ids[STATE]])
+        known: dict[int, bool | None] = {
+            link: bool(state)
+            for link in self._active
+            if not isinstance(state := states.get((self._ids[STATE], link), _MISSING), NvmlFailure)
+        }
+        return known if known.keys() == self._active.keys() else {}
 
     def _present(self) -> dict[int, bool | None]:
         """Link -> active, None when that could not be read; NVML refuses link numbers the GPU does not have."""
@@ -112,21 +139,25 @@ class LinkReader:
                     links[link] = None
         return links
 
-    def _fields(self, ids: list[int]) -> dict[tuple[int, int], float | NvmlFailure]:
-        wanted = [(field, link) for link in self._active for field in ids if field not in self._dead]
-        try:
-            values = field_values(self._nvml, self._handle, wanted)
-        except NvmlFailure as error:
-            if error.is_gone:
-                raise
-            return {}
+    def _wanted(self, ids: list[int]) -> list[tuple[int, int]]:
+        return [(field, link) for link in self._active for field in ids if field not in self._dead]
+
+    def _fields(self, ids: list[int], known: Answers | None = None) -> Answers:
+        wanted, values = self._wanted(ids), known or {}
+        if not values.keys() >= set(wanted):
+            try:
+                values = field_values(self._nvml, self._handle, wanted)
+            except NvmlFailure as error:
+                if error.is_gone:
+                    raise
+                return {}
         for field in ids:
             answers = [values[field, link] for link in self._active if (field, link) in values]
             if answers and all(isinstance(a, NvmlFailure) and a.kind is Failure.UNSUPPORTED for a in answers):
                 self._dead.add(field)
         return values
 
-    def _traffic(self, values: dict[tuple[int, int], float | NvmlFailure], link: int) -> dict[str, Any]:
+    def _traffic(self, values: Answers, link: int) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for member, ways in TRAFFIC.items():
             for name, unit in ways:
@@ -136,7 +167,7 @@ class LinkReader:
                     break
         return found
 
-    def _state(self, values: dict[tuple[int, int], float | NvmlFailure], link: int) -> dict[str, Any]:
+    def _state(self, values: Answers, link: int) -> dict[str, Any]:
         errors, fec_history = (
             {
                 label: int(value)

@@ -1,11 +1,14 @@
 """Processes on a GPU: host pids with memory, and their utilization from the driver's sample buffer."""
 
 import re
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
 
+from gpuwatch.collect.nvml.fields import Tier
 from gpuwatch.collect.nvml.library import Failure, Nvml, NvmlFailure, ask, text
+from gpuwatch.collect.nvml.reads import ALL_TIERS
 from gpuwatch.model.snapshot import GpuProcess
 
 LISTS = {
@@ -44,17 +47,27 @@ class ProcessReader:
     def __init__(self, nvml: Nvml, handle: Any) -> None:
         self._nvml, self._handle = nvml, handle
         self._unsupported: set[str] = set()
+        self._empty: set[str] = set()
         self._last_seen = 0
         self._names: dict[int, str | None] = {}
         self._samples: dict[int, tuple[float, Any]] = {}  # pid -> monotonic time of arrival, newest sample
         self.errors: dict[str, str] = {}
 
-    def read(self, now: float) -> tuple[GpuProcess, ...] | None:
-        """All processes by pid at monotonic `now`; None when the driver offers no list or one could not be read."""
+    def read(self, now: float, tiers: Collection[Tier] = ALL_TIERS) -> tuple[GpuProcess, ...] | None:
+        """All processes by pid at monotonic `now`; None when the driver offers no list or one could not be read. A list
+        of graphics or MPS processes that was empty is asked for again when the tier STEADY is due.
+        """
         self.errors = {}
         found: dict[tuple[int, int | None], GpuProcess] = {}
         for kind, name in LISTS.items():
-            for entry in self._list(name):
+            if name in self._empty and Tier.STEADY not in tiers:
+                continue
+            entries = self._list(name)
+            if not entries and kind != "compute":
+                self._empty.add(name)
+            else:
+                self._empty.discard(name)
+            for entry in entries:
                 process = self._process(entry, kind)
                 known = found.setdefault((process.pid, process.gi), process)
                 if (known.type, kind) == ("compute", "graphics"):  # it is in both lists: nvidia-smi's C+G

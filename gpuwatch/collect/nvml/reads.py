@@ -5,9 +5,10 @@ maximum of the driver's own samples between two reads, so that a short peak is n
 pairs of hardware counter samples (Hopper and newer), of whole GPUs and of MIG instances.
 """
 
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from gpuwatch.collect.nvml.fields import FieldId, FieldRow, NvmlCall, Tier
+from gpuwatch.collect.nvml.fields import FieldId, FieldRow, NvmlCall, Tier, tiers_due
 from gpuwatch.collect.nvml.library import Failure, Nvml, NvmlFailure, ask, ask_optional, failure, text
 from gpuwatch.collect.nvml.numbers import field_numbers, first_driver, lacks
 from gpuwatch.model.snapshot import Activity
@@ -18,14 +19,20 @@ VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 BATCH = 128
 """FieldRow values per driver call: older drivers refuse more."""
 
+ALL_TIERS = tiers_due(0)
 
-def field_values(nvml: Nvml, handle: Any, wanted: list[tuple[int, int]]) -> dict[tuple[int, int], float | NvmlFailure]:
+
+Answers = dict[tuple[int, int], float | NvmlFailure]
+"""(field id, scope id) -> value or failure."""
+
+
+def field_values(nvml: Nvml, handle: Any, wanted: Sequence[tuple[int, int]]) -> Answers:
     """Read (field id, scope id) pairs in batches; each has its own value or its own failure.
 
     Raises:
         NvmlFailure: the call as a whole failed.
     """
-    values: dict[tuple[int, int], float | NvmlFailure] = {}
+    values: Answers = {}
     for start in range(0, len(wanted), BATCH):
         batch = wanted[start : start + BATCH]
         for key, answer in zip(batch, ask(nvml, "nvmlDeviceGetFieldValues", handle, batch), strict=True):
@@ -66,30 +73,32 @@ class FieldReader:
         self.unsupported: list[str] = []
         self.why_absent: dict[str, str] = {}
         self.errors: dict[str, str] = {}
+        self.batch: Answers = {}
         for field, ways in self._ways.items():
             if not ways:
                 self._give_up(field)
 
-    def read(self, count: int, force: bool = False) -> dict[str, Any]:
-        """Values by path; `count` is the number of the sample, `force` reads the slow tier now.
+    def read(self, tiers: Collection[Tier] = ALL_TIERS, also: Sequence[tuple[int, int]] = ()) -> dict[str, Any]:
+        """Values by path: those of `tiers` as they are now, the others as they were read last. `also`: (field id, scope
+        id) of others, to be read in the same call; their answers are in `batch`.
 
         Raises:
             NvmlFailure: of kind LOST or DRIVER_GONE, or the last one where not a single field answered; every other
                 failure is kept in `errors`.
         """
         self.errors, self._failures = {}, []
-        tiers = (Tier.FAST, Tier.SLOW) if force or count % Tier.SLOW == 0 else (Tier.FAST,)
         due = [
             field for field, ways in self._ways.items() if ways and (field not in self._asked or field.tier in tiers)
         ]
-        batch = self._batch(due)
-        answered = sum(self._read_field(field, batch) for field in due)
+        self.batch = self._read_batch(due, also)
+        answered = sum(self._read_field(field, self.batch) for field in due)
         if self._failures and not answered:
             raise self._failures[-1]
         return self._values
 
-    def _batch(self, due: list[FieldRow]) -> dict[tuple[int, int], float | NvmlFailure]:
+    def _read_batch(self, due: list[FieldRow], also: Sequence[tuple[int, int]]) -> Answers:
         wanted = [key for field in due if isinstance(way := self._ways[field][0], FieldId) for key in self._keys(way)]
+        wanted += also
         if not wanted:
             return {}
         try:
@@ -99,7 +108,7 @@ class FieldReader:
                 raise
             return dict.fromkeys(wanted, error)
 
-    def _read_field(self, field: FieldRow, batch: dict[tuple[int, int], float | NvmlFailure]) -> bool:
+    def _read_field(self, field: FieldRow, batch: Answers) -> bool:
         """Whether it answered. A field that failed is due again at the next sample, whatever its tier."""
         ways = self._ways[field]
         while ways:
@@ -126,7 +135,7 @@ class FieldReader:
         self._give_up(field)
         return False
 
-    def _field_answers(self, way: FieldId, batch: dict[tuple[int, int], float | NvmlFailure]) -> list[float | None]:
+    def _field_answers(self, way: FieldId, batch: Answers) -> list[float | None]:
         keys = self._keys(way)
         if keys[0] not in batch:
             batch = field_values(self._nvml, self._handle, keys)

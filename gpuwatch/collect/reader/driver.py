@@ -170,7 +170,7 @@ def versions(nvml: Nvml) -> Driver:
     )
 
 
-BEAT_SECONDS = (0.5, 1.0)
+BEAT_SECONDS = (0.5, 1.5)
 """At least and at most, between them half the interval."""
 
 

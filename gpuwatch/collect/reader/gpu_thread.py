@@ -37,7 +37,7 @@ which nearly doubles their work.
 # the first and hangs too.
 #
 # Therefore no call is ever given up or repeated while it is under way. Each GPU has a thread of its own, so that one
-# that hangs delays no other. The reader's main thread calls no driver and sends a heartbeat every second at least
+# that hangs delays no other. The reader's main thread calls no driver and sends a heartbeat every 1.5 s at least
 # with the part of the read that each thread is in, its seconds, and those of the one call under way. The agent judges
 # by that call: a GPU is `unresponsive` once a sample is missing and the call has passed its deadline, and a finding
 # begins only after `checks.unresponsive_after`, which a busy driver does not reach. A read of a hundred calls may
@@ -176,7 +176,15 @@ class GpuThread(threading.Thread):
                 refused = str(error)
         self.key = identity.uuid
         self._outbox.send(GpuFound(identity=identity, events_refused=refused))
-        return GpuReader(self._nvml, handle, identity, with_gpm=self._settings.with_gpm, buffers=self._settings.buffers)
+        settings = self._settings
+        return GpuReader(
+            self._nvml,
+            handle,
+            identity,
+            interval=settings.interval,
+            with_gpm=settings.with_gpm,
+            buffers=settings.buffers,
+        )
 
     def _tell_reason(self, reason: str, lost: bool, hidden: bool = False) -> None:
         self._losses = self._losses + 1 if lost else 0

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+import pynvml
 import pytest
 
 from gpuwatch.collect.nvml.fields import Tier
-from gpuwatch.collect.nvml.links import ERRORS
+from gpuwatch.collect.nvml.links import COUNTED_AGAIN, ERRORS
 from gpuwatch.model.snapshot import Driver, Gpu, Identity, License, Memory
 from tests.fakes.libnvml import PROFILES, FakeDriver, FakeMig, FakeProcess, FakeVgpu
 from tests.fakes.nvml_child import run
@@ -133,10 +134,33 @@ def test_a_link_that_goes_down_still_leads_where_it_led(driver: FakeDriver) -> N
 
 
 def test_a_link_whose_state_cannot_be_read_hides_no_other(driver: FakeDriver) -> None:
-    _, bad, good = samples(driver, lambda: driver.error(UNKNOWN, "nvmlDeviceGetNvLinkState"), driver.clear, force=True)
+
+    def fail() -> None:
+        driver.error(UNKNOWN, "nvmlDeviceGetNvLinkState")
+        driver.error(UNKNOWN, "nvmlDeviceGetFieldValues")
+
+    _, bad, good = samples(driver, fail, driver.clear, force=True)
     assert {link.active for link in bad.nvlinks} == {None}
     assert len(bad.nvlinks) == len(good.nvlinks) == 18
     assert {link.active for link in good.nvlinks} == {True}
+
+
+@pytest.mark.parametrize(("result", "calls"), [(None, 19), (UNSUPPORTED, 3 * 19)])
+def test_the_state_of_all_links_is_one_field_where_the_gpu_has_it(
+    driver: FakeDriver, result: int | None, calls: int
+) -> None:
+    if result:
+        driver.set_field(0, pynvml.NVML_FI_DEV_NVLINK_GET_STATE, error=result)
+    up, down, again = samples(
+        driver, lambda: driver.set_link(0, 3, active=0), lambda: driver.set_link(0, 3, active=1), force=True
+    )
+    assert [[link.link for link in gpu.nvlinks if not link.active] for gpu in (up, down, again)] == [[], [3], []]
+    assert driver.calls("nvmlDeviceGetNvLinkState") == calls
+
+
+def test_links_are_counted_again_now_and_then(driver: FakeDriver) -> None:
+    samples(driver, *[lambda: None] * COUNTED_AGAIN, force=True)
+    assert driver.calls("nvmlDeviceGetNvLinkState") == 2 * 19
 
 
 # ---- MIG

@@ -65,6 +65,25 @@ def test_a_process_that_computes_and_draws_is_one(driver: FakeDriver) -> None:
     assert [(process.pid, process.type) for process in only(driver)] == [(5, "compute+graphics")]
 
 
+def test_a_list_without_processes_is_asked_again_with_the_steady_tier(driver: FakeDriver) -> None:
+    """Few GPUs draw or have an MPS server, and each list is a call of its own; that of compute is always asked."""
+    piece = "from gpuwatch.collect.nvml.fields import tiers_due\n" + "pause()\n".join(
+        f"tell(reader.read(0.0, tiers_due({count}, interval=1.0)))\n" for count in (0, 1, 5, 6, 7)
+    )
+
+    def draw() -> None:
+        driver.set_processes(0, [FakeProcess(pid=5, kind=GRAPHICS), FakeProcess(pid=6, kind=COMPUTE)])
+
+    def end() -> None:
+        driver.set_processes(0, [FakeProcess(pid=6, kind=COMPUTE)])
+
+    told = run(driver, READ + piece, draw, lambda: None, lambda: None, end)
+    pids = [[process["pid"] for process in processes] for processes in told]
+    assert pids == [[], [6], [5, 6], [5, 6], [6]]
+    assert driver.calls("nvmlDeviceGetGraphicsRunningProcesses_v3") == 4
+    assert driver.calls("nvmlDeviceGetMPSComputeRunningProcesses_v3") == 2
+
+
 def test_a_driver_without_the_newest_list_has_an_older_one(driver: FakeDriver) -> None:
     """pynvml raises a plain Exception there for names without a suffix."""
     driver.set_processes(0, [FakeProcess(pid=5, memory=GIB)])

@@ -14,11 +14,11 @@ from tests.fakes.libnvml import FakeDriver
 from tests.fakes.nvml_child import run
 
 READ = """
-from gpuwatch.collect.nvml.fields import FIELDS
+from gpuwatch.collect.nvml.fields import FIELDS, tiers_due
 from gpuwatch.collect.nvml.reads import FieldReader
 reader = FieldReader(nvml, handle, FIELDS)
-def look(count, force=False):
-    values = reader.read(count, force)
+def look(count, **more):
+    values = reader.read(tiers_due(count, **more))
     tell({"values": {p: v for p, v in values.items() if v is not None}, "errors": reader.errors,
           "unsupported": reader.unsupported})
 """
@@ -71,14 +71,14 @@ def test_a_failure_is_kept_by_path_and_the_value_forgotten(driver: FakeDriver) -
     good, bad, again = looks(
         driver,
         "look(0); pause(); look(1); pause(); look(2)",
-        lambda: driver.error(TRANSIENT, "nvmlDeviceGetPowerUsage"),
+        lambda: driver.error(TRANSIENT, "nvmlDeviceGetUtilizationRates"),
         driver.clear,
     )
-    assert "power.average" in good["values"]
-    assert "power.average" not in bad["values"]
-    assert bad["errors"] == {"power.average": "Unknown Error"}
+    assert "utilization.gpu" in good["values"]
+    assert "utilization.gpu" not in bad["values"]
+    assert bad["errors"] == dict.fromkeys(("utilization.gpu", "utilization.memory"), "Unknown Error")
     assert again["errors"] == {}
-    assert "power.average" in again["values"]
+    assert "utilization.gpu" in again["values"]
 
 
 def test_a_rarely_read_value_that_failed_is_asked_again_at_once(driver: FakeDriver) -> None:
@@ -89,17 +89,19 @@ def test_a_rarely_read_value_that_failed_is_asked_again_at_once(driver: FakeDriv
 
 
 def test_tiers(driver: FakeDriver) -> None:
-    def counted(piece: str) -> tuple[int, int, int]:
+    def counted(piece: str) -> tuple[int, ...]:
+        """Calls of the tiers static, slow, steady and fast."""
         driver.reset_calls()
         looks(driver, piece)
-        names = ("nvmlDeviceGetMaxPcieLinkWidth", "nvmlDeviceGetRemappedRows", "nvmlDeviceGetPowerUsage")
-        static, slow, fast = (driver.calls(name) for name in names)
-        return static, slow, fast
+        names = ("MaxPcieLinkWidth", "RemappedRows", "CurrPcieLinkWidth", "UtilizationRates")
+        return tuple(driver.calls(f"nvmlDeviceGet{name}") for name in names)
 
-    assert counted("look(0)") == (1, 1, 1)
-    assert counted("look(0); look(1); look(2); look(3); look(4)") == (1, 1, 5)
-    assert counted("look(0); look(4); look(5)") == (1, 2, 3)
-    assert counted("look(0); look(1, force=True)") == (1, 2, 2)
+    assert counted("look(0)") == (1, 1, 1, 1)
+    assert counted("look(0); look(1); look(2); look(3); look(4)") == (1, 1, 5, 5)
+    assert counted("look(0); look(4); look(5)") == (1, 2, 3, 3)
+    assert counted("look(0); look(1, force=True)") == (1, 2, 2, 2)
+    assert counted("".join(f"look({count}, interval=1.0);" for count in range(7))) == (1, 2, 2, 7)
+    assert counted("look(0, interval=1.0); look(1, force=True, interval=1.0)") == (1, 2, 2, 2)
 
 
 def test_more_than_a_batch_of_field_values(driver: FakeDriver) -> None:
@@ -132,7 +134,7 @@ def test_a_batch_that_fails_as_a_whole_spares_the_calls(driver: FakeDriver) -> N
     driver.error(TRANSIENT, "nvmlDeviceGetFieldValues")
     (look,) = looks(driver, "look(0)")
     assert look["errors"]["power.instant"] == "Unknown Error"
-    assert "power.average" in look["values"]
+    assert "temperature.gpu" in look["values"]
 
 
 @pytest.mark.parametrize(
@@ -149,7 +151,7 @@ def test_what_concerns_the_whole_gpu_is_raised(driver: FakeDriver, spoil: Any, k
     look(0)
     pause()
     try:
-        reader.read(1)
+        reader.read(tiers_due(1))
     except NvmlFailure as error:
         tell(error.kind.value)
     """
@@ -182,7 +184,7 @@ class Older:
 def test_older_bindings_lack_calls_and_no_fields() -> None:
     older = Older()
     reader = FieldReader(older, None, FIELDS)
-    assert reader.read(0)["power.instant"] == 70.0
+    assert reader.read()["power.instant"] == 70.0
     assert (pynvml.NVML_FI_DEV_POWER_INSTANT, 0) in older.asked
     assert {"temperature.gpu", "memory.used"} <= set(reader.unsupported)
 
@@ -194,7 +196,7 @@ def test_paths_are_written_once_each() -> None:
 
 def test_a_second_way_may_be_a_field_value() -> None:
     field = FieldRow(("power.energy",), Tier.FAST, (NvmlCall("nvmlNoSuchCall"), FieldId("DEV_POWER_INSTANT")))
-    assert FieldReader(Older(), None, (field,)).read(0) == {"power.energy": 70_000}
+    assert FieldReader(Older(), None, (field,)).read() == {"power.energy": 70_000}
 
 
 @pytest.mark.parametrize(("code", "kind"), KINDS.items())

@@ -255,7 +255,7 @@ def test_it_ends_when_its_pipe_is_closed(begin: Begin) -> None:
 def test_it_stays_inside_a_call_and_ends_when_that_returns(driver: FakeDriver, begin: Begin) -> None:
     reader = begin()
     reader.next(GpuSample, lambda sample: sample.gpu.identity.index == 0)
-    driver.hang("nvmlDeviceGetPowerUsage", gpu=0)
+    driver.hang("nvmlDeviceGetUtilizationRates", gpu=0)
     reader.next(ReaderHeartbeat, lambda beat: any(read.seconds > 0.5 for read in beat.reads.values()))
     reader.close()
     with pytest.raises(subprocess.TimeoutExpired):
