@@ -80,7 +80,7 @@ def eight_gpus(interval: float) -> list[Compared]:
         time.sleep(SETTLE_SECONDS)
         with scraping(urls, interval):
             time.sleep(2 * interval + 2)  # by then it is known when the next scrape comes
-            cpu = cpu_per_minute(pids, max(CPU_SECONDS, 4 * interval))
+            cpu = cpu_per_minute(pids, max(CPU_SECONDS, 8 * interval))
         each = [1e3 * used / count for used, count in zip(cpu, lines, strict=True)]
         found += [
             at_most("CPU a minute", *cpu, "s", 1.2) if interval == 1 else faster("CPU a minute", *cpu, "s", 1),

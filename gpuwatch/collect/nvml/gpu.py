@@ -63,6 +63,7 @@ class GpuReader:
         self._mig_enabled: bool | None = None
         self._parts_built = False
         self._gpm_refused: str | None = None
+        self._last_samples: dict[str, float] = {}
         self._last_vgpus: tuple[Vgpu, ...] = ()
         self._last_fans: tuple[float, ...] = ()
         self._fan_count: int | None = None
@@ -112,9 +113,10 @@ class GpuReader:
             self._build()
             self._count = 0  # the next sample reads everything
         self._mig_enabled = enabled
-        if self._samples:
+        if self._samples and Tier.STEADY in tiers:
             self.calling = "sample buffers"
-            values.update(self._samples.read())
+            self._last_samples = self._samples.read()
+        values |= self._last_samples
         self.calling = "NVLink"
         links = self._links.read(tiers, self._fields.batch)
         self.calling = "processes"
