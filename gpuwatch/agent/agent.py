@@ -126,10 +126,14 @@ class Agent:
         self._capture = capture_status(backend)
         told = self._store.cursor(self._boot_id)
         self._kernel = KernelLogThread(config.sources, self._clock, self._on_kernel, told)
-        self._pods = Periodic("pods", config.sources.pod_resources_interval, self._builder.refresh_allocations)
-        self._bus = Periodic("bus", BUS_SECONDS, self._look_at_bus)
+        self._pods = Periodic(
+            "pods", paced(config.sources.pod_resources_interval, interval), self._builder.refresh_allocations
+        )
+        self._bus = Periodic("bus", paced(BUS_SECONDS, interval), self._look_at_bus)
         self._support_cases = SupportCases(self._store, self._clock, self.socket_path)
-        self._cases = Periodic("cases", CASES_SECONDS, lambda: self._support_cases.step(self._config, self._view))
+        self._cases = Periodic(
+            "cases", paced(CASES_SECONDS, interval), lambda: self._support_cases.step(self._config, self._view)
+        )
         self._rightsizer = Rightsizer(
             config.rightsizing,
             Path(config.state_dir) if config.state_dir else None,
@@ -416,6 +420,13 @@ def _xid_event(event: DriverEvent, boot_id: str | None, uptime: float) -> XidEve
         boot_id=boot_id,
         uptime=uptime if boot_id else None,
     )
+
+
+def paced(seconds: float, interval: float) -> float:
+    """Seconds between two turns of a slower source: no more often than the Views that show what it finds, but never
+    twice as rarely as it should have, for then it would count as silent.
+    """
+    return max(seconds, min(interval, 2 * seconds))
 
 
 class Periodic(threading.Thread):

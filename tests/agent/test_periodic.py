@@ -8,7 +8,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from gpuwatch.agent.agent import MIN_GAP_SECONDS, Periodic
+from gpuwatch.agent.agent import MIN_GAP_SECONDS, Periodic, paced
+from gpuwatch.model.view import STALE_INTERVALS
 from tests.waiting import BOUND_SECONDS
 
 Run = Callable[[float, Callable[[], None]], Periodic]
@@ -69,3 +70,10 @@ def test_a_turn_that_fails_is_logged_and_followed_by_another(run: Run, caplog: p
         periodic.wake()
         assert second.wait(BOUND_SECONDS)
     assert "an odd kubelet" in caplog.text
+
+
+@pytest.mark.parametrize(("interval", "seconds"), [(1.0, 10.0), (10.0, 10.0), (15.0, 15.0), (60.0, 20.0)])
+def test_a_source_is_asked_no_more_often_than_views_show_it_and_never_counts_as_silent(
+    interval: float, seconds: float
+) -> None:
+    assert paced(10.0, interval) == seconds < STALE_INTERVALS * 10.0
