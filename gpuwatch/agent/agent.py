@@ -129,11 +129,9 @@ class Agent:
         self._pods = Periodic(
             "pods", paced(config.sources.pod_resources_interval, interval), self._builder.refresh_allocations
         )
-        self._bus = Periodic("bus", paced(BUS_SECONDS, interval), self._look_at_bus)
+        self._bus = Periodic("bus", BUS_SECONDS, self._look_at_bus)
         self._support_cases = SupportCases(self._store, self._clock, self.socket_path)
-        self._cases = Periodic(
-            "cases", paced(CASES_SECONDS, interval), lambda: self._support_cases.step(self._config, self._view)
-        )
+        self._cases = Periodic("cases", CASES_SECONDS, lambda: self._support_cases.step(self._config, self._view))
         self._rightsizer = Rightsizer(
             config.rightsizing,
             Path(config.state_dir) if config.state_dir else None,
@@ -423,10 +421,10 @@ def _xid_event(event: DriverEvent, boot_id: str | None, uptime: float) -> XidEve
 
 
 def paced(seconds: float, interval: float) -> float:
-    """Seconds between two turns of a slower source: no more often than the Views that show what it finds, but never
-    twice as rarely as it should have, for then it would count as silent.
+    """Seconds between two questions to the kubelet: no more often than the Views that show its answer, within a bound,
+    for the last answer is withheld after STALE_INTERVALS times `seconds`, and one question may fail.
     """
-    return max(seconds, min(interval, 2 * seconds))
+    return max(seconds, min(interval, 1.4 * seconds))
 
 
 class Periodic(threading.Thread):

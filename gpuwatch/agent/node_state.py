@@ -21,6 +21,9 @@ from gpuwatch.collect.reader.messages import (
 from gpuwatch.model.snapshot import QUICK_INTERVALS, Driver, Gpu, GpuState, GpuStatus, Identity, SourceStatus
 from gpuwatch.model.view import STALE_INTERVALS
 
+BETWEEN_BEATS = 1.5
+"""Seconds at most from one heartbeat of the reader to the next (`collect.reader.driver`)."""
+
 BEAT_SECONDS = 4.0
 """A reader silent for longer does not count as reading."""
 
@@ -342,4 +345,4 @@ class NodeState:
 
 def _deadline(read: ReadUnderWay) -> float:
     """Seconds after which its call hangs. Its age may be too high by what lies between two heartbeats."""
-    return min(2 * read.slowest_call + 0.5, CALL_DEADLINE_SECONDS)
+    return min(2 * read.slowest_call + BETWEEN_BEATS, CALL_DEADLINE_SECONDS)

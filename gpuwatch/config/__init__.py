@@ -78,9 +78,7 @@ class SourcesConfig(Section, frozen=True, kw_only=True):
     disabled: tuple[SourceName, ...] = ()  # not read at all
     kmsg: str = "/dev/kmsg"  # the kernel log
     pod_resources: str = "/var/lib/kubelet/pod-resources/kubelet.sock"  # the kubelet's socket
-    pod_resources_interval: float = (
-        10.0  # seconds between questions to the kubelet; up to twice as many, as agent.interval
-    )
+    pod_resources_interval: float = 10.0  # seconds between questions to the kubelet; up to 1.4 of it by agent.interval
     resource_names: tuple[str, ...] = ()  # besides nvidia.com/*
     proc: str = "/proc"  # the host's /proc
     sys: str = "/sys"  # the host's /sys

@@ -55,7 +55,6 @@ class PodResources:
         self._deadline = deadline
         self._identity: tuple[int, ...] = ()
         self._missing: set[str] = set()
-        self._replies: dict[str, tuple[bytes, Any]] = {}  # by method: the last, and what it says
 
     def allocations(self) -> tuple[Allocation, ...]:
         """Every NVIDIA device that is given to a container (`List`). Raises PodResourcesError."""
@@ -78,11 +77,7 @@ class PodResources:
 
         try:
             reply = call(self._socket, f"/{SERVICE}/{method}", deadline=self._deadline, max_bytes=MAX_REPLY_BYTES)
-            before, decoded = self._replies.get(method, (b"", None))
-            if reply != before or decoded is None:
-                decoded = decode(SCHEMA, METHODS[method][1], reply)
-                self._replies[method] = reply, decoded
-            return decoded
+            return decode(SCHEMA, METHODS[method][1], reply)
         except GrpcError as error:
             # a kubelet that has switched the method off says so in words only
             disabled = error.status == "UNKNOWN" and "disabled" in error.details

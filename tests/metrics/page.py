@@ -103,9 +103,10 @@ host (GB10) have no memory families; their processes have.
 ## Families
 
 `_total` is a counter, `_info` an info, the rest a gauge where no other type is noted. All families of `always`,
-`remediation` and `tuning` are *own*. At an interval below two seconds every fifth sample reads what seldom changes:
-settings, links' state and errors, ECC, clocks but that of the SMs, video engines, and the driver's own samples, whose
-mean and peak are then of all five. *Cycles*: the share of cycles since the previous look, on Hopper and newer (GPM).
+`remediation` and `tuning` are *own*. Settings, states and errors of links, and ECC are read with every fifth sample. At
+an interval below two seconds so are clocks but that of the SMs, P-state, MIG mode, temperature margin, video engines,
+lists of graphics and MPS processes that were empty, and the driver's own samples, whose mean and peak are then of all
+five. *Cycles*: the share of cycles since the previous look, on Hopper and newer (GPM).
 *Window*: the share of the driver's last sampling window.
 """
 

@@ -38,9 +38,7 @@ class Tier(IntEnum):
 
     STATIC = 0  # once per registration
     FAST = 1  # every sample
-    STEADY = (
-        2  # every sample too, but where samples are less than two seconds apart every fifth; at once after an event
-    )
+    STEADY = 2  # every sample at an interval of two seconds and more, else as SLOW
     SLOW = 5  # every fifth sample, and at once after an event
 
 
@@ -299,8 +297,9 @@ FIELDS: tuple[FieldRow, ...] = (
     _one(
         "performance_state", Tier.STEADY, NvmlCall("nvmlDeviceGetPerformanceState", (), lambda p: p if p < 16 else None)
     ),
-    _one("pcie.generation", Tier.STEADY, NvmlCall("nvmlDeviceGetCurrPcieLinkGeneration")),
-    _one("pcie.width", Tier.STEADY, NvmlCall("nvmlDeviceGetCurrPcieLinkWidth")),
+    # an idle GPU trains its link down: both are of the same sample as its utilization
+    _one("pcie.generation", Tier.FAST, NvmlCall("nvmlDeviceGetCurrPcieLinkGeneration")),
+    _one("pcie.width", Tier.FAST, NvmlCall("nvmlDeviceGetCurrPcieLinkWidth")),
     _one("pcie.generation_max", Tier.STATIC, NvmlCall("nvmlDeviceGetMaxPcieLinkGeneration")),
     _one("pcie.width_max", Tier.STATIC, NvmlCall("nvmlDeviceGetMaxPcieLinkWidth")),
     _one("pcie.replays", Tier.FAST, FieldId("DEV_PCIE_REPLAY_COUNTER"), NvmlCall("nvmlDeviceGetPcieReplayCounter")),

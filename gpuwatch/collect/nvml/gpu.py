@@ -113,7 +113,7 @@ class GpuReader:
             self._build()
             self._count = 0  # the next sample reads everything
         self._mig_enabled = enabled
-        if self._samples and Tier.STEADY in tiers:
+        if self._samples and (Tier.STEADY in tiers or not self._last_samples):
             self.calling = "sample buffers"
             self._last_samples = self._samples.read()
         values |= self._last_samples

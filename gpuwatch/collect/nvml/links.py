@@ -137,6 +137,8 @@ class LinkReader:
                     break
                 if link in self._active:
                     links[link] = None
+                else:
+                    self._looks = 0  # the next look counts again
         return links
 
     def _wanted(self, ids: list[int]) -> list[tuple[int, int]]:

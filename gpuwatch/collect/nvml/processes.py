@@ -63,7 +63,7 @@ class ProcessReader:
             if name in self._empty and Tier.STEADY not in tiers:
                 continue
             entries = self._list(name)
-            if not entries and kind != "compute":
+            if not entries and kind != "compute" and not self.errors:
                 self._empty.add(name)
             else:
                 self._empty.discard(name)

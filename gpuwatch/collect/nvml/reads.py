@@ -74,6 +74,7 @@ class FieldReader:
         self.why_absent: dict[str, str] = {}
         self.errors: dict[str, str] = {}
         self.batch: Answers = {}
+        self._is_spoilt = False  # the batch failed as a whole
         for field, ways in self._ways.items():
             if not ways:
                 self._give_up(field)
@@ -98,22 +99,22 @@ class FieldReader:
 
     def _read_batch(self, due: list[FieldRow], also: Sequence[tuple[int, int]]) -> Answers:
         wanted = [key for field in due if isinstance(way := self._ways[field][0], FieldId) for key in self._keys(way)]
-        wanted += also
+        self._is_spoilt = False
         if not wanted:
             return {}
         try:
-            return field_values(self._nvml, self._handle, wanted)
+            return field_values(self._nvml, self._handle, [*wanted, *also])
         except NvmlFailure as error:
             if error.is_gone:
                 raise
+            self._is_spoilt = error.kind is not Failure.UNSUPPORTED
             return dict.fromkeys(wanted, error)
 
     def _read_field(self, field: FieldRow, batch: Answers) -> bool:
         """Whether it answered. A field that failed is due again at the next sample, whatever its tier."""
-        ways = self._ways[field]
-        while ways:
+        ways, failed = self._ways[field], None
+        for way in tuple(ways):
             try:
-                way = ways[0]
                 if isinstance(way, NvmlCall):
                     values = way.get(ask(self._nvml, way.name, self._handle, *self._arguments[way]))
                 else:
@@ -122,17 +123,21 @@ class FieldReader:
                 if error.is_gone:
                     raise
                 if error.kind is Failure.UNSUPPORTED:
-                    ways.pop(0)
+                    ways.remove(way)
                     continue
-                self._failures.append(error)
-                self.errors.update(dict.fromkeys(field.paths, str(error)))
-                self._forget(field)
-                return False
+                failed = error
+                if isinstance(way, FieldId) and self._is_spoilt:
+                    continue  # nothing is known of this field; a call may answer meanwhile
+                break
             self._asked.add(field)
             self._values.update(zip(field.paths, values if len(field.paths) > 1 else (values,), strict=True))
             return True
         self._forget(field)
-        self._give_up(field)
+        if failed is not None:
+            self._failures.append(failed)
+            self.errors.update(dict.fromkeys(field.paths, str(failed)))
+        else:
+            self._give_up(field)
         return False
 
     def _field_answers(self, way: FieldId, batch: Answers) -> list[float | None]:

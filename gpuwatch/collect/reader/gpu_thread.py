@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from gpuwatch.collect.nvml.events import DriverEventReader
+from gpuwatch.collect.nvml.fields import STEADY_SECONDS
 from gpuwatch.collect.nvml.gpu import GpuReader, register
 from gpuwatch.collect.nvml.library import Failure, Nvml, NvmlFailure
 from gpuwatch.collect.reader.messages import (
@@ -181,7 +182,7 @@ class GpuThread(threading.Thread):
             self._nvml,
             handle,
             identity,
-            interval=settings.interval,
+            interval=STEADY_SECONDS if getattr(self._nvml, "asks_all", False) else settings.interval,
             with_gpm=settings.with_gpm,
             buffers=settings.buffers,
         )

@@ -23,7 +23,7 @@ from gpuwatch.remediation.planning.evidence import fault_age
 from gpuwatch.remediation.planning.inputs import PlanInputs
 
 PLUGIN_SECONDS = 30.0
-"""The device plugin reports within so long, and the agent asks the kubelet every ten seconds."""
+"""The device plugin reports within so long, and the agent asks the kubelet every 10 to 14 s."""
 
 REBOOTS = (Remedy.RESET_GPU, Remedy.REBOOT_NODE)
 """Remedies for which a node is handed over."""

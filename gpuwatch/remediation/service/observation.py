@@ -40,6 +40,9 @@ USUAL_SECONDS = 0.05
 TURN, LONGEST_TURN = 30.0, 10.0
 """So many times as long as was waited beyond that, and seconds at most, are left to those before."""
 
+TURN_SECONDS = 60.0
+"""One turn in so long: who has waited is not made to wait again."""
+
 
 class HoldTimer:
     """For how long a condition has held without a break, by a monotonic clock. Unobserved time does not count."""
@@ -80,7 +83,7 @@ class ViewFingerprint(NamedTuple):
     """The parts of a View that can change a plan at once; readings that merely vary are left out.
 
     `latest`: when each finding last occurred. `holders`: pods on GPUs that have a finding; the kubelet is asked
-    every ten seconds, so one that began just before the fault is listed after it. Both can vary at a pod's will.
+    every 10 to 14 s, so one that began just before the fault is listed after it. Both can vary at a pod's will.
     """
 
     content: object = None
@@ -119,7 +122,7 @@ class LookSchedule:
         self._clock, self._chance = clock, chance
         self._due = self._not_before = self._news_until = clock.monotonic()
         self._failing = False
-        self._has_waited = False
+        self._turned = float("-inf")
         self._steps: object = ()
         self._times = 0
 
@@ -154,14 +157,13 @@ class LookSchedule:
 
     def turn(self, took: float) -> float:
         """A quarantine would begin, and the Node was read in `took` seconds: for how long the API server is left alone
-        before, whatever the news are. Once only: the next time it is 0.
+        before, whatever the news are. 0 for who has waited within the last TURN_SECONDS.
         """
-        waits = took > USUAL_SECONDS and not self._has_waited
-        self._has_waited = waits
-        if not waits:
+        now = self._clock.monotonic()
+        if took <= USUAL_SECONDS or now - self._turned < TURN_SECONDS:
             return 0.0
-        wait = min(TURN * (took - USUAL_SECONDS), LONGEST_TURN)
-        self._not_before = self._clock.monotonic() + wait
+        wait = min(TURN * (took - USUAL_SECONDS), LONGEST_TURN) * self._chance.uniform(1.0, 1.1)
+        self._turned, self._not_before = now, max(self._not_before, now + wait)
         return wait
 
     def failed(self, retry_after: float | None) -> None:

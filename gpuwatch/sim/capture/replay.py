@@ -45,6 +45,8 @@ class Replay:
 
     def __init__(self, recording: Recording, loop: bool = False, sleep: Callable[[float], None] = time.sleep) -> None:
         self.recording, self._sleep, self.fields_by_name = recording, sleep, recording.header.fields_by_name
+        self.asks_all = True
+        """Answers come one after the other, and who recorded them asked for the tier STEADY each time."""
         self._cursors = {asked: Cursor(runs, loop) for asked, runs in recording.runs.items()}
         self._names = {asked[0] for asked in recording.runs}
         self._lock = threading.Lock()

@@ -7,9 +7,11 @@ from typing import Any
 
 import pynvml
 
-from gpuwatch.collect.nvml.links import BIT_ERROR_RATES, ERRORS, FEC_HISTORY, SPEED
+from gpuwatch.collect.nvml.fields import ECC_FIELDS
+from gpuwatch.collect.nvml.links import BIT_ERROR_RATES, ERRORS, FEC_HISTORY, SPEED, STATE
 from gpuwatch.collect.nvml.numbers import field_number, lacks
 from gpuwatch.sim.node.physics import HW_BRAKE, HW_THERMAL, IDLE, SW_POWER, SW_THERMAL
+from gpuwatch.sim.nvml.board import BOARD
 from gpuwatch.sim.nvml.driver import (
     MIB,
     NO_INSTANCE,
@@ -81,6 +83,22 @@ def _link_error(label: str) -> Read:
     return read
 
 
+def _ecc(kind: str, scope: str, location: str) -> Read:
+    """Errors of one location, or of all."""
+    places = ("dram", "sram") if location == "total" else (location,)
+
+    def read(d: ResolvedDevice, _: int) -> float | None:
+        return sum(d.gpu.faults.ecc.get((kind, scope, place), 0) for place in places) if d.gpu.model.ecc else None
+
+    return read
+
+
+def _state(d: ResolvedDevice, link: int) -> float | None:
+    if not 0 <= link < d.gpu.model.nvlinks:
+        return None
+    return int(d.gpu.faults.link_active[link] and not d.gpu.mig_enabled)
+
+
 def _speed(d: ResolvedDevice, link: int) -> float | None:
     if not 0 <= link < d.gpu.model.nvlinks:
         return None
@@ -106,6 +124,12 @@ def _mended(bin_: int) -> Read:
 
 _READS: dict[str, tuple[int, Callable[[ResolvedDevice, int], float | None]]] = {
     "DEV_POWER_INSTANT": (UNSIGNED, lambda d, scope: 1000 * d.physics.power),
+    "DEV_POWER_AVERAGE": (UNSIGNED, lambda d, scope: BOARD["nvmlDeviceGetPowerUsage"](d)),
+    "DEV_POWER_CURRENT_LIMIT": (
+        UNSIGNED,
+        lambda d, scope: None if d.gpu.model.unified else round(1000 * d.gpu.power_limit),
+    ),
+    **{field: (LONG, _ecc(*key.split("/"))) for key, field in ECC_FIELDS.items()},
     "DEV_TOTAL_ENERGY_CONSUMPTION": (
         LONG,
         lambda d, scope: 1000 * d.physics.counter(d.physics.energy, d.physics.power, d.t),
@@ -141,6 +165,7 @@ _READS: dict[str, tuple[int, Callable[[ResolvedDevice, int], float | None]]] = {
     "DEV_NVLINK_THROUGHPUT_DATA_TX": (LONG, _traffic(False, KIB)),
     "DEV_NVLINK_THROUGHPUT_DATA_RX": (LONG, _traffic(False, KIB)),
     SPEED: (UNSIGNED, _speed),
+    STATE: (UNSIGNED, _state),
     **{field: (LONG, _link_error(label)) for label, field in ERRORS.items()},
     **{field: (LONG, _mended(int(bin_))) for bin_, field in FEC_HISTORY.items()},
     **{field: (UNSIGNED, _bit_errors) for field in BIT_ERROR_RATES.values()},

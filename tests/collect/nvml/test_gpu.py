@@ -75,6 +75,15 @@ def test_a_short_peak_is_not_missed(driver: FakeDriver) -> None:
     assert third.power.max == pytest.approx(100)
 
 
+def test_a_second_look_has_the_mean_and_the_fifth_after_it_those_of_all_five(driver: FakeDriver) -> None:
+    reads = "pause()\n".join(f"tell(reader.read({n}, {n}))\n" for n in range(7))
+    often = READ.replace("handle, identity)", "handle, identity, interval=1.0)")
+    driver.set(0, power_mw=100_000)
+    pushes = [lambda n=n: driver.push_sample(0, POWER_SAMPLES, 100_000 * n) for n in range(2, 8)]
+    gpus = msgspec.convert(run(driver, often + reads, *pushes), list[Gpu])
+    assert [gpu.power.max for gpu in gpus] == [None, 200, 200, 200, 200, pytest.approx(600), pytest.approx(600)]
+
+
 def test_a_refused_buffer_is_asked_once(driver: FakeDriver) -> None:
     driver.error(NO_PERMISSION, "nvmlDeviceGetSamples")
     *_, last = samples(driver, lambda: None, lambda: None)

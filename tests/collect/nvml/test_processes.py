@@ -84,6 +84,17 @@ def test_a_list_without_processes_is_asked_again_with_the_steady_tier(driver: Fa
     assert driver.calls("nvmlDeviceGetMPSComputeRunningProcesses_v3") == 2
 
 
+def test_a_list_that_failed_is_not_taken_for_an_empty_one(driver: FakeDriver) -> None:
+    driver.set_processes(0, [FakeProcess(pid=7, kind=MPS)])
+    piece = "from gpuwatch.collect.nvml.fields import tiers_due\n" + "pause()\n".join(
+        f"tell(reader.read(0.0, tiers_due({count}, interval=1.0)))\n" for count in (0, 1, 2)
+    )
+    fail = "nvmlDeviceGetMPSComputeRunningProcesses_v3"
+    well, failed, again = run(driver, READ + piece, lambda: driver.error(UNKNOWN, fail), driver.clear)
+    assert failed is None
+    assert [process["pid"] for process in well] == [process["pid"] for process in again] == [7]
+
+
 def test_a_driver_without_the_newest_list_has_an_older_one(driver: FakeDriver) -> None:
     """pynvml raises a plain Exception there for names without a suffix."""
     driver.set_processes(0, [FakeProcess(pid=5, memory=GIB)])

@@ -93,7 +93,7 @@ def test_tiers(driver: FakeDriver) -> None:
         """Calls of the tiers static, slow, steady and fast."""
         driver.reset_calls()
         looks(driver, piece)
-        names = ("MaxPcieLinkWidth", "RemappedRows", "CurrPcieLinkWidth", "UtilizationRates")
+        names = ("MaxPcieLinkWidth", "RemappedRows", "PerformanceState", "UtilizationRates")
         return tuple(driver.calls(f"nvmlDeviceGet{name}") for name in names)
 
     assert counted("look(0)") == (1, 1, 1, 1)
@@ -132,9 +132,13 @@ def test_field_values_of_every_type(driver: FakeDriver, kind: str, written: int,
 
 def test_a_batch_that_fails_as_a_whole_spares_the_calls(driver: FakeDriver) -> None:
     driver.error(TRANSIENT, "nvmlDeviceGetFieldValues")
-    (look,) = looks(driver, "look(0)")
-    assert look["errors"]["power.instant"] == "Unknown Error"
-    assert "temperature.gpu" in look["values"]
+    spoilt, well = looks(driver, "look(0); pause(); look(1)", driver.clear)
+    assert spoilt["errors"]["power.instant"] == "Unknown Error"
+    called = ("temperature.gpu", "power.average", "power.energy", "power.limit_enforced")
+    assert spoilt["values"].keys() >= {*called, "ecc.counts.corrected/volatile/total"}
+    assert well["errors"] == {}
+    assert well["values"].keys() >= {*called, "power.instant"}
+    assert driver.calls("nvmlDeviceGetPowerUsage") == 1
 
 
 @pytest.mark.parametrize(

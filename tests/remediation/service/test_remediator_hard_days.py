@@ -21,6 +21,7 @@ from gpuwatch.remediation.service.observation import (
     NEWS_AT_ONCE,
     NEWS_SECONDS,
     TURN,
+    TURN_SECONDS,
     USUAL_SECONDS,
     LookSchedule,
 )
@@ -442,7 +443,7 @@ def test_who_is_answered_late_lets_those_before_go_first_and_news_do_not_hurry_i
     asked, written = crowded.cluster.requests.total(), writes(crowded)
     wait = crowded.remediator.step()
     assert crowded.cluster.requests.total() == asked + 1
-    assert wait == pytest.approx(TURN * (0.15 - USUAL_SECONDS))
+    assert 1.0 <= wait / (TURN * (0.15 - USUAL_SECONDS)) <= 1.11
     crowded.finds(fatal(crowded.clock.time()), fatal(crowded.clock.time(), gpu=1))
     crowded.clock.go(wait - 0.1)
     crowded.remediator.step()
@@ -462,8 +463,8 @@ def test_a_quick_answer_makes_nobody_wait(crowded):
 def test_however_slow_the_server_is_the_wait_ends_soon_and_is_not_begun_again(crowded):
     crowded.transport.seconds = 2.0
     crowded.finds(fatal(crowded.clock.time()))
-    assert crowded.remediator.step() <= LONGEST_TURN
-    crowded.clock.go(LONGEST_TURN)
+    assert crowded.remediator.step() <= 1.1 * LONGEST_TURN
+    crowded.clock.go(1.1 * LONGEST_TURN)
     crowded.views.look()
     crowded.remediator.step()
     assert crowded.is_quarantined()
@@ -482,3 +483,12 @@ def test_what_was_begun_before_does_not_wait(crowded):
     crowded.views.look()
     crowded.remediator.step()
     assert crowded.is_quarantined()
+
+
+def test_a_turn_that_a_fault_did_not_outlast_is_no_turn_of_the_next_one():
+    clock = HandClock()
+    schedule = LookSchedule(clock, random.Random(1))
+    assert schedule.turn(1.0) > 0
+    assert schedule.turn(1.0) == 0
+    clock.go(TURN_SECONDS)
+    assert schedule.turn(1.0) > 0
