@@ -16,6 +16,7 @@ from gpuwatch.model.snapshot import Clocks, Gpu, Identity
 from tests.fakes.libcuda import FakeCuda
 from tests.fakes.libnvml import FakeDriver
 from tests.fakes.libnvml.library import functions
+from tests.fakes.nvml_child import run
 from tests.gpu.campaign.activity import LOADS, expectation
 from tests.gpu.campaign.bootstrap import fits
 from tests.gpu.campaign.guard import LOG, allowed
@@ -171,10 +172,39 @@ def test_a_value_may_lie_between_before_and_after_or_be_rounded(tmp_path: Path) 
     assert {line.status for line in findings.read()} == {"pass"}
 
 
+def test_a_field_that_says_another_thing_than_its_call_differs(tmp_path: Path) -> None:
+    """The reader asks by fields, which have never met a real GPU; the calls they stand for are beside them."""
+    piece = f"""
+    from pathlib import Path
+    from tests.gpu.campaign import reads
+    from tests.gpu.campaign.report import Findings
+    reads.CALLS, reads.READS = 1, 2
+    reads.fields(Path({str(tmp_path)!r}), Findings(Path({str(tmp_path)!r}) / "lines.jsonl"))
+    """
+
+    def compared() -> dict[str, str]:
+        (tmp_path / "lines.jsonl").unlink(missing_ok=True)
+        run(driver, piece)
+        lines = Findings(tmp_path / "lines.jsonl").read()
+        return {line.what: line.status for line in lines if line.what.endswith(", field and call")}
+
+    with FakeDriver(tmp_path / "driver", gpus=1) as driver:
+        well = compared()
+        assert set(well.values()) == {"pass"}
+        assert well.keys() >= {
+            f"{name}, field and call"
+            for name in ("power.average", "power.energy", "ecc.counts.corrected/volatile/dram", "NVLink states")
+        }
+        driver.set_field(0, pynvml.NVML_FI_DEV_POWER_AVERAGE, 1, kind="uint")
+        driver.set_field(0, pynvml.NVML_FI_DEV_NVLINK_GET_STATE, 0, kind="uint")
+        wrong = {"power.average, field and call", "NVLink states, field and call"}
+        assert {what for what, status in compared().items() if status == "differs"} == wrong
+
+
 @pytest.mark.slow  # lines that stay although a stage is cut off: test_text_of_a_driver_cannot_break_the_page
 def test_a_stage_that_hangs_is_cut_off_and_keeps_its_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A call never returns: what was found before it is in the report."""
-    from tests.gpu.campaign.__main__ import run
+    from tests.gpu.campaign.__main__ import run as run_stage
 
     (tmp_path / "logs").mkdir()
     with FakeDriver(tmp_path / "driver", gpus=1) as driver, FakeCuda(tmp_path / "cuda", []) as cuda:
@@ -182,7 +212,7 @@ def test_a_stage_that_hangs_is_cut_off_and_keeps_its_lines(tmp_path: Path, monke
         for name, value in environment(driver, cuda).items():
             monkeypatch.setenv(name, value)
         monkeypatch.chdir(ROOT)
-        result = run("fields", tmp_path, 15)
+        result = run_stage("fields", tmp_path, 15)
     assert result.outcome == "cut off at its deadline of 15 s"
     assert result.lines[-1].what == "utilization.gpu, utilization.memory"
     write(tmp_path, [result], 0.0, complete=False)

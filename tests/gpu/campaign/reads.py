@@ -13,6 +13,7 @@ import pynvml
 from gpuwatch.collect.nvml.fields import FIELDS, IDENTITY, FieldId, NvmlCall
 from gpuwatch.collect.nvml.gpu import GpuReader, register
 from gpuwatch.collect.nvml.library import Failure, NvmlFailure, ask, open_library
+from gpuwatch.collect.nvml.links import STATE
 from gpuwatch.collect.nvml.numbers import field_numbers
 from gpuwatch.collect.nvml.reads import field_values
 from gpuwatch.collect.reader.driver import versions
@@ -22,6 +23,9 @@ CALLS, CALL_SECONDS = 200, 0.15
 """A way is asked so often, or for so long, whichever ends first."""
 
 READS = 40
+AGREE = 0.2
+"""Share by which power may differ from one call to the next."""
+
 SLOW_CALL_MS = float(os.environ.get("GPUWATCH_CAMPAIGN_SLOW_MS", "50"))
 
 
@@ -77,7 +81,9 @@ def fields(work: Path, findings: Findings) -> None:
             failed = [way for way in ways if way.get("kind") not in (None, Failure.UNSUPPORTED)]
             status = "differs" if failed or first["p50_ms"] > SLOW_CALL_MS else "pass" if answers else "unknown"
             findings.add(what, "an answer, or not supported", shown, status, times)
+            compare_ways(what, answers, findings)
             _keep(work, identity.name, rows, {})
+    compare_links(nvml, handle, findings)
     timed = TimedLibrary(nvml)
     took: dict[str, list[float]] = {"first": [], "later": []}
     for index in range(int(ask(nvml, "nvmlDeviceGetCount"))):
@@ -96,6 +102,43 @@ def fields(work: Path, findings: Findings) -> None:
     for name, (count, p50, p99) in calls.items():
         findings.between(f"{name}, ms", 0, SLOW_CALL_MS, p50, f"p99 {p99:.3f} ms of {count}")
     _keep(work, identity.name, rows, calls)
+
+
+def compare_ways(what: str, answers: list[dict[str, Any]], findings: Findings) -> None:
+    """A field and the call that stands in for it say the same, but for what changes between them."""
+    by_field = [way for way in answers if way["way"].startswith("NVML_FI_") and way["value"] != "None"]
+    by_call = [way for way in answers if not way["way"].startswith("NVML_FI_")]
+    for field, call in zip(by_field[:1], by_call[:1], strict=False):
+        try:
+            one, other = float(field["value"]), float(call["value"])
+            agree = abs(one - other) <= max(1.0, AGREE * abs(other))
+        except ValueError:
+            agree = field["value"] == call["value"]
+        status = "pass" if agree else "differs"
+        findings.add(f"{what}, field and call", call["value"], field["value"], status, f"{field['way']}; {call['way']}")
+
+
+def compare_links(nvml: Any, handle: Any, findings: Findings) -> None:
+    """The state of each NVLink by its field and by its call, also of numbers that are no link."""
+    (number,) = field_numbers(nvml, versions(nvml).version or "", (STATE,))
+    links = range(nvml.NVML_NVLINK_MAX_LINKS)
+    if number is None:
+        return
+    try:
+        fields = field_values(nvml, handle, [(number, link) for link in links])
+    except NvmlFailure as error:
+        findings.add("NVLink states, field and call", "an answer", str(error), "unknown", STATE)
+        return
+    by_field, by_call = [], []
+    for link in links:
+        answer = fields[number, link]
+        by_field.append(answer.kind if isinstance(answer, NvmlFailure) else str(bool(answer)))
+        try:
+            by_call.append(str(bool(ask(nvml, "nvmlDeviceGetNvLinkState", handle, link))))
+        except NvmlFailure as error:
+            by_call.append(error.kind)
+    status = "pass" if by_field == by_call else "differs"
+    findings.add("NVLink states, field and call", " ".join(by_call), " ".join(by_field), status, STATE)
 
 
 def _way(nvml: Any, handle: Any, way: NvmlCall | FieldId) -> dict[str, Any]:
