@@ -70,6 +70,7 @@ class LinkReader:
         self._counters = set(COUNTER_ERRORS)
         self._slow: dict[int, dict[str, Any]] = {}
         self._looks = 0
+        self._field_agrees = False
 
     def traffic_fields(self) -> list[tuple[int, int]]:
         """(field id, link) of what every sample reads of the links known so far."""
@@ -80,7 +81,7 @@ class LinkReader:
         `traffic_fields`, which were read with others in one call; what is missing is read here.
         """
         if Tier.SLOW in tiers:
-            before, self._active = self._active, self._known_states() or self._present()
+            before, self._active = self._active, self._states()
             if before != self._active:  # links that came up offer more than they did while down
                 self._dead, self._counters = set(), set(COUNTER_ERRORS)
                 for link in self._active:
@@ -109,20 +110,24 @@ class LinkReader:
             for link, active in self._active.items()
         )
 
-    def _known_states(self) -> dict[int, bool | None]:
-        """As `_present`, of the links known so far; empty where it is time to count them again, or one does not answer
-        by its field.
+    def _states(self) -> dict[int, bool | None]:
+        """As `_present`: by the field, one call for all links known so far, while that said the same as the calls when
+        the links were last counted.
         """
-        self._looks += 1
-        if self._looks % COUNTED_AGAIN == 1 or STATE not in self._ids or self._ids[STATE] in self._dead:
+        by_field = self._known_states()
+        is_due, self._looks = self._looks % COUNTED_AGAIN == 0, self._looks + 1
+        if self._field_agrees and not is_due and by_field.keys() == self._active.keys():
+            return by_field
+        counted = self._present()
+        self._field_agrees = by_field == counted
+        return counted
+
+    def _known_states(self) -> dict[int, bool | None]:
+        if STATE not in self._ids or self._ids[STATE] in self._dead:
             return {}
         states = self._fields([self._ids[STATE]])
-        known: dict[int, bool | None] = {
-            link: bool(state)
-            for link in self._active
-            if not isinstance(state := states.get((self._ids[STATE], link), _MISSING), NvmlFailure)
-        }
-        return known if known.keys() == self._active.keys() else {}
+        answers = {link: states.get((self._ids[STATE], link), _MISSING) for link in self._active}
+        return {link: bool(state) for link, state in answers.items() if not isinstance(state, NvmlFailure)}
 
     def _present(self) -> dict[int, bool | None]:
         """Link -> active, None when that could not be read; NVML refuses link numbers the GPU does not have."""

@@ -21,6 +21,9 @@ BATCH = 128
 
 ALL_TIERS = tiers_due(0)
 
+AGREE = 0.2
+"""Share by which a field may differ from the call that it stands for: power changes from one to the other."""
+
 
 Answers = dict[tuple[int, int], float | NvmlFailure]
 """(field id, scope id) -> value or failure."""
@@ -46,9 +49,10 @@ def field_values(nvml: Nvml, handle: Any, wanted: Sequence[tuple[int, int]]) -> 
 class FieldReader:
     """The readings of one GPU handle. Keeps what was read rarely, and what this GPU and driver do not offer.
 
-    After `read`, `errors` maps the paths whose read failed this time to NVML's words; `unsupported` lists the paths
-    for which no way is left, `why_absent` says why where the driver is the reason. All are about this handle and die
-    with it, that is, at the next driver change.
+    A field that stands for a call is believed once both have said the same. After `read`, `errors` maps the paths
+    whose read failed this time to NVML's words; `unsupported` lists the paths for which no way is left,
+    `why_absent` says why where the driver is the reason. All are about this handle and die with it, that is, at the
+    next driver change.
     """
 
     def __init__(self, nvml: Nvml, handle: Any, fields: tuple[FieldRow, ...]) -> None:
@@ -74,6 +78,7 @@ class FieldReader:
         self.why_absent: dict[str, str] = {}
         self.errors: dict[str, str] = {}
         self.batch: Answers = {}
+        self._proven: set[FieldId] = set()
         self._is_spoilt = False  # the batch failed as a whole
         for field, ways in self._ways.items():
             if not ways:
@@ -119,6 +124,9 @@ class FieldReader:
                     values = way.get(ask(self._nvml, way.name, self._handle, *self._arguments[way]))
                 else:
                     values = way.get(*self._field_answers(way, batch))
+                    if way not in self._proven and not self._prove(field, way, values):
+                        ways.remove(way)
+                        continue
             except NvmlFailure as error:
                 if error.is_gone:
                     raise
@@ -139,6 +147,23 @@ class FieldReader:
         else:
             self._give_up(field)
         return False
+
+    def _prove(self, field: FieldRow, way: FieldId, value: Any) -> bool:
+        """Whether a field says what the call says for which it stands. Drivers answer 0 to fields that they do not have
+        (DEV_MEMORY_TEMP), and some have changed their meaning. A call that does not answer proves nothing but of 0.
+        """
+        call = next((other for other in self._ways[field] if isinstance(other, NvmlCall)), None)
+        if call is not None and value is not None:
+            try:
+                expected = call.get(ask(self._nvml, call.name, self._handle, *self._arguments[call]))
+            except NvmlFailure as error:
+                if error.is_gone or (not value and error.kind is not Failure.UNSUPPORTED):
+                    raise
+                expected = value or None
+            if expected is None or abs(value - expected) > AGREE * max(abs(value), abs(expected)):
+                return False
+        self._proven.add(way)
+        return True
 
     def _field_answers(self, way: FieldId, batch: Answers) -> list[float | None]:
         keys = self._keys(way)

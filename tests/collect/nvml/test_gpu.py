@@ -154,22 +154,32 @@ def test_a_link_whose_state_cannot_be_read_hides_no_other(driver: FakeDriver) ->
     assert {link.active for link in good.nvlinks} == {True}
 
 
-@pytest.mark.parametrize(("result", "calls"), [(None, 19), (UNSUPPORTED, 3 * 19)])
+@pytest.mark.parametrize(("result", "calls"), [(None, 2 * 19), (UNSUPPORTED, 4 * 19)])
 def test_the_state_of_all_links_is_one_field_where_the_gpu_has_it(
     driver: FakeDriver, result: int | None, calls: int
 ) -> None:
     if result:
         driver.set_field(0, pynvml.NVML_FI_DEV_NVLINK_GET_STATE, error=result)
-    up, down, again = samples(
-        driver, lambda: driver.set_link(0, 3, active=0), lambda: driver.set_link(0, 3, active=1), force=True
+    gpus = samples(
+        driver,
+        lambda: None,
+        lambda: driver.set_link(0, 3, active=0),
+        lambda: driver.set_link(0, 3, active=1),
+        force=True,
     )
-    assert [[link.link for link in gpu.nvlinks if not link.active] for gpu in (up, down, again)] == [[], [3], []]
+    assert [[link.link for link in gpu.nvlinks if not link.active] for gpu in gpus] == [[], [], [3], []]
     assert driver.calls("nvmlDeviceGetNvLinkState") == calls
 
 
 def test_links_are_counted_again_now_and_then(driver: FakeDriver) -> None:
     samples(driver, *[lambda: None] * COUNTED_AGAIN, force=True)
-    assert driver.calls("nvmlDeviceGetNvLinkState") == 2 * 19
+    assert driver.calls("nvmlDeviceGetNvLinkState") == 3 * 19  # at first, once more to compare, and at the twelfth
+
+
+def test_a_field_that_says_another_state_than_the_calls_is_not_believed(driver: FakeDriver) -> None:
+    driver.set_field(0, pynvml.NVML_FI_DEV_NVLINK_GET_STATE, 0, kind="uint")
+    gpus = samples(driver, lambda: None, lambda: None, force=True)
+    assert [all(link.active for link in gpu.nvlinks) for gpu in gpus] == [True, True, True]
 
 
 # ---- MIG

@@ -22,7 +22,7 @@ def look(count, **more):
     tell({"values": {p: v for p, v in values.items() if v is not None}, "errors": reader.errors,
           "unsupported": reader.unsupported})
 """
-TRANSIENT = 999  # NVML_ERROR_UNKNOWN
+UNSUPPORTED, TRANSIENT = 3, 999  # NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_UNKNOWN
 
 
 def looks(driver: FakeDriver, piece: str, *turns: Any) -> list[dict[str, Any]]:
@@ -104,6 +104,31 @@ def test_tiers(driver: FakeDriver) -> None:
     assert counted("look(0, interval=1.0); look(1, force=True, interval=1.0)") == (1, 2, 2, 2)
 
 
+@pytest.mark.parametrize(
+    ("field", "path"), [(185, "power.average"), (190, "power.limit_enforced"), (83, "power.energy")]
+)
+@pytest.mark.parametrize("value", [0, 10**12])
+def test_a_field_that_says_another_thing_than_its_call_is_not_believed(
+    driver: FakeDriver, field: int, path: str, value: int
+) -> None:
+    """Drivers answer 0 to fields they do not have, and some have changed what a number means."""
+    (expected,) = looks(driver, "look(0)")
+    driver.set_field(0, field, value)
+    for look in looks(driver, "look(0); look(1)"):
+        assert look["values"][path] == pytest.approx(expected["values"][path], rel=0.1)
+
+
+def test_errors_that_only_a_field_counts_as_none_are_unknown(driver: FakeDriver) -> None:
+    driver.error(UNSUPPORTED, "nvmlDeviceGetTotalEccErrors")
+    (look,) = looks(driver, "look(0)")
+    assert "ecc.counts.corrected/volatile/total" in look["unsupported"]
+
+
+def test_a_field_is_compared_once(driver: FakeDriver) -> None:
+    looks(driver, "look(0); look(1); look(2)")
+    assert driver.calls("nvmlDeviceGetPowerUsage") == driver.calls("nvmlDeviceGetTotalEnergyConsumption") == 1
+
+
 def test_more_than_a_batch_of_field_values(driver: FakeDriver) -> None:
     """Sixteen links with many fields each are more than one driver call may ask for."""
     driver.set_field(0, pynvml.NVML_FI_DEV_MEMORY_TEMP, 61, kind="uint")
@@ -138,7 +163,7 @@ def test_a_batch_that_fails_as_a_whole_spares_the_calls(driver: FakeDriver) -> N
     assert spoilt["values"].keys() >= {*called, "ecc.counts.corrected/volatile/total"}
     assert well["errors"] == {}
     assert well["values"].keys() >= {*called, "power.instant"}
-    assert driver.calls("nvmlDeviceGetPowerUsage") == 1
+    assert driver.calls("nvmlDeviceGetPowerUsage") == 2  # in place of the field, and beside it
 
 
 @pytest.mark.parametrize(
