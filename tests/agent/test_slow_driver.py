@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import pytest
 
-from gpuwatch.agent.node_state import CALL_DEADLINE_SECONDS, NodeState
+from gpuwatch.agent.node_state import BETWEEN_BEATS, CALL_DEADLINE_SECONDS, NodeState
 from gpuwatch.collect.reader.gpu_thread import backoff_seconds
 from gpuwatch.collect.reader.messages import (
     AnyMessage,
@@ -135,8 +135,8 @@ def test_a_call_of_a_slow_gpu_that_never_returns_is_unresponsive_after_its_own_d
     for message in (DriverOpened(driver=Driver(), count=1), GpuFound(identity=GPU), GpuSample(gpu=Gpu(identity=GPU))):
         state.handle(message, 0.0)
     for seconds, slowest, expected in (
-        (3.4, 1.5, GpuState.FRESH),  # its deadline: twice the slowest that returned, and 0.5 s
-        (3.6, 1.5, GpuState.UNRESPONSIVE),
+        (2.9 + BETWEEN_BEATS, 1.5, GpuState.FRESH),  # its deadline: twice the slowest that returned, and a heartbeat
+        (3.1 + BETWEEN_BEATS, 1.5, GpuState.UNRESPONSIVE),
         (CALL_DEADLINE_SECONDS - 0.1, 60.0, GpuState.FRESH),
         (CALL_DEADLINE_SECONDS + 0.1, 60.0, GpuState.UNRESPONSIVE),
     ):
