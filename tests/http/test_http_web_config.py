@@ -345,11 +345,13 @@ def test_an_unknown_user_costs_what_a_known_one_does(serve, site):
     server = serve(web_config=site.configure(f"basic_auth_users: {{cheap: {cheap}, alice: {slow}}}\n"))
 
     def cost(name):
-        """CPU seconds of this process, in which the server runs."""
-        before = time.process_time()
-        for _ in range(3):
+        """CPU seconds of this process, in which the server runs: the least of some, as other programs slow a core."""
+        found = []
+        for _ in range(6):
+            before = time.process_time()
             assert get(server, headers=basic(name, "guess"))[0] == 401
-        return time.process_time() - before
+            found.append(time.process_time() - before)
+        return min(found)
 
     assert cost("bob") > 5 * cost("cheap")
     assert 0.5 < cost("bob") / cost("alice") < 2
