@@ -172,7 +172,7 @@ def test_a_value_may_lie_between_before_and_after_or_be_rounded(tmp_path: Path) 
     assert {line.status for line in findings.read()} == {"pass"}
 
 
-def test_a_field_that_says_another_thing_than_its_call_differs(tmp_path: Path) -> None:
+def test_a_field_with_another_value_than_its_call_differs(tmp_path: Path) -> None:
     """The reader asks by fields, which have never met a real GPU; the calls they stand for are beside them."""
     piece = f"""
     from pathlib import Path

@@ -111,8 +111,8 @@ class LinkReader:
         )
 
     def _states(self) -> dict[int, bool | None]:
-        """As `_present`: by the field, one call for all links known so far, while that said the same as the calls when
-        the links were last counted.
+        """As `_present`: by the field, one call for all links known so far, as long as it had the values of the calls
+        when the links were last counted.
         """
         by_field = self._known_states()
         is_due, self._looks = self._looks % COUNTED_AGAIN == 0, self._looks + 1

@@ -22,7 +22,7 @@ BATCH = 128
 ALL_TIERS = tiers_due(0)
 
 AGREE = 0.2
-"""Share by which a field may differ from the call that it stands for: power changes from one to the other."""
+"""Share by which a field may differ from the call that it replaces: power changes from one to the other."""
 
 
 Answers = dict[tuple[int, int], float | NvmlFailure]
@@ -49,7 +49,7 @@ def field_values(nvml: Nvml, handle: Any, wanted: Sequence[tuple[int, int]]) -> 
 class FieldReader:
     """The readings of one GPU handle. Keeps what was read rarely, and what this GPU and driver do not offer.
 
-    A field that stands for a call is believed once both have said the same. After `read`, `errors` maps the paths
+    A field is read in place of a call only after both have had the same value. After `read`, `errors` maps the paths
     whose read failed this time to NVML's words; `unsupported` lists the paths for which no way is left,
     `why_absent` says why where the driver is the reason. All are about this handle and die with it, that is, at the
     next driver change.
@@ -78,8 +78,8 @@ class FieldReader:
         self.why_absent: dict[str, str] = {}
         self.errors: dict[str, str] = {}
         self.batch: Answers = {}
-        self._proven: set[FieldId] = set()
-        self._is_spoilt = False  # the batch failed as a whole
+        self._verified: set[FieldId] = set()
+        self._batch_failed = False  # as a whole, and not because it is unsupported
         for field, ways in self._ways.items():
             if not ways:
                 self._give_up(field)
@@ -104,7 +104,7 @@ class FieldReader:
 
     def _read_batch(self, due: list[FieldRow], also: Sequence[tuple[int, int]]) -> Answers:
         wanted = [key for field in due if isinstance(way := self._ways[field][0], FieldId) for key in self._keys(way)]
-        self._is_spoilt = False
+        self._batch_failed = False
         if not wanted:
             return {}
         try:
@@ -112,7 +112,7 @@ class FieldReader:
         except NvmlFailure as error:
             if error.is_gone:
                 raise
-            self._is_spoilt = error.kind is not Failure.UNSUPPORTED
+            self._batch_failed = error.kind is not Failure.UNSUPPORTED
             return dict.fromkeys(wanted, error)
 
     def _read_field(self, field: FieldRow, batch: Answers) -> bool:
@@ -124,7 +124,7 @@ class FieldReader:
                     values = way.get(ask(self._nvml, way.name, self._handle, *self._arguments[way]))
                 else:
                     values = way.get(*self._field_answers(way, batch))
-                    if way not in self._proven and not self._prove(field, way, values):
+                    if way not in self._verified and not self._verify(field, way, values):
                         ways.remove(way)
                         continue
             except NvmlFailure as error:
@@ -134,7 +134,7 @@ class FieldReader:
                     ways.remove(way)
                     continue
                 failed = error
-                if isinstance(way, FieldId) and self._is_spoilt:
+                if isinstance(way, FieldId) and self._batch_failed:
                     continue  # nothing is known of this field; a call may answer meanwhile
                 break
             self._asked.add(field)
@@ -148,21 +148,24 @@ class FieldReader:
             self._give_up(field)
         return False
 
-    def _prove(self, field: FieldRow, way: FieldId, value: Any) -> bool:
-        """Whether a field says what the call says for which it stands. Drivers answer 0 to fields that they do not have
-        (DEV_MEMORY_TEMP), and some have changed their meaning. A call that does not answer proves nothing but of 0.
+    def _verify(self, field: FieldRow, way: FieldId, value: Any) -> bool:
+        """Whether a field has the value of the call that it replaces. Drivers answer 0 to fields that they do not have
+        (DEV_MEMORY_TEMP), and some fields changed their meaning. Where the call is not supported, only 0 is refused.
+
+        Raises:
+            NvmlFailure: the call failed otherwise; the field is compared at the next sample.
         """
         call = next((other for other in self._ways[field] if isinstance(other, NvmlCall)), None)
         if call is not None and value is not None:
             try:
                 expected = call.get(ask(self._nvml, call.name, self._handle, *self._arguments[call]))
             except NvmlFailure as error:
-                if error.is_gone or (not value and error.kind is not Failure.UNSUPPORTED):
+                if error.kind is not Failure.UNSUPPORTED:
                     raise
                 expected = value or None
             if expected is None or abs(value - expected) > AGREE * max(abs(value), abs(expected)):
                 return False
-        self._proven.add(way)
+        self._verified.add(way)
         return True
 
     def _field_answers(self, way: FieldId, batch: Answers) -> list[float | None]:

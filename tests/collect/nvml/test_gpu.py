@@ -176,7 +176,7 @@ def test_links_are_counted_again_now_and_then(driver: FakeDriver) -> None:
     assert driver.calls("nvmlDeviceGetNvLinkState") == 3 * 19  # at first, once more to compare, and at the twelfth
 
 
-def test_a_field_that_says_another_state_than_the_calls_is_not_believed(driver: FakeDriver) -> None:
+def test_a_field_with_another_state_than_the_calls_is_not_read(driver: FakeDriver) -> None:
     driver.set_field(0, pynvml.NVML_FI_DEV_NVLINK_GET_STATE, 0, kind="uint")
     gpus = samples(driver, lambda: None, lambda: None, force=True)
     assert [all(link.active for link in gpu.nvlinks) for gpu in gpus] == [True, True, True]

@@ -108,7 +108,7 @@ def test_tiers(driver: FakeDriver) -> None:
     ("field", "path"), [(185, "power.average"), (190, "power.limit_enforced"), (83, "power.energy")]
 )
 @pytest.mark.parametrize("value", [0, 10**12])
-def test_a_field_that_says_another_thing_than_its_call_is_not_believed(
+def test_a_field_with_another_value_than_its_call_is_not_read(
     driver: FakeDriver, field: int, path: str, value: int
 ) -> None:
     """Drivers answer 0 to fields they do not have, and some have changed what a number means."""
@@ -122,6 +122,14 @@ def test_errors_that_only_a_field_counts_as_none_are_unknown(driver: FakeDriver)
     driver.error(UNSUPPORTED, "nvmlDeviceGetTotalEccErrors")
     (look,) = looks(driver, "look(0)")
     assert "ecc.counts.corrected/volatile/total" in look["unsupported"]
+
+
+def test_a_field_whose_call_failed_is_compared_with_the_next_sample(driver: FakeDriver) -> None:
+    driver.error(TRANSIENT, "nvmlDeviceGetPowerUsage")
+    failed, well, _ = looks(driver, "look(0); pause(); look(1); look(2)", driver.clear)
+    assert failed["errors"] == {"power.average": "Unknown Error"}
+    assert "power.average" in well["values"]
+    assert driver.calls("nvmlDeviceGetPowerUsage") == 2
 
 
 def test_a_field_is_compared_once(driver: FakeDriver) -> None:
