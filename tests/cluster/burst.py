@@ -4,6 +4,8 @@ Each node has a remediator of its own, in a thread: the product's code with its 
 committed rights and admission policies, and real time. Only the agent is simulated. When all rest, every node gets the
 same fault at once, and the watch of Nodes says when each taint appears.
 
+The agents of a fleet have their nodes' CPUs, so here they have judged the fault before it is seen.
+
 Threads and API server share the machine, so its own time is beside it, from the same run: how long the bare requests of
 as many quarantines as the budget allows take, each in a thread, when nobody contends for slots. And what the machine
 did for others is left out of the CPU until the last taint: half of it is what two cores of their own would have needed.
@@ -39,6 +41,7 @@ from gpuwatch.kube.reader import OwnNode
 from gpuwatch.kube.transport import Transport
 from gpuwatch.model.clock import SystemClock, rfc3339
 from gpuwatch.model.snapshot import Host
+from gpuwatch.model.view import View
 from gpuwatch.remediation.model import FAULTS, OWNER, QUARANTINED, CreateEvent, Ownership, PatchNode
 from gpuwatch.remediation.planning.ownership import encode
 from gpuwatch.remediation.service.node_writer import NodeWriter
@@ -89,6 +92,40 @@ class Counts(NamedTuple):
     calls: Counter[str]
 
 
+class NodeAgent:
+    """The source of the Views of a node that is well until `falls_sick`, and of what was judged before from then on."""
+
+    def __init__(self, name: str, clock: SystemClock) -> None:
+        self._name, self._clock = name, clock
+        self._now = self._agent()
+        self._sick = self._agent()
+
+    def prepare(self) -> None:
+        """Judge the fault."""
+        self._sick.set_symptoms({0: FAULT})
+        assert self._sick.view is not None
+
+    def falls_sick(self) -> None:
+        """Now."""
+        self._now = self._sick
+
+    @property
+    def view(self) -> View | None:
+        return self._now.view
+
+    @property
+    def age(self) -> float:
+        return self._now.age
+
+    @property
+    def trouble(self) -> str | None:
+        return self._now.trouble
+
+    def _agent(self) -> SimulatedAgent:
+        host = Host(boot_id=f"boot-of-{self._name}", machine_id=f"machine-of-{self._name}")
+        return SimulatedAgent(self._name, host, self._clock, gpus=1, seed=1)
+
+
 class SickNode:
     """A remediator in a thread. `rested`: when it had done what there was to do, None before."""
 
@@ -99,8 +136,7 @@ class SickNode:
         self.shared = Transport(member.kubeconfig)
         self.transport = NodeTransport(self.shared, lambda: None)
         self.transport.gate = lambda call: self.calls.update((f"{call.verb} {call.resource}",))
-        host = Host(boot_id=f"boot-of-{self.name}", machine_id=f"machine-of-{self.name}")
-        self.agent = SimulatedAgent(self.name, host, self.clock, gpus=1, seed=1)
+        self.agent = NodeAgent(self.name, self.clock)
         self.remediator = Remediator(
             config,
             OwnNode(self.name, NAMESPACE),
@@ -117,6 +153,7 @@ class SickNode:
 
     def fall_sick(self) -> None:
         """Now."""
+        self.agent.falls_sick()
         self._sick, self.rested = True, None
         self._news.set()
 
@@ -128,11 +165,7 @@ class SickNode:
 
     def _live(self) -> None:
         """As the product's process does it, which gets the View from a real agent."""
-        shows = False
         while not self._ending:
-            if self._sick and not shows:
-                self.agent.set_symptoms({0: FAULT})
-                shows = True
             wait = self.remediator.step()
             if self.rested is None and self._rests():
                 self.rested = time.monotonic()
@@ -166,6 +199,10 @@ def worker(descriptor: int) -> None:
                 asked_for = (node.transport.request_counts for node in nodes)
                 calls = sum((node.calls for node in nodes), Counter[str]())
                 pipe.send(Counts(sum(asked_for, Counter()), calls))
+            case "prepare":
+                for node in nodes:
+                    node.agent.prepare()
+                pipe.send(None)
             case "fault":
                 for node in nodes:
                     node.fall_sick()
@@ -355,6 +392,7 @@ def burst(plane: ControlPlane, nodes: int, budget: int | str, processes: int = P
     with ExitStack() as stack, _workers(members, budget, processes) as pipes:
         _rest(pipes)
         watch, before = stack.enter_context(NodeWatch(plane)), _nodes(api)
+        _ask(pipes, "prepare")
         counted, used = _ask(pipes, "counts"), stack.enter_context(CpuWatch())
         since = time.monotonic()
         for pipe in pipes:

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.cluster.api import MERGE, NODES, STRATEGIC, refusal
+from tests.waiting import until
 
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 MINE = {"key": "gpuwatch.io/unhealthy", "value": "xid-79", "effect": "NoSchedule"}
@@ -43,6 +44,11 @@ def test_what_was_made_can_be_read(apiserver, node, path, name):
     status, body = apiserver.request("GET", f"{NODES}?fieldSelector=metadata.name={name}")
     assert (status, body["kind"]) == (200, "NodeList")
     assert [item["metadata"]["uid"] for item in body["items"]] == [node["metadata"]["uid"]]
+
+
+def test_what_the_server_has_at_hand_is_soon_what_there_is(apiserver, node, path):
+    after = changed(apiserver, path, {"metadata": {"labels": {"a": "b"}}})
+    until(lambda: apiserver.request("GET", f"{path}?resourceVersion=0") == (200, after), "the server has it at hand")
 
 
 def test_a_name_is_given_once(apiserver, node, name):

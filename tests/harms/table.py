@@ -52,6 +52,7 @@ ENFORCING = "tests/tuning/service/test_tuner_enforcing.py::"
 LOOP = "tests/tuning/cycle/test_cycle.py::"
 CONSENT = "tests/tuning/gates/test_consent.py::"
 LABELS = "tests/remediation/planning/test_labels.py::"
+CYCLE = "tests/remediation/service/test_remediator.py::"
 PLUGIN = "tests/remediation/planning/test_device_plugin.py::"
 PLAN = "tests/remediation/planning/test_plan.py::"
 REPAIR = "tests/repair/test_repairer.py::"
@@ -636,14 +637,30 @@ HARMS: tuple[Harm, ...] = (
         21,
         "Two controllers write the taints at once, and one loses its change.",
         "A change carries the resourceVersion of the Node it was planned from; after a conflict gpuwatch reads and "
-        "plans again.",
-        ("remediation/service/node_writer.py:node_patch", "remediation/service/remediator.py:_cycle"),
+        "plans again. Only a Node without marks of gpuwatch is read from the API server's cache.",
+        (
+            "remediation/service/node_writer.py:node_patch",
+            "remediation/service/remediator.py:_cycle",
+            "remediation/service/remediator.py:_read_node",
+        ),
         (
             proof(
                 f"{API}test_a_taint_that_another_sets_in_the_same_moment_is_not_lost",
                 "remediation/service/node_writer.py",
                 '    metadata: Json = {"resourceVersion": node.resource_version}\n',
                 "    metadata: Json = {}\n",
+            ),
+            proof(
+                f"{CYCLE}test_a_node_as_it_was_before_changes_nothing_and_is_read_anew",
+                "remediation/service/remediator.py",
+                "if not again and self._node is not None",
+                "if self._node is not None",
+            ),
+            proof(
+                f"{CYCLE}test_a_claim_that_was_given_up_is_not_believed_again",
+                "remediation/service/remediator.py",
+                "            if OWNER not in node.annotations:\n                return node\n",
+                "            return node\n",
             ),
         ),
     ),

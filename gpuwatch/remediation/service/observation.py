@@ -1,6 +1,7 @@
 """What the remediator observes, for how long the node has been proven healthy, and when the next cycle is due."""
 
 import random
+from collections import deque
 from typing import NamedTuple
 
 from gpuwatch.agent.client import ViewSource
@@ -33,11 +34,17 @@ LONGEST_PATIENCE = 60.0
 # queue is. Whoever is answered late stands far behind, and leaves the API server alone for a multiple of the time that
 # it waited. So the others, each with ten requests more, come one after the other, in the order in which they were
 # answered, and when the budget is used up, those behind find no slot with two reads. A quick answer makes nobody wait.
+# Nor does one that takes what it took before, when all was well: that server is far away, or always slow.
 
 USUAL_SECONDS = 0.05
-"""The Node is read in a few milliseconds, on a busy machine in a few dozen; what takes longer is a queue of others."""
+"""The Node is read in a few milliseconds, on a busy machine in a few dozen; what takes longer may be a queue."""
 
-TURN, LONGEST_TURN = 30.0, 10.0
+READS, LONGER = 5, 2.0
+"""It is none where an answer took less than so many times as long as the quickest of so many reads before. Whoever has
+read the Node less often may have begun in a crowd.
+"""
+
+TURN, LONGEST_TURN = 50.0, 10.0
 """So many times as long as was waited beyond that, and seconds at most, are left to those before."""
 
 TURN_SECONDS = 60.0
@@ -122,6 +129,7 @@ class LookSchedule:
         self._clock, self._chance = clock, chance
         self._due = self._not_before = self._news_until = clock.monotonic()
         self._failing = False
+        self._took = deque[float](maxlen=READS)
         self._turned = float("-inf")
         self._steps: object = ()
         self._times = 0
@@ -155,14 +163,19 @@ class LookSchedule:
             return 0.0
         return float(min(2.0 ** min(self._times - PATIENT_AFTER, 16), LONGEST_PATIENCE))
 
+    def answered(self, took: float) -> None:
+        """The Node was read in `took` seconds, and nothing was to be done about it."""
+        self._took.append(took)
+
     def turn(self, took: float) -> float:
         """A quarantine would begin, and the Node was read in `took` seconds: for how long the API server is left alone
         before, whatever the news are. 0 for who has waited within the last TURN_SECONDS.
         """
         now = self._clock.monotonic()
-        if took <= USUAL_SECONDS or now - self._turned < TURN_SECONDS:
+        usual = max(USUAL_SECONDS, LONGER * min(self._took)) if len(self._took) == READS else USUAL_SECONDS
+        if took <= usual or now - self._turned < TURN_SECONDS:
             return 0.0
-        wait = min(TURN * (took - USUAL_SECONDS), LONGEST_TURN) * self._chance.uniform(1.0, 1.1)
+        wait = min(TURN * (took - usual), LONGEST_TURN) * self._chance.uniform(1.0, 1.1)
         self._turned, self._not_before = now, max(self._not_before, now + wait)
         return wait
 

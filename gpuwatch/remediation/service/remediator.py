@@ -23,6 +23,7 @@ from gpuwatch.model.clock import Clock
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.finding import XidClass
 from gpuwatch.remediation.model import (
+    OWNER,
     Blocked,
     BlockReason,
     Evict,
@@ -157,12 +158,11 @@ class Remediator:
         reader, reads = self._connected(), PlanReads()
         self._prepare(reader)
         conflict: GpuwatchError | None = None
-        for _ in range(TRIES):
+        for tries in range(TRIES):
             asked = self._clock.monotonic()
-            node = self._node = reader.node()
+            node = self._node = self._read_node(reader, again=tries > 0)
             took, made = self._clock.monotonic() - asked, self._plan(node, reads)
-            begins = "slots" in made.wants and read_claim(node).claim is ClaimState.NONE
-            if begins and self._executor is not None and (turn := self._schedule.turn(took)):
+            if turn := self._turn(node, made, took):
                 return turn
             node, made = self._completed(node, made, reader, reads)
             if self._executor is None:
@@ -184,6 +184,23 @@ class Remediator:
             elif self._slots is not None:
                 reads.slots = self._slots.last
         return self._ended(made, conflict)
+
+    def _read_node(self, reader: NodeReader, *, again: bool) -> NodeObject:
+        """The Node; as the API server has it at hand while nothing of ours is on it. A plan for such a Node begins with
+        a patch that names its version, so one made for an old Node does nothing, and is made `again`.
+        """
+        if not again and self._node is not None and OWNER not in self._node.annotations:
+            node = reader.node(cached=True)
+            if OWNER not in node.annotations:
+                return node
+        return reader.node()
+
+    def _turn(self, node: NodeObject, made: Plan, took: float) -> float:
+        """Seconds to wait before a quarantine that would begin, where the Node was read in `took` seconds."""
+        begins = "slots" in made.wants and read_claim(node).claim is ClaimState.NONE
+        if not begins:
+            self._schedule.answered(took)
+        return self._schedule.turn(took) if begins and self._executor is not None else 0.0
 
     def _completed(self, node: NodeObject, made: Plan, reader: NodeReader, reads: PlanReads) -> tuple[NodeObject, Plan]:
         """The Node, and the plan for it with all that it asks for."""

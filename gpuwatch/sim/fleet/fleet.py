@@ -132,10 +132,19 @@ class SimulatedFleet:
         return sum(member.kills for member in self.nodes.values())
 
     def disturb(self, disturbances: Disturbances) -> None:
-        """Let API calls fail in every way there is, and remediators be killed; both or neither."""
-        part = disturbances.api_failures / 5
+        """Let API calls fail in every way there is or be answered with what was before, and remediators be killed; all
+        or none.
+        """
+        share = disturbances.api_failures
+        part = share / 5
         self.cluster.faults = ApiFaults(
-            throttle=part, internal_error=part, unavailable=part, reset_before=part, reset_after=part, users=(USER,)
+            throttle=part,
+            internal_error=part,
+            unavailable=part,
+            reset_before=part,
+            reset_after=part,
+            stale=share,
+            users=(USER,),
         )
         self.random_kills.rate = KILL_RATE if disturbances.kill else 0.0
 

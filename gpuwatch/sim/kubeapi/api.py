@@ -84,10 +84,13 @@ class Api:
                 accept, *parameters = call.request.headers.get("accept", "").partition(",")[0].split(";")
                 is_table = accept == "application/json" and "as=Table" in parameters
                 return _table(listed, call.request.query.get("includeObject", "")) if is_table else listed
-        found = self._store.get(ObjectKey(call.resource.plural, call.namespace, call.name))
+        key = ObjectKey(call.resource.plural, call.namespace, call.name)
+        found = self._store.get(key)
         if found is None:
             raise not_found(call.resource.group, call.resource.plural, call.name)
-        return found
+        is_cached = self.faults.stale and call.request.query.get("resourceVersion") == "0"
+        before = self._store.before(key) if is_cached and self._chance.random() < self.faults.stale else None
+        return before or found
 
     def _list(self, call: ServerCall) -> Object:
         """Objects in the order of namespace and name, in pages where `limit` says so.

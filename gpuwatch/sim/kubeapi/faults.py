@@ -12,7 +12,7 @@ ApiFault = Literal["throttle", "internal_error", "unavailable", "reset_before", 
 
 
 class ApiFaults(msgspec.Struct, frozen=True, kw_only=True):
-    """Shares of the requests concerned, 0 to 1; together at most 1, but for `slow`, which comes on top."""
+    """Shares of the requests concerned, 0 to 1; together at most 1, but for `slow` and `stale`, which come on top."""
 
     throttle: float = 0.0
     """429 with Retry-After."""
@@ -31,6 +31,8 @@ class ApiFaults(msgspec.Struct, frozen=True, kw_only=True):
     slow: float = 0.0
     """Answers held back after the write for `delay` seconds."""
     delay: float = 1.0
+    stale: float = 0.0
+    """Of reads of what the server has at hand (`resourceVersion` 0): the object as it was before its last write."""
     gone: bool = False
     """The port is closed, and every connection is cut."""
     verbs: Collection[str] = ()

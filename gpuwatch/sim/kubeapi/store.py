@@ -39,11 +39,16 @@ class ObjectStore:
         self.listeners: list[Callable[[CommittedWrite], None]] = []
         """Called with every change after it is done."""
         self._objects: dict[str, dict[tuple[str, str], Object]] = {}
+        self._before: dict[ObjectKey, Object] = {}
         self._pods_on: dict[str, dict[tuple[str, str], Object]] = {}
 
     def get(self, key: ObjectKey) -> Object | None:
         """The object at `key`."""
         return self._objects.get(key.resource, {}).get((key.namespace, key.name))
+
+    def before(self, key: ObjectKey) -> Object | None:
+        """The object at `key` as it was before its last write, None where it has had one only."""
+        return self._before.get(key)
 
     def pods_on(self, node: str) -> list[Object]:
         """Pods bound to a node, from an index: a list of one node's pods must not cost a walk over all pods."""
@@ -66,6 +71,10 @@ class ObjectStore:
     def _commit(self, change: Change, key: ObjectKey, value: Object, user: str) -> Object:
         self.revision += 1
         previous = self.get(key)
+        if previous is None or change == "DELETED":
+            self._before.pop(key, None)
+        else:
+            self._before[key] = previous
         stored = {**value, "metadata": {**value["metadata"], "resourceVersion": str(self.revision)}}
         tables = [self._objects.setdefault(key.resource, {})]
         if key.resource == "pods":

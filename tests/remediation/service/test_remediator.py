@@ -51,6 +51,46 @@ def test_a_fatal_finding_becomes_a_taint_in_one_step_and_is_given_back_after_the
     assert [event["reason"] for event in bench.cluster.objects("events")].count("GPURecovered") == 1
 
 
+def test_a_node_as_it_was_before_changes_nothing_and_is_read_anew(bench):
+    bench.remediator.step()
+    bench.edit(taints=[FOREIGN])
+    bench.cluster.faults = ApiFaults(stale=1.0)
+    quarantine(bench)
+    assert bench.taints[0] == FOREIGN
+
+
+def test_whoever_just_said_hands_off_is_heard_though_the_server_does_not_know_it_yet(bench):
+    bench.remediator.step()
+    node = bench.node
+    annotations = {**node["metadata"].get("annotations", {}), OPT_OUT: "true"}
+    bench.cluster.put("nodes", {**node, "metadata": {**node["metadata"], "annotations": annotations}}, user="a person")
+    bench.cluster.faults = ApiFaults(stale=1.0)
+    bench.finds(fatal(bench.clock.time()))
+    bench.remediator.step()
+    assert reasons(bench) == {BlockReason.OPT_OUT}
+    assert OWNER not in bench.annotations
+    assert not (bench.ours or bench.holders)
+
+
+def test_a_claim_that_was_given_up_is_not_believed_again(bench):
+    """Else a slot would be taken first, with nothing on the Node that says so."""
+    bench.cluster.faults = ApiFaults(unavailable=1.0, resources=["leases"], verbs=["create"])
+    bench.finds(fatal(bench.clock.time()))
+    bench.remediator.step()
+    claimed = bench.node
+    bench.cluster.faults = ApiFaults()
+    bench.finds()
+    bench.run(40)
+    assert bench.is_clean()
+    given_up = bench.node
+    for node in (claimed, given_up):
+        bench.cluster.put("nodes", node, user="a test that has the server remember the first")
+    bench.cluster.faults = ApiFaults(stale=1.0, unavailable=1.0, resources=["nodes"], verbs=["patch"])
+    bench.finds(fatal(bench.clock.time()))
+    bench.remediator.step()
+    assert bench.holders == []
+
+
 def test_every_step_leaves_an_intention_and_a_result(bench):
     quarantine(bench)
     for action in bench.ledger.done():

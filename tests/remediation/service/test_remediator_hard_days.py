@@ -16,16 +16,19 @@ from gpuwatch.model.finding import Response
 from gpuwatch.remediation.model import ACKNOWLEDGED, FAULTS, OWNER, BlockReason, NodeStage
 from gpuwatch.remediation.planning.node_events import STEADY_SECONDS
 from gpuwatch.remediation.service.observation import (
+    LONGER,
     LONGEST_PATIENCE,
     LONGEST_TURN,
     NEWS_AT_ONCE,
     NEWS_SECONDS,
+    READS,
     TURN,
     TURN_SECONDS,
     USUAL_SECONDS,
     LookSchedule,
 )
 from gpuwatch.remediation.service.reboot_sentinel import MARK
+from gpuwatch.remediation.service.remediator import REST_SECONDS
 from gpuwatch.sim.kubeapi.access import AccessRule
 from gpuwatch.sim.kubeapi.faults import ApiFaults
 from tests.remediation.model.remediating import INTERVAL, NAMESPACE, NODE, Bench, HandClock, fatal, settings
@@ -458,6 +461,40 @@ def test_a_quick_answer_makes_nobody_wait(crowded):
     crowded.finds(fatal(crowded.clock.time()))
     crowded.remediator.step()
     assert crowded.is_quarantined()
+
+
+@pytest.fixture
+def far(crowded):
+    """As `crowded`, and each read of the Node takes 0.4 s."""
+    crowded.transport.seconds = 0.4
+    for _ in range(READS):
+        crowded.clock.go(1.2 * REST_SECONDS)
+        crowded.views.look()
+        crowded.remediator.step()
+    return crowded
+
+
+def test_a_server_that_is_always_slow_makes_nobody_wait(far):
+    far.finds(fatal(far.clock.time()))
+    far.remediator.step()
+    assert far.is_quarantined()
+
+
+def test_a_queue_before_a_server_that_is_always_slow_is_waited_for(far):
+    far.transport.seconds = 1.0
+    far.finds(fatal(far.clock.time()))
+    assert far.remediator.step() > TURN * (1.0 - LONGER * 0.4)
+    assert not far.is_quarantined()
+
+
+def test_who_has_just_begun_does_not_know_what_is_usual(crowded):
+    crowded.transport.seconds = 0.4
+    crowded.clock.go(1.2 * REST_SECONDS)
+    crowded.views.look()
+    crowded.remediator.step()
+    crowded.finds(fatal(crowded.clock.time()))
+    assert crowded.remediator.step() == pytest.approx(LONGEST_TURN, rel=0.11)
+    assert not crowded.is_quarantined()
 
 
 def test_however_slow_the_server_is_the_wait_ends_soon_and_is_not_begun_again(crowded):

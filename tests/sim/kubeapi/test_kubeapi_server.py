@@ -155,6 +155,20 @@ class TestFaults:
                 ask("PATCH", "/api/v1/nodes/gpu-1", {"spec": {"unschedulable": True}})
         assert cluster.get("nodes", "", "gpu-1")["spec"].get("unschedulable", False) is written
 
+    def test_what_is_at_hand_may_be_what_was_before(self, server, cluster):
+        def labels(path: str) -> dict[str, str]:
+            _, _, node = ask("GET", path)
+            return node["metadata"]["labels"]
+
+        with raw(server) as ask:
+            ask("PATCH", "/api/v1/nodes/gpu-1", {"metadata": {"labels": {"a": "1"}}})
+            before = labels("/api/v1/nodes/gpu-1")
+            ask("PATCH", "/api/v1/nodes/gpu-1", {"metadata": {"labels": {"a": "2"}}})
+            assert labels("/api/v1/nodes/gpu-1?resourceVersion=0") == {**before, "a": "2"}
+            cluster.faults = ApiFaults(stale=1.0)
+            assert labels("/api/v1/nodes/gpu-1?resourceVersion=0") == before
+            assert labels("/api/v1/nodes/gpu-1") == {**before, "a": "2"}
+
     def test_hanging_and_slow(self, server, cluster):
         cluster.faults = ApiFaults(hang=1.0)
         with raw(server, timeout=0.2) as ask, pytest.raises(TimeoutError):
