@@ -69,7 +69,7 @@ def test_whoever_just_said_hands_off_is_heard_though_the_server_does_not_know_it
     bench.remediator.step()
     assert reasons(bench) == {BlockReason.OPT_OUT}
     assert OWNER not in bench.annotations
-    assert not (bench.ours or bench.holders)
+    assert bench.ours == bench.holders == []
 
 
 def test_a_claim_that_was_given_up_is_not_believed_again(bench):
