@@ -26,8 +26,9 @@ RUN /builder/bin/hatchling build --target wheel --directory /wheel \
  # by contents and not by time, so that two builds give the same image; nobody changes a file in it
  && python3 -m compileall -q -j0 --invalidation-mode unchecked-hash /opt/gpuwatch/lib/python3*/site-packages \
  && python3 sbom /opt/gpuwatch/lib/python3*/site-packages > /opt/gpuwatch/sbom.cdx.json \
- # for nobody, and for a root without capabilities, which is no more than its group: a new volume takes these over
- && install --directory --owner=65532 --group=0 --mode=0770 /rootfs/var/lib/gpuwatch /rootfs/run/gpuwatch
+ # for nobody, and for a root without capabilities: as in /tmp each may write, and neither replaces what is the other's, so that
+ # a volume below it is safe, too; a new volume takes these over
+ && install --directory --mode=1777 /rootfs/var/lib/gpuwatch /rootfs/run/gpuwatch
 
 FROM ${BASE}
 LABEL org.opencontainers.image.title="gpuwatch" \

@@ -50,6 +50,13 @@ OVERRIDES = (
         "tuning.web_config", "web_config", "FILE", "TLS and users (exporter-toolkit).", "GPUWATCH_TUNER_WEB_CONFIG"
     ),
     Override("tuning.node_name", "node_name", "NAME", "For --consents. Default: NODE_NAME.", NODE_NAME),
+    Override(
+        "tuning.progress_socket",
+        "progress_socket",
+        "PATH",
+        "For --consents: where work counts itself.",
+        "GPUWATCH_TUNER_PROGRESS_SOCKET",
+    ),
     Override("tuning.kubeconfig", "kubeconfig", "FILE", "For --consents; else the pod's.", KUBECONFIG),
     Override("state_dir", "state_dir", "DIR", "Default: /var/lib/gpuwatch.", "GPUWATCH_STATE_DIR"),
 )

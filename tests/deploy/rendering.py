@@ -25,6 +25,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "processes": (),
     "tuner": (),
     "consents": (),
+    "progress": ("consents",),
     "tuner-enforce": ("tuner", "consents"),
     "monitoring": (),
 }

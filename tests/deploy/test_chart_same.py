@@ -27,6 +27,7 @@ SAME = {
     ("tuner",): {"tuner": {"mode": "observe"}},
     ("consents",): {"consents": {"enabled": True}},
     ("remediation", "consents"): {**case("observe"), "consents": {"enabled": True}},
+    ("consents", "progress"): {"progress": {"enabled": True}},
     ("tuner", "consents", "tuner-enforce"): {"tuner": {"mode": "enforce"}},
     ("remediation", "tuner", "consents", "tuner-enforce"): {**case("observe"), "tuner": {"mode": "enforce"}},
     ("monitoring",): MONITORING,

@@ -24,6 +24,7 @@ ADDED: dict[str, dict[str, set[str]]] = {
     "processes": {POD: {"hostPID"}, "agent": {LOGS, "reads /var/log/containers"}},
     "tuner": {"tuner": {"root", STATE}, "guard": {"root", "GPUs", STATE, "capability SYS_ADMIN"}},
     "consents": {"consents": {"root", "API token"}},
+    "progress": {POD: {"hostPID"}, "consents": {"writes /run/gpuwatch-progress"}},
     "tuner-enforce": {"tuner": {"GPUs", "capability SYS_ADMIN"}},
     "monitoring": {},
 }

@@ -6,7 +6,8 @@ import json
 import psutil
 import pytest
 
-from tests.node.cluster import NODE
+from gpuwatch.model.consent import PROGRESS
+from tests.node.cluster import NODE, PRODUCT
 from tests.node.work import POLICY, SECONDS, gpuwatch, holders, lose, overlay, pod, taints
 from tests.waiting import until
 
@@ -20,7 +21,10 @@ SICK = 7
 def tuned(deployed, tmp_path_factory):
     """The node with a tuner that keeps a budget; the last test of it takes the tuner away."""
     _roll(
-        deployed, "apply", "-k", overlay(tmp_path_factory.mktemp("tuned"), TUNING, "tuner", "consents", "tuner-enforce")
+        deployed,
+        "apply",
+        "-k",
+        overlay(tmp_path_factory.mktemp("tuned"), TUNING, "tuner", "consents", "progress", "tuner-enforce"),
     )
     until(lambda: sum(_limits(deployed)) <= BUDGET, "the budget is kept", SECONDS, step=0.5)
     yield deployed
@@ -87,6 +91,42 @@ def test_a_drain_takes_the_work_and_leaves_the_budget(tuned):
     assert sum(_limits(tuned)) <= BUDGET, "a budget is the node's, not that of its pods"
     assert tuned.get("node", NODE)["spec"]["unschedulable"], "the cordon of others stays"
     tuned.kubectl("uncordon", NODE)
+
+
+COUNTER = "while :; do gpuwatch progress 5; sleep 0.5; done"
+SOCKET = "/run/gpuwatch-progress"
+
+
+def counting(name, **annotations):
+    """A pod of another user than root, that counts its work at the socket of its node."""
+    container = {"name": "c", "image": PRODUCT, "command": ["sh", "-c", COUNTER]}
+    container |= {"securityContext": {"runAsUser": 4711}, "volumeMounts": [{"name": "progress", "mountPath": SOCKET}]}
+    volumes = [{"name": "progress", "hostPath": {"path": SOCKET, "type": "Directory"}}]
+    made = pod(name, containers=[container], volumes=volumes)
+    return {**made, "metadata": {**made["metadata"], "annotations": annotations}}
+
+
+def test_a_pod_that_agreed_counts_its_work_at_the_socket_of_its_node_and_another_does_not(tuned):
+    tuned.apply(counting("counts", **{PROGRESS: "socket"}), counting("does-not"))
+    uid = tuned.get("pod", "-n", "ml", "counts")["metadata"]["uid"]
+
+    def counters():
+        target = ("-n", "gpuwatch", "exec", "daemonset/gpuwatch", "-c", "consents", "--")
+        text = tuned.kubectl(*target, "cat", "/var/lib/gpuwatch/consents/progress.json", check=False)
+        return json.loads(text)["content"].get("owners", {}) if text else {}
+
+    until(lambda: len(counters().get(uid, {}).get("samples", ())) > 5, "its work is counted", SECONDS, step=1)
+    assert counters().keys() == {uid}
+    totals = [total for _, total in counters()[uid]["samples"]]
+    assert all(total % 5 == 0 for total in totals)
+    assert totals == sorted(set(totals))
+    until(
+        lambda: f"neither it nor its namespace says {PROGRESS}" in tuned.kubectl("-n", "ml", "logs", "does-not"),
+        "the other is told why",
+        SECONDS,
+        step=1,
+    )
+    tuned.kubectl("-n", "ml", "delete", "pod", "counts", "does-not", "--wait=true")
 
 
 def test_without_the_tuner_the_knobs_are_as_they_were(tuned):

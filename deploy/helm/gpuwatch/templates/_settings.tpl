@@ -18,7 +18,7 @@
 
 {{/* Whether the container `consents` runs. */}}
 {{- define "gpuwatch.consents.wanted" -}}
-{{- if or .Values.consents.enabled (eq (include "gpuwatch.tuner.mode" .) "enforce") }}true{{ end }}
+{{- if or .Values.consents.enabled .Values.progress.enabled (eq (include "gpuwatch.tuner.mode" .) "enforce") }}true{{ end }}
 {{- end }}
 
 {{- define "gpuwatch.simulated" -}}
@@ -52,6 +52,7 @@
   "tuning.mode" "the container and its rights depend on it; set tuner.mode of the chart instead"
   "tuning.kubeconfig" "the pod has a service account; leave it out"
   "tuning.node_name" "all nodes share this configuration; leave it out"
+  "tuning.progress_socket" "the folder and hostPID depend on it; set progress.enabled of the chart instead"
   "agent.web_config" "probes and volumes depend on it; set web.secret of the chart instead"
   "remediation.web_config" "probes and volumes depend on it; set web.secret of the chart instead"
   "tuning.web_config" "probes and volumes depend on it; set web.secret of the chart instead"

@@ -71,7 +71,7 @@ volumeMounts:
   {{- end }}
 {{- end }}
 
-{{/* The one with the token: it has no GPU, and nothing of the host. Root, as tuner and agent believe files of root only. */}}
+{{/* The one with the token: it has no GPU, and of the host only a socket. Root, as tuner and agent believe files of root only. */}}
 {{- define "gpuwatch.consents" -}}
 name: consents
 {{ include "gpuwatch.container" . }}
@@ -83,6 +83,10 @@ env:
   {{- include "gpuwatch.env.node" . | nindent 2 }}
   - name: NVIDIA_VISIBLE_DEVICES
     value: void  # no GPU and no driver
+  {{- if .Values.progress.enabled }}
+  - name: GPUWATCH_TUNER_PROGRESS_SOCKET
+    value: /run/gpuwatch-progress/progress.sock
+  {{- end }}
   {{- with .Values.tuner.extraEnv }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
@@ -99,4 +103,8 @@ volumeMounts:
   - name: token
     mountPath: /var/run/secrets/kubernetes.io/serviceaccount
     readOnly: true
+  {{- if .Values.progress.enabled }}
+  - name: progress
+    mountPath: /run/gpuwatch-progress
+  {{- end }}
 {{- end }}

@@ -50,6 +50,12 @@
     medium: Memory
     sizeLimit: 16Mi
 {{- end }}
+{{- if .Values.progress.enabled }}
+- name: progress  # pods that count mount it, too
+  hostPath:
+    path: /run/gpuwatch-progress
+    type: DirectoryOrCreate
+{{- end }}
 {{- if or (ne (include "gpuwatch.remediation.mode" .) "off") (include "gpuwatch.consents.wanted" .) }}
 - name: token  # of the remediator and of consents: the pod mounts none
   projected:
