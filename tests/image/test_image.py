@@ -133,8 +133,8 @@ def test_its_bill_lists_what_the_lock_file_pins(root):
 @of_the_image
 @pytest.mark.parametrize("folder", ["var/lib/gpuwatch", "run/gpuwatch"])
 def test_its_folders_are_writable_for_nobody_and_for_a_root_without_capabilities(root, folder):
-    """A volume that Docker makes has the owner and the mode of the image's folder. Were it nobody's, root would not trust
-    what is below it, as the container `consents` has to.
+    """A volume that Docker makes has the owner and the mode of the image's folder. Were it nobody's, root would trust
+    nothing below it, and the container `consents` has to.
     """
     found = (root / folder).stat()
     assert (found.st_uid, found.st_gid) == (0, 0)
