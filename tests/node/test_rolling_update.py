@@ -6,14 +6,14 @@ import json
 import psutil
 import pytest
 
-from gpuwatch.model.consent import PROGRESS
+from gpuwatch.model.consent import AUTOTUNE, PROGRESS
 from tests.node.cluster import NODE, PRODUCT
 from tests.node.work import POLICY, SECONDS, gpuwatch, holders, lose, overlay, pod, taints
 from tests.waiting import until
 
 DEFAULT, BUDGET = 700_000, 4_000_000
 """mW: a GPU's limit, and what the node may draw, where eight could draw 5.6 kW."""
-TUNING = f"{POLICY}tuning: {{node_budget_watts: {BUDGET // 1000}}}\n"
+TUNING = f"{POLICY}tuning: {{node_budget_watts: {BUDGET // 1000}}}\nmetrics: {{pod_labels: [team]}}\n"
 SICK = 7
 
 
@@ -97,36 +97,51 @@ COUNTER = "while :; do gpuwatch progress 5; sleep 0.5; done"
 SOCKET = "/run/gpuwatch-progress"
 
 
-def counting(name, **annotations):
+def counting(name, gpus, **annotations):
     """A pod of another user than root, that counts its work at the socket of its node."""
     container = {"name": "c", "image": PRODUCT, "command": ["sh", "-c", COUNTER]}
     container |= {"securityContext": {"runAsUser": 4711}, "volumeMounts": [{"name": "progress", "mountPath": SOCKET}]}
+    container |= {"resources": {"limits": {"nvidia.com/gpu": gpus}}}
     volumes = [{"name": "progress", "hostPath": {"path": SOCKET, "type": "Directory"}}]
     made = pod(name, containers=[container], volumes=volumes)
-    return {**made, "metadata": {**made["metadata"], "annotations": annotations}}
+    metadata = {**made["metadata"], "annotations": annotations, "labels": {"team": f"team-of-{name}"}}
+    return {**made, "metadata": metadata}
 
 
-def test_a_pod_that_agreed_counts_its_work_at_the_socket_of_its_node_and_another_does_not(tuned):
-    tuned.apply(counting("counts", **{PROGRESS: "socket"}), counting("does-not"))
-    uid = tuned.get("pod", "-n", "ml", "counts")["metadata"]["uid"]
+@pytest.fixture
+def at_work(tuned):
+    """A pod that opted in and counts its work, and one that only does the latter."""
+    tuned.apply(counting("counts", 1, **{AUTOTUNE: "enforce", PROGRESS: "socket"}), counting("does-not", 0))
+    tuned.kubectl("-n", "ml", "wait", "--for=condition=Ready", "pod", "--all", f"--timeout={SECONDS:.0f}s")
+    yield tuned
+    tuned.kubectl("-n", "ml", "delete", "pod", "counts", "does-not", "--wait=true")
+
+
+def test_what_a_pod_says_reaches_tuner_and_agent(at_work):
+    """Its annotation at the API server, its label, and what it counts at the socket of its node."""
+    uid = at_work.get("pod", "-n", "ml", "counts")["metadata"]["uid"]
 
     def counters():
         target = ("-n", "gpuwatch", "exec", "daemonset/gpuwatch", "-c", "consents", "--")
-        text = tuned.kubectl(*target, "cat", "/var/lib/gpuwatch/consents/progress.json", check=False)
+        text = at_work.kubectl(*target, "cat", "/var/lib/gpuwatch/consents/progress.json", check=False)
         return json.loads(text)["content"].get("owners", {}) if text else {}
 
+    def obstacles():
+        items = json.loads(gpuwatch(at_work, "tune", "status", "-o", "json", container="tuner"))["items"]
+        (gpu,) = (each for each in items if any("counts" in user for user in each["users"]))
+        return {each["reason"] for each in gpu["obstacles"]}
+
     until(lambda: len(counters().get(uid, {}).get("samples", ())) > 5, "its work is counted", SECONDS, step=1)
-    assert counters().keys() == {uid}
+    assert counters().keys() == {uid}, "not of the pod that does not say so"
     totals = [total for _, total in counters()[uid]["samples"]]
     assert all(total % 5 == 0 for total in totals)
     assert totals == sorted(set(totals))
+    assert obstacles() == {"no_class"}
     until(
-        lambda: f"neither it nor its namespace says {PROGRESS}" in tuned.kubectl("-n", "ml", "logs", "does-not"),
-        "the other is told why",
-        SECONDS,
-        step=1,
+        lambda: 'label_team="team-of-counts"' in gpuwatch(at_work, "metrics"), "its label is exported", SECONDS, step=1
     )
-    tuned.kubectl("-n", "ml", "delete", "pod", "counts", "does-not", "--wait=true")
+    refusal = f"neither it nor its namespace says {PROGRESS}"
+    until(lambda: refusal in at_work.kubectl("-n", "ml", "logs", "does-not"), "the other is told why", SECONDS, step=1)
 
 
 def test_without_the_tuner_the_knobs_are_as_they_were(tuned):
