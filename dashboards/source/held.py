@@ -19,6 +19,8 @@ IDLE_BELOW = IDLE_BUSY
 """Of activity: what `gpuwatch recommend` and the recording rules call idle, too."""
 
 HELD = "workload:gpuwatch_workload_info:holder{@workload}"
+SHARED = "device:gpuwatch_workload_info:shared{@node}"
+"""GPUs and instances that several have."""
 EVERYBODY = "workload:gpuwatch_workload_info:holder{@node}"
 SHARE = "workload:gpuwatch_gpu_share:ratio{@workload}"
 """How much of a GPU each place is: an instance by its memory, a shared GPU in equal parts."""

@@ -94,6 +94,7 @@ AGENTS = (
     Panel(
         title="Age of samples",
         kind="timeseries",
+        interval="1m",
         description=(
             "Age of each node's newest snapshot. It saws between zero and the scrape interval; "
             "a straight rise is a driver that does not answer."

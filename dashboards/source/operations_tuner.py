@@ -52,7 +52,7 @@ _NOW = (
     _stat(
         "Share of the energy",
         "Energy saved, of what all GPUs would have drawn without. GPUs that are idle or refused count, too.",
-        f"sum({_JOULES}) / (sum({_USED}) + sum({_JOULES}))",
+        f"1 / (1 + sum({_USED}) / sum({_JOULES}))",  # saved / (used + saved), each read once
         "percentunit",
     ),
     _stat(
@@ -244,6 +244,7 @@ _POWER = (
     Panel(
         title="Power budgets",
         kind="timeseries",
+        interval="1m",
         description=(
             "Nodes with a power budget: how much of it their limits take, and their draw. Limits above 100 % in mode "
             "enforce: GpuwatchPowerBudgetExceeded. In observe nothing is kept, and this is what would have to go."

@@ -4,10 +4,10 @@ from dashboards.source.held import (
     ACTIVITY_5M,
     BY_PART,
     BY_PLACE,
-    EVERYBODY,
     FILLED,
     HELD,
     IDLE_BELOW,
+    SHARED,
     by_workload,
     mean,
     twenty,
@@ -20,8 +20,7 @@ TO_NODE = board("node", "Open GPU", node="${__field.labels.node}", gpu="${__fiel
 
 IDLEST = twenty("bottomk", mean(ACTIVITY_5M), BY_PLACE)
 ACTIVITY = f"({ACTIVITY_5M} {IDLEST})"
-ALONE = f"""({HELD} {IDLEST} unless on ({BY_PART})
-    count by ({BY_PART}) ({EVERYBODY} {twenty("bottomk", mean(ACTIVITY_5M), BY_PART)}) > 1)"""
+ALONE = f"({HELD} {IDLEST} unless on ({BY_PART}) {SHARED})"
 """Those of them that nobody else has."""
 HIGHEST, OTHERS = by_workload("workload:gpuwatch_gpu_power_watts:sum{@workload}")
 
