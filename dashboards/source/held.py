@@ -29,7 +29,8 @@ ACTIVITY_5M = "workload:gpuwatch_gpu_activity:avg5m{@workload}"
 FILLED = "workload:gpuwatch_gpu_memory_used:ratio{@workload}"
 """How much of its memory is in use."""
 
-WATTS = f"({SHARE}) * on ({BY_GPU}) group_left () rate(gpuwatch_gpu_energy_joules_total{{@node}}[5m])"
+KILOWATT_HOURS = "sum_over_time(workload:gpuwatch_gpu_energy_joules:rate5m{@workload}[$__range]) / 12 / 1000"
+"""What each workload used: a sample of the record stands for five minutes."""
 
 
 def sampled(function: str, vector: str) -> str:
@@ -42,9 +43,12 @@ def mean(record: str) -> str:
     return f"avg_over_time({record}[$__range] @ end())"
 
 
-def sampled_mean(vector: str) -> str:
-    """The same of what is no record."""
-    return f"avg_over_time(({vector})[$__range:5m] @ end())"
+def means_of_containers(vector: str, by: str) -> str:
+    """The same for series of containers, which are no record, added up `by`: at each sample that would take seconds.
+
+    A container whose agent was started again may have two series: it counts once.
+    """
+    return f"sum by ({by}) (max by ({by}, container) (avg_over_time({vector}[$__range:5m] @ end())))"
 
 
 def twenty(which: str, rank: str, by: str, operator: str = "and") -> str:

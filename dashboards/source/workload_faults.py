@@ -1,6 +1,16 @@
 """What hit the chosen workloads; and what they do on GPUs that they share."""
 
-from dashboards.source.held import BY_GPU, BY_PART, BY_PLACE, HELD, befell, of_twenty, sampled, sampled_mean, twenty
+from dashboards.source.held import (
+    BY_GPU,
+    BY_PART,
+    BY_PLACE,
+    HELD,
+    befell,
+    means_of_containers,
+    of_twenty,
+    sampled,
+    twenty,
+)
 from dashboards.source.links import RUNBOOK, TO_GPU
 from dashboards.source.panel import Column, Panel, Query, Section
 from dashboards.source.states import HEALTH, RUNBOOKS, XID_CODES, XID_MEANINGS
@@ -23,17 +33,18 @@ BY_POD = f"{BY_PART}, namespace, pod"
 
 def _own(what: str) -> str:
     """What the processes of the twenty highest use: of pods, and of what runs outside of them."""
-    pods = f"sum by ({BY_POD}) (gpuwatch_pod_gpu_{what}{{@pod}} %s)"
-    best = twenty("topk", sampled_mean(pods % ""), BY_POD)
-    named = f'label_replace(label_replace({pods % best}, "name", "$1", "pod", "(.+)"), "kind", "pod", "", "")'
-    others = f"sum by ({BY_PLACE}) (gpuwatch_workload_gpu_{what}{{@workload}})"
+    of_pods = f"gpuwatch_pod_gpu_{what}{{@pod}}"
+    pods = f"sum by ({BY_POD}) ({of_pods} {twenty('topk', means_of_containers(of_pods, BY_POD), BY_POD)})"
+    named = f'label_replace(label_replace({pods}, "name", "$1", "pod", "(.+)"), "kind", "pod", "", "")'
+    of_others = f"gpuwatch_workload_gpu_{what}{{@workload}}"
+    others = f"sum by ({BY_PLACE}) ({of_others} {twenty('topk', means_of_containers(of_others, BY_PLACE), BY_PLACE)})"
     return f"""max by ({BY_PLACE}) ({named} and on ({BY_PLACE}) {HELD})
-        or {others} {twenty("topk", sampled_mean(others), BY_PLACE)}"""
+        or {others}"""
 
 
 _OF_POD = f"{BY_GPU}, namespace, pod"
-_POWER = f"sum by ({_OF_POD}) (rate(gpuwatch_pod_gpu_energy_joules_total{{@pod}}[$__rate_interval]) %s)"
-POWER = _POWER % twenty("topk", sampled_mean(_POWER % ""), _OF_POD)
+_WATTS = "rate(gpuwatch_pod_gpu_energy_joules_total{@pod}[$__rate_interval])"
+POWER = f"sum by ({_OF_POD}) ({_WATTS} {twenty('topk', means_of_containers(_WATTS, _OF_POD), _OF_POD)})"
 
 FAULTS = Section(
     "What hit it",

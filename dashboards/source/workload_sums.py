@@ -1,7 +1,7 @@
 """What the chosen workloads hold, and what that costs."""
 
 from dashboards.source.columns import share
-from dashboards.source.held import ACTIVITY_5M, BY_WORKLOAD, FILLED, IDLE_BELOW, SHARE, WATTS, sampled
+from dashboards.source.held import ACTIVITY_5M, BY_WORKLOAD, FILLED, IDLE_BELOW, KILOWATT_HOURS, SHARE, sampled
 from dashboards.source.links import board
 from dashboards.source.panel import Column, Panel, Query, Section, Thresholds
 
@@ -18,7 +18,6 @@ THIS_WORKLOAD = board(
 
 BUSY = ACTIVITY_5M
 GPU_HOURS = f"{sampled('sum_over_time', SHARE)} / 12"
-KILOWATT_HOURS = f"{sampled('sum_over_time', WATTS)} / 12 / 1000"
 IDLE_SHARE = sampled("avg_over_time", f"{BUSY} < bool {IDLE_BELOW}")
 PEAK = f"max_over_time({FILLED}[$__range])"
 

@@ -1,6 +1,6 @@
 """What tuning saves the chosen workloads, and what it costs them."""
 
-from dashboards.source.held import BY_GPU, HELD, WATTS, by_workload, of_twenty, sampled
+from dashboards.source.held import BY_GPU, HELD, KILOWATT_HOURS, by_workload, of_twenty, sampled
 from dashboards.source.panel import Panel, Query, Section, Style
 from dashboards.source.tuning import TUNING_CODES
 from dashboards.source.workload_use import TO_NODE
@@ -12,7 +12,7 @@ _NONE = "None of these GPUs is tuned"
 _SAVED = "workload:gpuwatch_tuner_energy_saved_joules:rate5m{@workload}"
 _HIGHEST, _OTHERS = by_workload(_SAVED)
 _SAVED_HOURS = f"sum({sampled('sum_over_time', _SAVED)}) / 12 / 1000"
-_USED_HOURS = f"sum({sampled('sum_over_time', WATTS)}) / 12 / 1000"
+_USED_HOURS = f"sum({KILOWATT_HOURS})"
 
 
 _UPPER = 'gpuwatch_tuner_estimated_slowdown_ratio{@node, bound="upper"}'

@@ -22,6 +22,8 @@ IDLEST = twenty("bottomk", mean(ACTIVITY_5M), BY_PLACE)
 ACTIVITY = f"({ACTIVITY_5M} {IDLEST})"
 ALONE = f"({HELD} {IDLEST} unless on ({BY_PART}) {SHARED})"
 """Those of them that nobody else has."""
+SPANS = f"floor((clamp_max({ACTIVITY}, 0.3) - {IDLE_BELOW}) / (0.3 - {IDLE_BELOW})) + 1"
+"""0 idle, 1 little, 2 busy. Two comparisons would read every place twice."""
 HIGHEST, OTHERS = by_workload("workload:gpuwatch_gpu_power_watts:sum{@workload}")
 
 
@@ -39,7 +41,7 @@ USE = Section(
             description="Each GPU or instance while it was held: idle is below 1 % active, little below 30 %, over "
             "five minutes. Long idle spans at night: end it, or queue the work. Idle spans that come again and "
             "again: waiting for data.",
-            queries=(Query(f"({ACTIVITY} >= bool {IDLE_BELOW}) + ({ACTIVITY} >= bool 0.3)", PLACE),),
+            queries=(Query(SPANS, PLACE),),
             states=(State("0", "idle", "red"), State("1", "little", "yellow"), State("2", "busy", "green")),
             no_value="No workload has a GPU",
             width=24,

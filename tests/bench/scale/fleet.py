@@ -29,7 +29,9 @@ LONGER = {
     "cluster:gpuwatch_nodes:count": (SCRAPE, 7 * DAY),
 }
 """Series of which rules read more than six hours: seconds between samples, and how long."""
-COST = re.compile(r"(owner|model|namespace:gpuwatch_recommendation|cluster:gpuwatch_tuner)\w*:")
+COST = re.compile(
+    r"(owner|model|namespace:gpuwatch_recommendation|cluster:gpuwatch_tuner|workload:gpuwatch_gpu_energy)\w*:"
+)
 COST_STEP, COST_RANGE = 300, 30 * DAY
 """The records of the cost group, of which a dashboard reads a month."""
 FEW = 8
