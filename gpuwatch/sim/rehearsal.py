@@ -168,7 +168,14 @@ class Rehearsal:
             self._clean_since = None
         self.first = self.first or now
         self.views, self.last = self.views + 1, now
-        self._show_pods(view, cluster)
+        # The pods that hold a GPU, but for those that were asked to leave: the recording goes on with them.
+        holders = (holder.workload for use in view.attribution.devices for holder in use.holders)
+        pods = (
+            PodObject(namespace=w.namespace, name=w.pod, uid=w.pod_uid or f"{w.namespace}/{w.pod}", gpus=1)
+            for w in holders
+            if w.namespace and w.pod
+        )
+        cluster.pods = {pod.uid: pod for pod in pods if pod.uid not in self._gone}
         for _ in range(TURNS):
             made = self.made = self._plan(view, cluster, now)
             yield from self._news(made)
@@ -213,16 +220,6 @@ class Rehearsal:
                 evictions=self._evictions,
             )
         )
-
-    def _show_pods(self, view: View, cluster: InMemoryCluster) -> None:
-        """The pods that hold a GPU, but for those that were asked to leave: the recording goes on with them."""
-        holders = (holder.workload for use in view.attribution.devices for holder in use.holders)
-        pods = (
-            PodObject(namespace=w.namespace, name=w.pod, uid=w.pod_uid or f"{w.namespace}/{w.pod}", gpus=1)
-            for w in holders
-            if w.namespace and w.pod
-        )
-        cluster.pods = {pod.uid: pod for pod in pods if pod.uid not in self._gone}
 
     def _news(self, made: Plan) -> Iterator[RehearsedAction]:
         """Obstacles that were not there before."""

@@ -238,7 +238,9 @@ def _without_names(
     elif source is None or (source.kind == "nvml" and places.live):
         backend = Backend()
         if places.root != "/":  # no library of the tree is loaded unless the user names it
-            config = _within(places, config)
+            # the GPUs of a driver that is read beside files that lie elsewhere are those of the files
+            sources = {name: getattr(places, name) for name in ("kmsg", "proc", "sys", "dev", "pod_resources")}
+            config = replace(config, sources=replace(config.sources, **sources))
         # the running agent has little time, because there is another way
         search = AgentSearch(None, "") if source else find_agent(config.agent, AGENT_SECONDS)
         if search.message:
@@ -262,9 +264,3 @@ def _without_files(config: Config) -> Config:
     return replace(
         config, sources=replace(config.sources, disabled=("kmsg", "podresources", "procfs", "pci"), **nowhere)
     )
-
-
-def _within(places: Places, config: Config) -> Config:
-    """For a driver that is read beside files that lie elsewhere: its GPUs are those of the files."""
-    sources = {name: getattr(places, name) for name in ("kmsg", "proc", "sys", "dev", "pod_resources")}
-    return replace(config, sources=replace(config.sources, **sources))

@@ -102,7 +102,10 @@ def planned(
 
 def _items(ground: PlanBasis, gang: Gang, limits: Mapping[str, float]) -> Iterator[PlanItem]:
     agreed = tuning_request(ground.config, ground.consents, gang.owners, ground.view.snapshot.at)
-    ladder = _ladder(ground, gang)
+    # no ladder: an obstacle says why, or it has no step
+    boards = [sampled_capabilities(ground.samples[uuid]) if uuid in ground.samples else None for uuid in gang.uuids]
+    found = ladder_of(boards, ground.config)
+    ladder = found if isinstance(found, Ladder) and found.caps else None
     indexes = tuple(sorted(ground.found[uuid].index for uuid in gang.uuids if uuid in ground.found))
     for uuid in gang.uuids:
         gpu = ground.found.get(uuid)
@@ -126,13 +129,6 @@ def _items(ground: PlanBasis, gang: Gang, limits: Mapping[str, float]) -> Iterat
             budget_limit=limits.get(uuid),
             obstacles=told,
         )
-
-
-def _ladder(ground: PlanBasis, gang: Gang) -> Ladder | None:
-    """None: there is none, and an obstacle says why; or it has no step."""
-    boards = [sampled_capabilities(ground.samples[uuid]) if uuid in ground.samples else None for uuid in gang.uuids]
-    found = ladder_of(boards, ground.config)
-    return found if isinstance(found, Ladder) and found.caps else None
 
 
 def _first(ground: PlanBasis, ladder: Ladder | None, terms: Terms | None, gang: Gang) -> float | None:

@@ -58,7 +58,14 @@ def check_toolkit(context: CheckContext) -> CheckVerdict:
     if reason:
         return skipped(reason)
     if not found:
-        return _no_toolkit(context)
+        # A failure where containers are to have GPUs: many a machine has Docker or podman for other things.
+        config = runtime_config(context.facts) or RuntimeConfig(kind=runtime_kind(context.facts) or "", path="")
+        commands = (INSTALL, *_repair(config))
+        if _is_meant(context.facts, config):
+            return failed(f"no container toolkit: {NEITHER}", commands=commands)
+        if config.kind == "docker" and any(gpu.identity.brand not in WORKSTATION_BRANDS for gpu in context.gpus):
+            return warned(f"docker cannot give GPUs to containers: {NEITHER}", commands=commands)
+        return skipped(f"no container toolkit, and nothing says that containers of {config.kind} are to have GPUs")
     folders = sorted({path.rpartition("/")[0] for path in found})
     versions = f"{max(found.values()) or 'version unknown'}, in {' and '.join(folders)}"
     validations = context.facts.operator.validations if context.facts.operator else {}
@@ -70,17 +77,6 @@ def check_toolkit(context: CheckContext) -> CheckVerdict:
         "starts no device plugin here.",
         commands=(OPERATOR_PODS, VALIDATOR_LOG),
     )
-
-
-def _no_toolkit(context: CheckContext) -> CheckVerdict:
-    """A failure where containers are to have GPUs: many a machine has Docker or podman for other things."""
-    config = runtime_config(context.facts) or RuntimeConfig(kind=runtime_kind(context.facts) or "", path="")
-    commands = (INSTALL, *_repair(config))
-    if _is_meant(context.facts, config):
-        return failed(f"no container toolkit: {NEITHER}", commands=commands)
-    if config.kind == "docker" and any(gpu.identity.brand not in WORKSTATION_BRANDS for gpu in context.gpus):
-        return warned(f"docker cannot give GPUs to containers: {NEITHER}", commands=commands)
-    return skipped(f"no container toolkit, and nothing says that containers of {config.kind} are to have GPUs")
 
 
 def _is_meant(facts: NodeFacts, config: RuntimeConfig) -> bool:

@@ -90,7 +90,13 @@ class WorkloadStats:
         if new := [each for each in window.programs if each not in record.programs]:
             record.programs = (*record.programs, *new)[-MAX_PROGRAMS:]
         if window.memory is not None:
-            self._remember_peak(window.at, end, window.memory)
+            # A window over midnight counts for both days: when in it the most was is not known.
+            peaks, after = record.peaks, int(-(-end // DAY))
+            for day in range(max(int(window.at // DAY), after - MAX_PEAKS), after):
+                if window.memory > peaks.get(day, -1):
+                    peaks[day] = window.memory
+            while len(peaks) > MAX_PEAKS:
+                del peaks[min(peaks)]
         if seconds > 0:
             self._measures.add(window, seconds, is_work, profiles)
         return True
@@ -157,15 +163,6 @@ class WorkloadStats:
             del self._holds[oldest]
         hold = self._holds[key] = AllocationTracker.begun(window)
         return hold
-
-    def _remember_peak(self, begin: float, end: float, memory: int) -> None:
-        """A window over midnight counts for both days: when in it the most was is not known."""
-        peaks, after = self.record.peaks, int(-(-end // DAY))
-        for day in range(max(int(begin // DAY), after - MAX_PEAKS), after):
-            if memory > peaks.get(day, -1):
-                peaks[day] = memory
-        while len(peaks) > MAX_PEAKS:
-            del peaks[min(peaks)]
 
     def _gpus_per_pod(self) -> int:
         """The most devices that one pod holds, or held, at a time."""

@@ -99,7 +99,11 @@ def _judge_speed(pairs: Sequence[WindowPair], terms: Terms, best: float) -> bool
     gains, bound = work.mean <= best - GAIN, math.log(1 - allowed(pairs, terms))
     trusted = speed.mean - speed.quantile * speed.error * (CARE if len(pairs) < EARLY else 1.0)
     if trusted >= bound and work.upper < 1 and gains:
-        return _admitted(pairs, terms)
+        # Whether the signals that do not vouch let a cap pass that is fast enough by those that do. None: not known.
+        if hides_loader(pairs, terms) or contradicted(pairs, terms.slowdown):
+            return False
+        passes = hedged(pairs, terms.slowdown)
+        return False if passes is None and len(pairs) == LOOKS[-1] else passes
     if len(pairs) == LOOKS[0]:
         return False if speed.mean + speed.error < bound else None
     unlikely = speed.mean < bound or not gains
@@ -129,14 +133,6 @@ def slo_holds(pairs: Sequence[WindowPair], terms: Terms) -> bool | None:
 def allowed(pairs: Sequence[WindowPair], terms: Terms) -> float:
     """The slowdown at which a search aims: GPU counters are not the speed, and get less of the bound."""
     return terms.slowdown if pairs and pairs[0].progress else COUNTED * terms.slowdown
-
-
-def _admitted(pairs: Sequence[WindowPair], terms: Terms) -> bool | None:
-    """Whether the signals that do not vouch let a cap pass that is fast enough by those that do. None: not known."""
-    if hides_loader(pairs, terms) or contradicted(pairs, terms.slowdown):
-        return False
-    passes = hedged(pairs, terms.slowdown)
-    return False if passes is None and len(pairs) == LOOKS[-1] else passes
 
 
 def hides_loader(pairs: Sequence[WindowPair], terms: Terms, reserves: float = 1.0) -> bool:

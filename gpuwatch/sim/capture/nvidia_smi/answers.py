@@ -107,7 +107,9 @@ def _identity(answers: Recording, gpu: DumpNode, index: int, known: set[str]) ->
     PCI address.
     """
     handle = f"@gpu{index}"
-    bus_id = _bus_id(gpu)
+    # The address in the PCI section or in the GPU's headline.
+    candidates = (_optional(gpu, "pci/bus_id"), _optional(gpu, "pci/pci_bus_id"), gpu.value)
+    bus_id = next((text for text in candidates if text and pci_key(text)), NO_BUS_ID)
     printed = _optional(gpu, "gpu_uuid") or _optional(gpu, "uuid")
     if not printed or printed in known:
         printed = f"GPU-{uuid.uuid5(uuid.NAMESPACE_OID, f'{printed} {bus_id} {index}')}"
@@ -137,12 +139,6 @@ def _identity(answers: Recording, gpu: DumpNode, index: int, known: set[str]) ->
     answers.add(("nvmlDeviceGetPciInfo", handle), {"struct": "nvmlPciInfo_t", "members": members})
 
 
-def _bus_id(gpu: DumpNode) -> str:
-    """The address in the PCI section or in the GPU's headline."""
-    candidates = (_optional(gpu, "pci/bus_id"), _optional(gpu, "pci/pci_bus_id"), gpu.value)
-    return next((text for text in candidates if text and pci_key(text)), NO_BUS_ID)
-
-
 def _gpu(answers: Recording, gpu: DumpNode, index: int, extras: OtherOutputs, absent: int) -> None:
     handle = f"@gpu{index}"
     for row in ROWS:
@@ -159,7 +155,11 @@ def _gpu(answers: Recording, gpu: DumpNode, index: int, extras: OtherOutputs, ab
         answers.add(("nvmlSystemGetProcessName", pid), name)
     migs = list(gpu.named("mig_device")) or [m for group in gpu.named("mig_devices") for m in group.named("mig_device")]
     _migs(answers, gpu, migs[:MAX_MIG], index, extras)
-    _links(answers, handle, extras.links.get(index, {}))
+    for link, speed in extras.links.get(index, {}).items():
+        answers.add(("nvmlDeviceGetNvLinkState", handle, link), int(speed is not None))
+        if speed is not None:
+            question = ("nvmlDeviceGetFieldValues", handle, _constant("NVML_FI_DEV_NVLINK_GET_SPEED"), link)
+            answers.add(question, {"type": 1, "value": round(speed * 1000)})
 
 
 def _question(row: DumpRow, handle: str) -> Question:
@@ -234,14 +234,6 @@ def _attributes(answers: Recording, token: str, mig: DumpNode) -> None:
     if "multiprocessorCount" in members:
         answer = {"struct": "c_nvmlDeviceAttributes", "members": members}
         answers.add(("nvmlDeviceGetAttributes_v2", token), answer)
-
-
-def _links(answers: Recording, handle: str, links: dict[int, float | None]) -> None:
-    for link, speed in links.items():
-        answers.add(("nvmlDeviceGetNvLinkState", handle, link), int(speed is not None))
-        if speed is not None:
-            question = ("nvmlDeviceGetFieldValues", handle, _constant("NVML_FI_DEV_NVLINK_GET_SPEED"), link)
-            answers.add(question, {"type": 1, "value": round(speed * 1000)})
 
 
 def _optional(node: DumpNode, path: str) -> str | None:
