@@ -57,11 +57,10 @@ class World:
         *,
         seed: int = 1,
         speed: float = 1.0,
-        clock: Clock | None = None,
     ) -> None:
         self.directory = directory
         self._scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
-        self._seed, self._speed, self._clock = seed, speed, clock or SystemClock()
+        self._seed, self._speed, self._clock = seed, speed, SystemClock()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._kubelet_state: KubeletState | None = None  # not started

@@ -6,11 +6,10 @@ import json
 import pytest
 import yaml
 
-from gpuwatch.rightsizing.apply import applied
 from tests.cluster.conftest import without
 from tests.cluster.device_plugin import Unread, understood
 from tests.gobuild import NoBinaries
-from tests.rightsizing.findings.advised import shared
+from tests.rightsizing.findings.advised import applied, shared
 
 # Slow, as the reader is built first: 70 s of CPU. tests/rightsizing/test_apply.py holds what the files say.
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]

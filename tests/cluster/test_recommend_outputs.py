@@ -7,7 +7,6 @@ from functools import reduce
 
 import pytest
 
-from gpuwatch.rightsizing.apply import applied
 from gpuwatch.rightsizing.apply.pod import TEMPLATES
 from gpuwatch.rightsizing.model.recommendation import RecommendedAction, RecommendedChange
 from tests import fast_yaml
@@ -15,7 +14,7 @@ from tests.cluster.api import NODES, Api
 from tests.deploy.kubectl import Kubectl
 from tests.deploy.rendering import DEPLOY, built, one
 from tests.deploy.tools import kubectl
-from tests.rightsizing.findings.advised import advice, cut, layout, resized, shared
+from tests.rightsizing.findings.advised import advice, applied, cut, layout, resized, shared
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]  # quick: the commands as texts, tests/rightsizing/test_apply.py
 

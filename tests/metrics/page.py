@@ -8,7 +8,7 @@ from typing import Any, get_args
 from msgspec.structs import replace
 
 from gpuwatch.cli.look.recording import scenario_views
-from gpuwatch.cli.metrics.listing import AGENT_GROUPS, AGENT_METRICS
+from gpuwatch.cli.metrics.listing import AGENT_GROUPS
 from gpuwatch.collect.nvml.fields import FIELDS, IDENTITY, FieldId
 from gpuwatch.collect.nvml.links import ERRORS
 from gpuwatch.collect.nvml.numbers import field_number, lacks
@@ -20,6 +20,8 @@ from gpuwatch.metrics.native import GROUPS, collect
 from gpuwatch.metrics.process import SELF_METRICS
 from gpuwatch.remediation.service.pages import REMEDIATOR_METRICS
 from gpuwatch.tuning.service.metrics import TUNER_METRICS
+
+AGENT_METRICS = tuple(row for rows in AGENT_GROUPS.values() for row in rows)
 
 SCOPE_LABELS: dict[str, tuple[str, ...]] = {
     "node": (),

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gpuwatch.model.text import visible
-from gpuwatch.rightsizing.apply import all_applied, applied
+from gpuwatch.rightsizing.apply import all_applied
 from gpuwatch.rightsizing.apply.pod import ELSEWHERE, TEMPLATES
 from gpuwatch.rightsizing.model.mig_profiles import model_of
 from gpuwatch.rightsizing.model.recommendation import RecommendedAction, RecommendedChange
 from gpuwatch.rightsizing.model.usage import FleetFacts, GpuFacts
-from tests.rightsizing.findings.advised import A100, H100, advice, cut, layout, resized, shared
+from tests.rightsizing.findings.advised import A100, H100, advice, applied, cut, layout, resized, shared
 from tests.seeds import examples
 
 OWNERS = (*TEMPLATES, *ELSEWHERE, "Job", "Pod", "User", "SlurmJob", "SomethingElse", None)

@@ -7,10 +7,9 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from gpuwatch.rightsizing.apply import applied
 from gpuwatch.rightsizing.model.mig_profiles import table
 from gpuwatch.rightsizing.model.usage import FleetFacts, GpuFacts
-from tests.rightsizing.findings.advised import A100, H100, cut, layout
+from tests.rightsizing.findings.advised import A100, H100, applied, cut, layout
 
 SCHEMA = json.loads(Path(__file__).with_name("mig_parted.schema.json").read_text())
 CUTS = [(gpu, profile) for gpu in table().gpus for profile in gpu.profiles]

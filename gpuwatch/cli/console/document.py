@@ -4,15 +4,13 @@ import math
 from collections.abc import Mapping
 from datetime import datetime
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from gpuwatch.model.text import json_text
 
 API_VERSION = "gpuwatch/v1"
-
-Item = TypeVar("Item", bound=msgspec.Struct)
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,8 +14,6 @@ AGENT_GROUPS: dict[str, tuple[Metric[Any], ...]] = {
 }
 """The rows of the agent's page by group, in its order."""
 
-AGENT_METRICS: tuple[Metric[Any], ...] = tuple(row for rows in AGENT_GROUPS.values() for row in rows)
-
 
 class MetricItem(Item, frozen=True, kw_only=True):
     """One family of `metrics list`. `labels` come beside `gpu` and `uuid`; `opt_in`: its group is off by default."""

@@ -40,11 +40,6 @@ def all_applied(
     )
 
 
-def applied(recommendation: Recommendation, fleet: FleetFacts | None = None) -> Recommendation:
-    """One that is given alone."""
-    return all_applied((recommendation,), fleet)[0]
-
-
 def scale(about: Recommendation, around: ApplyContext) -> tuple[Apply, ...]:
     """Ends work that holds a GPU for nothing. Only of batch and notebooks, whatever the advice says."""
     target = about.target

@@ -129,9 +129,6 @@ OTHERS = (
 )
 """Of namespaces, and of free GPUs. Quotas and nodes only where the whole cluster is seen."""
 
-FINDINGS: tuple[FindingRow, ...] = (*NOW, *SIZE, *BESIDES, *OTHERS)
-"""All of them."""
-
 
 def recommend(
     summaries: Iterable[WorkloadSummary],

@@ -99,9 +99,9 @@ def load(path: Path, kind: type[State], schema: Schema = CURRENT) -> Loaded[Stat
     return _load(path, kind, schema, _set_aside)
 
 
-def peek(path: Path, kind: type[State], schema: Schema = CURRENT) -> Loaded[State]:
+def peek(path: Path, kind: type[State]) -> Loaded[State]:
     """As `load`, for anybody else: nothing is moved."""
-    return _load(path, kind, schema, lambda path, _: path)
+    return _load(path, kind, CURRENT, lambda path, _: path)
 
 
 def _load(path: Path, kind: type[State], schema: Schema, aside: Callable[[Path, str], Path | None]) -> Loaded[State]:

@@ -5,13 +5,12 @@ thread at a time may use it.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from gpuwatch.config import RightsizingConfig
 from gpuwatch.model.snapshot import Record
 from gpuwatch.model.work import WorkloadKey
 from gpuwatch.rightsizing.model import mig_profiles
-from gpuwatch.rightsizing.model.mig_profiles import Profile
 from gpuwatch.rightsizing.model.usage import NamespaceUsage, UsageWindow, WorkloadSummary
 from gpuwatch.rightsizing.usage.allocation import activity
 from gpuwatch.rightsizing.usage.namespace import BIN, BINS_A_DAY, DAY, MAX_DAYS, NamespaceStats
@@ -27,9 +26,6 @@ MANY_NODES = 64
 LONGEST_SECONDS = 7.0 * DAY
 LATEST = 1e11
 """A window that is longer, or is later than unix time can be, is none."""
-
-Profiles = Callable[[str | None, int | None], tuple[Profile, ...]]
-"""Into what a GPU can be cut, by its model and the bytes of its memory."""
 
 
 class LedgerState(Record, frozen=True, kw_only=True):
@@ -49,7 +45,7 @@ class LedgerState(Record, frozen=True, kw_only=True):
 class UsageLedger:
     """Statistics by workload, the one that a window was added to last at the end."""
 
-    def __init__(self, config: RightsizingConfig, profiles: Profiles = mig_profiles.of) -> None:
+    def __init__(self, config: RightsizingConfig) -> None:
         """An empty one."""
         self.since: float | None = None
         """Unix seconds of the first window; None: there was none."""
@@ -57,7 +53,7 @@ class UsageLedger:
         """End of the newest window."""
         self.rejected = 0
         """Windows of workloads for which there was no room, because all others are still there."""
-        self._config, self._profiles = config, profiles
+        self._config = config
         self._workloads: OrderedDict[WorkloadKey, WorkloadStats] = OrderedDict()
         self._namespaces: dict[tuple[str, str], NamespaceStats] = {}
         self._nodes: dict[str, tuple[float, float]] = {}
@@ -66,11 +62,9 @@ class UsageLedger:
         self._bins_until = 0
 
     @classmethod
-    def restored(
-        cls, state: LedgerState, config: RightsizingConfig, profiles: Profiles = mig_profiles.of
-    ) -> "UsageLedger":
+    def restored(cls, state: LedgerState, config: RightsizingConfig) -> "UsageLedger":
         """Continue from `state`, which changes from now on; what is more than `config` allows is dropped."""
-        ledger = cls(config, profiles)
+        ledger = cls(config)
         ledger.since, ledger.at = state.since, state.at
         ledger._workloads = OrderedDict((each.key, WorkloadStats(each)) for each in state.workloads)
         ledger._namespaces = {(each.namespace, each.resource): each for each in state.namespaces}
@@ -103,7 +97,7 @@ class UsageLedger:
         is_work = activity(window)
         total = None if window.device else window.memory_total
         declared = stats.record.declared_class
-        if not stats.add(window, self._profiles(window.model, total), is_work, watched):
+        if not stats.add(window, mig_profiles.of(window.model, total), is_work, watched):
             return False
         self._workloads.move_to_end(window.key)
         if stats.record.declared_class != declared:

@@ -126,9 +126,8 @@ Throttled = Mapping[int, float]
 class WindowCollector:
     """One node. `take` each View in order; `tenants` may be exchanged at any time."""
 
-    def __init__(self, tenants: Tenants | None = None, *, span: float = SPAN, longest: float = LONGEST) -> None:
+    def __init__(self, tenants: Tenants | None = None) -> None:
         self.tenants = tenants or Tenants()
-        self._span, self._longest = span, longest
         self._at: float | None = None
         self._known: dict[str, bool] = {}
         self._open: dict[TenantDevice, WindowAccumulator] = {}
@@ -162,7 +161,7 @@ class WindowCollector:
         return done
 
     def _longest_gap(self, view: View) -> float:
-        return max(self._longest, 3 * view.snapshot.interval)
+        return max(LONGEST, 3 * view.snapshot.interval)
 
     def _add(
         self, view: View, found: Mapping[TenantDevice, TenantReading], before: float, throttled: Throttled
@@ -185,7 +184,7 @@ class WindowCollector:
             reading = found[party]
             waited = [throttled[pid] for pid in reading.pids if pid in throttled]
             each.add(reading, at - before, max(waited, default=None))
-        if at // self._span != before // self._span:
+        if at // SPAN != before // SPAN:
             yield from self._end_windows(at)
 
     def _end_windows(self, at: float) -> Iterator[UsageWindow]:

@@ -54,8 +54,8 @@ def _plain(argument: Any, token: Callable[[Any], str | None]) -> Any:
 class Recorder:
     """A pynvml-shaped module that passes everything on to `nvml` and fills `recording`. Thread-safe."""
 
-    def __init__(self, nvml: Nvml, recording: Recording, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._nvml, self.recording, self._clock = nvml, recording, clock
+    def __init__(self, nvml: Nvml, recording: Recording) -> None:
+        self._nvml, self.recording = nvml, recording
         self._lock = threading.Lock()
         self._tokens: dict[Any, str] = {}
         self._sources: dict[Any, str] = {}
@@ -93,7 +93,7 @@ class Recorder:
         return answer
 
     def _call(self, asked: Question, function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, int]:
-        began = self._clock()
+        began = time.perf_counter()
         try:
             answer = function(*args)
         except pynvml.NVMLError as failed:
@@ -142,7 +142,7 @@ class Recorder:
         return self._tokens.setdefault(key, f"@handle{len(self._tokens)}")
 
     def _since(self, began: float) -> int:
-        return round((self._clock() - began) * 1e6)
+        return round((time.perf_counter() - began) * 1e6)
 
     def _keep(self, asked: Question, answer: Answer, microseconds: int) -> None:
         with self._lock:

@@ -40,12 +40,14 @@ NAMESPACE = "gpuwatch"
 GPU_NODES = "nvidia.com/gpu.present=true"
 START = 1_790_000_000.0
 
+THREADS = 4
+"""Remediators that step at once."""
+
 TICK = 0.5
 """Seconds: remediators that are due within the same tick step at the same moment."""
 
 RESTART_SECONDS = (1.0, 60.0)
 """Between the kill of a remediator and the first step of the next."""
-
 
 KILL_RATE = 0.01
 """The chance of a kill at each point where there can be one; about one in twenty minutes for a node that waits."""
@@ -72,13 +74,12 @@ class SimulatedFleet:
         budget: int | str,
         seed: int = 1,
         gpus: int = 8,
-        threads: int = 4,
         config: RemediationConfig | None = None,
     ) -> None:
         self.clock = FleetClock(START)
         self.cluster = SimulatedCluster(self.clock, seed=seed)
         self.random_kills = RandomKills(seed)
-        self._factory, self._threads, self._gpus, self._seed = factory, threads, gpus, seed
+        self._factory, self._gpus, self._seed = factory, gpus, seed
         self._chance = random.Random(f"fleet {seed}")  # noqa: S311
         share = BudgetConfig(max_unavailable=budget, namespace=NAMESPACE, node_selector=GPU_NODES)
         self.config = msgspec.structs.replace(config or RemediationConfig(), mode="enforce", budget=share)
@@ -100,9 +101,9 @@ class SimulatedFleet:
         self.cluster.add_namespace(NAMESPACE)
         self.cluster.add_user(USER)
         server = self._undo.enter_context(SimulatedApiServer(self.cluster))
-        shared = Transport(str(server.kubeconfig(USER)), connections=self._threads)
+        shared = Transport(str(server.kubeconfig(USER)), connections=THREADS)
         self._undo.callback(shared.close)
-        self._pool = self._undo.enter_context(ThreadPoolExecutor(self._threads, "fleet"))
+        self._pool = self._undo.enter_context(ThreadPoolExecutor(THREADS, "fleet"))
         for number in range(self._count):
             self._add_node(f"node-{number:04}", number, shared)
         self.cluster.observers.append(self.invariants)

@@ -28,9 +28,9 @@ _UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 class ReplicaSets:
     """Make a new pod for every one that a controller lost (`SimulatedCluster.add_pod` counts how many it wants)."""
 
-    def __init__(self, cluster: SimulatedCluster, *, seed: int = 0) -> None:
+    def __init__(self, cluster: SimulatedCluster) -> None:
         self._cluster = cluster
-        self._chance = random.Random(f"replicas {seed}")  # noqa: S311
+        self._chance = random.Random("replicas 0")  # noqa: S311
         self._models: dict[str, Object] = {}
 
     def step(self) -> list[Object]:

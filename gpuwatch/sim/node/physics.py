@@ -37,8 +37,8 @@ class Moment(NamedTuple):
 class Physics:
     """The running state of one GPU. Counters are exact at `time`; `counter` extends them to any later moment."""
 
-    def __init__(self, gpu: SimGpu, start: float = 0.0) -> None:
-        self.gpu, self.time = gpu, start
+    def __init__(self, gpu: SimGpu) -> None:
+        self.gpu, self.time = gpu, 0.0
         self.load: Load = NOTHING
         self.power, self.clock, self.reasons = gpu.model.power_idle, float(gpu.model.clock_idle), IDLE
         self.temperature = AMBIENT + gpu.model.thermal_resistance * self.power

@@ -96,12 +96,13 @@ def parse(document: Any, origin: str) -> Scenario:
     return found
 
 
-def parse_action(document: Any, node: SimNodeSpec, origin: str = "the action") -> AnyAction:
+def parse_action(document: Any, node: SimNodeSpec) -> AnyAction:
     """One action on a node, as `sim inject` writes it.
 
     Raises:
         UsageError: as in `parse`.
     """
+    origin = "the action"
     action: AnyAction = _convert(_action(document, "", origin), AnyAction, origin)
     check_action(action, node, origin)
     return action

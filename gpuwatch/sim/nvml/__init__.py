@@ -10,7 +10,6 @@ from typing import Any
 
 import pynvml
 
-from gpuwatch.model.clock import Clock
 from gpuwatch.sim.directory import attach
 from gpuwatch.sim.nvml.device import DEVICE, MIG_DEVICE
 from gpuwatch.sim.nvml.driver import Answer, Handle, SimDriver, refuse
@@ -54,13 +53,13 @@ class SimNvml(SimDriver):
         return refuse()
 
 
-def open_node(target: str, clock: Clock | None = None) -> Any:
+def open_node(target: str) -> Any:
     """The node that runs in the directory `target`, as a pynvml-shaped object. Does not call nvmlInit.
 
     Raises:
         NoGpuStack: nothing runs there.
     """
-    return SimNvml(attach(Path(target), clock))
+    return SimNvml(attach(Path(target)))
 
 
 def open_knobs(target: str) -> Any:

@@ -62,10 +62,9 @@ class Tuner:
         classes: Mapping[int, XidClass] | None = None,
         actuator: Actuator | None = None,
         audit: Audit | None = None,
-        guard_seconds: float = GUARD_SECONDS,
     ) -> None:
         self._views, self._folder, self._clock, self._actuator = views, folder, clock, actuator
-        self._hearing, self._past = HeartbeatMonitor(folder.guard, guard_seconds), SavedSearches(folder.memory)
+        self._hearing, self._past = HeartbeatMonitor(folder.guard, GUARD_SECONDS), SavedSearches(folder.memory)
         self._caps = KnownCaps(folder.caps)
         self._capabilities, self._audit = CapabilityCache(actuator), audit
         self._memory, self._results = CycleMemory(), tuple[ApplyResult, ...]()

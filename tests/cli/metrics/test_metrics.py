@@ -6,10 +6,10 @@ import stat
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpuwatch.cli.metrics.listing import AGENT_METRICS
 from gpuwatch.cli.metrics.metrics import PROFILES, write_atomically
 from gpuwatch.metrics.page_cache import PROFILES as KNOWN
 from tests.cli.commands import run
+from tests.metrics.page import AGENT_METRICS
 from tests.model import views
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from gpuwatch.rightsizing.apply import all_applied
 from gpuwatch.rightsizing.model.recommendation import (
     Evidence,
     FindingKind,
@@ -14,6 +15,7 @@ from gpuwatch.rightsizing.model.recommendation import (
     RecommendedChange,
     Savings,
 )
+from gpuwatch.rightsizing.model.usage import FleetFacts
 
 A100, H100 = "NVIDIA A100-SXM4-80GB", "NVIDIA H100 80GB HBM3"
 
@@ -70,3 +72,8 @@ def layout(node: str, index: int | None, *profiles: str, model: str = A100) -> L
     """One GPU; where its instances begin does not matter to mig-parted."""
     placements = tuple(Placement(profile=name, start=start, size=1) for start, name in enumerate(profiles))
     return Layout(node=node, gpu=f"GPU-{node}-{index}", index=index, model=model, placements=placements)
+
+
+def applied(recommendation: Recommendation, fleet: FleetFacts | None = None) -> Recommendation:
+    """Advice that is given alone, with what carries it out."""
+    return all_applied((recommendation,), fleet)[0]
