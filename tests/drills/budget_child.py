@@ -19,7 +19,7 @@ from gpuwatch.storage.audit import Audit
 from gpuwatch.tuning.actuation.actuator import NvmlActuator
 from gpuwatch.tuning.actuation.driver import NvmlControl
 from gpuwatch.tuning.actuation.record import SettingsRecord
-from gpuwatch.tuning.model.order import ApplyResult
+from gpuwatch.tuning.model.setting import ApplyResult
 from gpuwatch.tuning.power_budget.loop import BudgetInputs, BudgetMemory, cycle
 from tests.remediation.model.remediating import Ledger
 

@@ -8,7 +8,7 @@ from gpuwatch.collect.nvml.library import open_library
 from gpuwatch.model.view import View
 from gpuwatch.tuning.actuation.driver import NvmlControl
 from gpuwatch.tuning.cycle.gang import sampled_capabilities
-from gpuwatch.tuning.model.order import GpuCapabilities
+from gpuwatch.tuning.model.setting import GpuCapabilities
 
 pytestmark = pytest.mark.gpu
 

@@ -959,20 +959,20 @@ HARMS: tuple[Harm, ...] = (
         "A record above the original is refused, and only a limit that still has the recorded value is touched. "
         "What cannot be read is not written.",
         (
-            "tuning/model/order.py:power_target",
+            "tuning/model/setting.py:power_target",
             "tuning/actuation/record.py:_nonsense",
             "tuning/actuation/restore.py:give_back",
         ),
         (
             proof(
                 f"{RESTORING}test_s9_what_somebody_else_has_set_since_is_left_alone",
-                "tuning/model/order.py",
+                "tuning/model/setting.py",
                 "ours = any(is_same(now.configured, applied) for applied in setting.applied)",
                 "ours = True",
             ),
             proof(
                 "tests/tuning/actuation/test_restore_value.py::test_nothing_is_ever_set_above_the_original",
-                "tuning/model/order.py",
+                "tuning/model/setting.py",
                 "target = min(setting.original, now.most)",
                 "target = now.most",
             ),
@@ -989,11 +989,11 @@ HARMS: tuple[Harm, ...] = (
         "Settings from before a reboot or driver reload are restored on GPUs that others have set since.",
         "A record names its boot and driver. With another boot or driver it is dropped; with an unknown boot "
         "nothing is written.",
-        ("tuning/model/order.py:outlived", "tuning/actuation/restore.py:_gpu"),
+        ("tuning/model/setting.py:outlived", "tuning/actuation/restore.py:_gpu"),
         (
             proof(
                 f"{RESTORING}test_s5_settings_of_another_boot_or_driver_are_dropped_not_restored",
-                "tuning/model/order.py",
+                "tuning/model/setting.py",
                 "if boot_id is not None and setting.boot_id != boot_id:",
                 "if False:",
             ),
@@ -1088,18 +1088,18 @@ HARMS: tuple[Harm, ...] = (
         "A tuner sets a limit above the operator's, or a clock that the GPU does not have.",
         "An order above the original is refused; a rounding error is cut to it. The original is the value before the "
         "first write.",
-        ("tuning/model/order.py:watts_to_set", "tuning/model/order.py:original_limit"),
+        ("tuning/model/setting.py:watts_to_set", "tuning/model/setting.py:original_limit"),
         (
             proof(
                 "tests/tuning/actuation/test_order_values.py::test_s1_what_is_off_by_less_than_the_driver_rounds_is_clipped",
-                "tuning/model/order.py",
+                "tuning/model/setting.py",
                 "return max(least, min(watts, original))",
                 "return max(least, watts)",
             ),
             proof(
                 "tests/tuning/actuation/test_order_values.py::"
                 "test_the_original_is_what_is_configured_before_the_first_write_and_then_what_is_recorded",
-                "tuning/model/order.py",
+                "tuning/model/setting.py",
                 "    return before.original\n",
                 "    return board.limit\n",
             ),
@@ -1269,7 +1269,7 @@ HARMS: tuple[Harm, ...] = (
             ),
             proof(
                 "tests/tuning/actuation/test_order_values.py::test_s9_what_is_neither_ours_nor_the_original_is_somebody_elses",
-                "tuning/model/order.py",
+                "tuning/model/setting.py",
                 "    if is_foreign(before, board.limit):\n",
                 "    if False:\n",
             ),

@@ -45,7 +45,7 @@ GROUPS = (
         (
             *files("tuning/cycle", CYCLE),
             *files("tuning/gates", "conflict consent cooldowns eligibility owners"),
-            "tuning/model/order.py",
+            "tuning/model/setting.py",
         ),
         (
             *("tuning/cycle/test_[cpst]*.py", "tuning/gates/test_*.py", "tuning/energy/test_tuner_harm.py"),

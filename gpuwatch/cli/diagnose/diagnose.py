@@ -12,8 +12,7 @@ from gpuwatch.cli.console.options import KUBECONFIG, NODE_NAME, option, output
 from gpuwatch.cli.console.session import Session, pass_session
 from gpuwatch.cli.console.words import duration
 from gpuwatch.cli.diagnose.run import DiagnoseOptions, run
-from gpuwatch.diagnose.baseline.expectation import Expectation, load
-from gpuwatch.diagnose.baseline.measure import check_baseline
+from gpuwatch.diagnose.baseline.expectation import Expectation, check_baseline, load
 from gpuwatch.diagnose.bundling.bundle import check_target
 from gpuwatch.diagnose.model import CheckStage
 from gpuwatch.model.errors import UsageError

@@ -24,8 +24,7 @@ from gpuwatch.cli.diagnose.screen import Screen
 from gpuwatch.cli.look.source import SourceSpec, named_agent, node, parse_source
 from gpuwatch.config import Backend, Config
 from gpuwatch.diagnose.active.run import DEADLINE_SECONDS, run_active, unavailable
-from gpuwatch.diagnose.baseline.expectation import Expectation
-from gpuwatch.diagnose.baseline.measure import measured, text
+from gpuwatch.diagnose.baseline.expectation import Expectation, measured, text
 from gpuwatch.diagnose.bundling.allowed_facts import BundleContents
 from gpuwatch.diagnose.bundling.bundle import write_bundle
 from gpuwatch.diagnose.bundling.opening import open_archive

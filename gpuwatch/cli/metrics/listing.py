@@ -1,8 +1,14 @@
-"""Every metric that the agent can export, as items and as a table."""
+"""`gpuwatch metrics list`: every metric that the agent can export."""
 
 from typing import Any
 
-from gpuwatch.cli.console.table import Column
+import click
+
+from gpuwatch.cli.console.document import Envelope
+from gpuwatch.cli.console.options import option
+from gpuwatch.cli.console.session import Session, pass_session
+from gpuwatch.cli.console.table import Column, table
+from gpuwatch.cli.console.words import Words
 from gpuwatch.cli.look.items import Item
 from gpuwatch.config import FamiliesConfig
 from gpuwatch.metrics.metric import PREFIX, Metric, unit
@@ -34,6 +40,20 @@ COLUMNS: tuple[Column[MetricItem], ...] = (
     Column("LABELS", lambda m, w: w.text(",".join(m.labels)), drop=1),
     Column("MEANING", lambda m, w: m.help, shorten="end"),
 )
+
+
+@click.command("list", short_help="List every metric gpuwatch can export.")
+@option("-o", "--output", type=click.Choice(["table", "md", "json"]), default="table", help="Default: table.")
+@pass_session
+def list_(session: Session, output: str) -> None:
+    """List every metric gpuwatch can export: name, type, labels, meaning."""
+    terminal = session.terminal
+    if output == "table":
+        terminal.show(*table(COLUMNS, metric_items(), Words(terminal.glyphs, 0.0), width=terminal.width))
+    elif output == "json":
+        terminal.document(Envelope(kind="MetricList", items=tuple(metric_items())), "json")
+    else:
+        terminal.page(markdown())
 
 
 def metric_items() -> list[MetricItem]:

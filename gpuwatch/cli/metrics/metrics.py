@@ -23,7 +23,7 @@ Examples:
 """
 
 ENTRIES = (
-    Entry("list", "List every metric gpuwatch can export.", "metrics.metrics:list_", "Commands"),
+    Entry("list", "List every metric gpuwatch can export.", "metrics.listing:list_", "Commands"),
     Entry("check", "Show what a Prometheus has of gpuwatch, and what is missing.", "metrics.check:check", "Commands"),
 )
 PROFILES = ("native", "dcgm-4.8", "dcgm-4.9")
@@ -99,24 +99,3 @@ def write_atomically(path: Path, body: bytes) -> None:
     except OSError:
         os.unlink(name)
         raise
-
-
-@click.command("list", short_help="List every metric gpuwatch can export.")
-@option("-o", "--output", type=click.Choice(["table", "md", "json"]), default="table", help="Default: table.")
-@pass_session
-def list_(session: Session, output: str) -> None:
-    """List every metric gpuwatch can export: name, type, labels, meaning."""
-    from gpuwatch.cli.console.table import table
-    from gpuwatch.cli.console.words import Words
-    from gpuwatch.cli.metrics.listing import COLUMNS, markdown, metric_items
-
-    terminal = session.terminal
-    if output == "table":
-        words = Words(terminal.glyphs, 0.0)
-        terminal.show(*table(COLUMNS, metric_items(), words, width=terminal.width))
-    elif output == "json":
-        from gpuwatch.cli.console.document import Envelope
-
-        terminal.document(Envelope(kind="MetricList", items=tuple(metric_items())), "json")
-    else:
-        terminal.page(markdown())

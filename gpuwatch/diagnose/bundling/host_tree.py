@@ -78,13 +78,10 @@ class HostFiles:
 
     def _names(self, folder: str, pattern: str) -> list[str]:
         if not any(sign in pattern for sign in "*?["):
-            return [pattern] if _is_there(self.here(f"{folder}/{pattern}" if folder else pattern)) else []
+            path = self.here(f"{folder}/{pattern}" if folder else pattern)
+            return [pattern] if path.is_symlink() or path.exists() else []
         found = names(self.here(folder))
         return [name for name in found if fnmatch.fnmatchcase(name, pattern)][:MOST_FILES]
-
-
-def _is_there(path: Path) -> bool:
-    return path.is_symlink() or path.exists()
 
 
 def resolved(folder: str, target: str) -> str:

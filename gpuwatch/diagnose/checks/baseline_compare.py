@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from gpuwatch.diagnose.baseline.measure import GPU_VALUES, NODE_VALUES
+from gpuwatch.diagnose.baseline.expectation import GPU_VALUES, NODE_VALUES
 from gpuwatch.diagnose.check import CheckContext, CheckVerdict, failed, passed, skipped
 from gpuwatch.diagnose.checks.per_gpu import gpu_list
 from gpuwatch.model.snapshot import Gpu

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, passed, skipped, warned
 from gpuwatch.diagnose.checks.per_gpu import count_gpus, verdict_on_gpus
 from gpuwatch.diagnose.model import CheckStage
-from gpuwatch.tuning.model.order import is_same
-from gpuwatch.tuning.model.setting import Setting
+from gpuwatch.tuning.model.setting import Setting, is_same
 
 ALIVE_SECONDS = 60.0
 """A tuner writes its heartbeat every few seconds."""

@@ -186,7 +186,15 @@ def workload_facts(summaries: Iterable[WorkloadSummary], context: FleetContext) 
     all_images: dict[WorkloadKey, list[WorkloadSummary]] = defaultdict(list)
     for summary in known:
         all_images[replace(summary.key, image=None)].append(summary)
-    return [_case(summary, context, tuple(all_images[replace(summary.key, image=None)])) for summary in known]
+    return [
+        WorkloadFacts(
+            summary=summary,
+            context=context,
+            present=tuple(hold for hold in summary.holds if hold.present),
+            all_images=tuple(all_images[replace(summary.key, image=None)]),
+        )
+        for summary in known
+    ]
 
 
 def level_of(value: float, bars: tuple[float, float]) -> Level:
@@ -208,8 +216,3 @@ def by_pod(holds: tuple[DeviceAllocation, ...]) -> Iterator[tuple[str, tuple[Dev
     """The holds of each pod."""
     for pod in sorted({hold.pod for hold in holds}):
         yield pod, tuple(hold for hold in holds if hold.pod == pod)
-
-
-def _case(summary: WorkloadSummary, context: FleetContext, all_images: tuple[WorkloadSummary, ...]) -> WorkloadFacts:
-    present = tuple(hold for hold in summary.holds if hold.present)
-    return WorkloadFacts(summary=summary, context=context, present=present, all_images=all_images)

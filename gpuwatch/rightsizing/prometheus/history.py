@@ -1,20 +1,22 @@
-"""A fleet's weeks out of a Prometheus into the ledger that right-sizing judges by, chunk by chunk.
+"""A fleet's weeks out of a Prometheus into the ledger that right-sizing judges by, chunk by chunk; and what the fleet
+is at the end of them: its GPUs, how they are cut, quotas of namespaces.
 
 Memory goes with what is asked for at a time, not with the length of the window.
 """
 
 import logging
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
 
 from gpuwatch.config import RightsizingConfig
-from gpuwatch.rightsizing.model.usage import FleetFacts
-from gpuwatch.rightsizing.prometheus import facts as fleet_facts
-from gpuwatch.rightsizing.prometheus.api import PrometheusApi
-from gpuwatch.rightsizing.prometheus.chunk import ChunkReader
+from gpuwatch.rightsizing.model.usage import FleetFacts, GpuFacts, NamespaceUsage
+from gpuwatch.rightsizing.prometheus.api import PrometheusApi, Series, TooLarge
+from gpuwatch.rightsizing.prometheus.chunk import ChunkReader, gpu_row
+from gpuwatch.rightsizing.prometheus.queries import QUOTA, QUOTA_USED, filled
 from gpuwatch.rightsizing.prometheus.read_plan import HistoryOptions, ReadPlan, read_plan
 from gpuwatch.rightsizing.usage.ledger import UsageLedger
 from gpuwatch.rightsizing.usage.prometheus_windows import windows
@@ -23,6 +25,17 @@ log = logging.getLogger(__name__)
 
 WORKLOADS = 10_000
 """What is kept at least: `max_workloads` is meant for a node."""
+
+
+LATELY = 900.0
+"""Seconds in which whoever holds a GPU, or a GPU itself, was scraped."""
+
+AT_WORK = 0.01
+DRIVER_BYTES = 2**30
+"""More memory than the driver itself takes on a GPU, or more work, is of somebody, whoever he is."""
+
+Quotas = dict[str, dict[str, int]]
+"""By name of the ResourceQuota: `hard` and `used`."""
 
 
 class ReadProgress(NamedTuple):
@@ -66,7 +79,7 @@ class FleetHistory:
             self.plan = plan = read_plan(self._api, self._options, self._now())
             ledger = UsageLedger(self._config)
             self._read(plan, ledger)
-            fleet = fleet_facts.fleet(self._api, plan, ledger.namespaces(plan.end), self._options.namespaces)
+            fleet = fleet_facts(self._api, plan, ledger.namespaces(plan.end), self._options.namespaces)
             if ledger.rejected:
                 log.warning("there are more workloads than rightsizing.max_workloads; nothing is said of some")
             return ledger, fleet
@@ -89,3 +102,115 @@ class FleetHistory:
     def _report(self, plan: ReadPlan, at: float) -> None:
         traffic, done = self._api.http.traffic, round((at - plan.begin) / plan.step)
         self._tell(ReadProgress(done, plan.total, at, self._windows, traffic.requests, traffic.received))
+
+
+def fleet_facts(
+    api: PrometheusApi, plan: ReadPlan, namespaces: Iterable[NamespaceUsage], wanted: tuple[str, ...]
+) -> FleetFacts:
+    """At the end of the plan. `wanted`: namespaces, of which alone quotas are told; empty: all.
+
+    Raises as `PrometheusApi.query` does.
+    """
+    lately = max(LATELY, plan.step)
+    quotas = [row for row in api.query(filled(QUOTA, lately), plan.end) if not wanted or _namespace(row) in wanted]
+    days = (plan.end - plan.begin) / 86400
+    used = tuple(_with_quotas(tuple(namespaces), quotas, _most_used(api, plan) if quotas else {}, days))
+    return FleetFacts(gpus=tuple(_gpus(api, plan, lately)), namespaces=used, whole=not wanted)
+
+
+def _gpus(api: PrometheusApi, plan: ReadPlan, lately: float) -> Iterator[GpuFacts]:
+    def asked(name: str) -> list[Series]:
+        if name not in plan.dialect.queries:
+            return []
+        return api.query(plan.dialect.expression(name, lately), plan.end)
+
+    uuid, gi = plan.dialect.uuid, plan.dialect.gi
+    holders, used = asked("holders"), asked("memory")
+    held = {
+        row.metric.get(uuid)
+        for row in holders
+        if (plan.dialect.name == "gpuwatch" or bool(row.metric.get("exported_pod") or row.metric.get("pod")))
+    }
+    held |= {row.metric.get(uuid) for row in asked("busy_high") if (row.now() or 0.0) >= AT_WORK}
+    held |= {row.metric.get(uuid) for row in asked("processes") if row.now()}
+    held |= {row.metric.get(uuid) for row in used if (row.now() or 0.0) >= DRIVER_BYTES}
+    known = {row.metric.get(uuid) for row in used}
+    memory = {row.metric.get(uuid): row.now() for row in asked("memory_total") if not row.metric.get(gi)}
+    mig = {row.metric.get(uuid): row.now() for row in asked("mig_enabled")}
+    cut = _instances(asked("instances") or holders, plan)
+    seen: set[str] = set()
+    for row in sorted(asked("info"), key=lambda row: sorted(row.metric.items())):
+        name = row.metric.get(uuid, "")
+        if not name or name in seen:
+            continue
+        seen.add(name)
+        gpu, total, enabled = gpu_row(row.metric, plan.dialect, []), memory.get(name), mig.get(name)
+        yield GpuFacts(
+            node=gpu.node,
+            uuid=name,
+            index=gpu.gpu,
+            model=gpu.model,
+            memory_total=None if total is None else int(total),
+            mig_enabled=(name in cut or None) if enabled is None else enabled > 0,
+            layout=tuple(sorted(cut.get(name, {}).values())),
+            held=name in held or name not in known,  # also by who has no pod, and where nobody can tell
+        )
+
+
+def _instances(rows: list[Series], plan: ReadPlan) -> dict[str, dict[str, str]]:
+    """Of each GPU: by number of its GPU instance, the profile. dcgm-exporter's series of an instance name it, too."""
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    for row in rows:
+        number, profile = row.metric.get(plan.dialect.gi), row.metric.get(plan.dialect.profile)
+        if number and profile:
+            found[row.metric.get(plan.dialect.uuid, "")][number] = profile
+    return found
+
+
+def _namespace(row: Series) -> str:
+    return row.metric.get("exported_namespace") or row.metric.get("namespace", "")
+
+
+def _most_used(api: PrometheusApi, plan: ReadPlan) -> dict[tuple[str, str], float]:
+    """By namespace and resource: the most that its quotas had promised at a time. Nothing where that is too much."""
+    try:
+        rows = api.query(filled(QUOTA_USED, plan.end - plan.begin), plan.end)
+    except TooLarge:
+        return {}
+    found: dict[tuple[str, str], float] = {}
+    for row in rows:
+        key = _namespace(row), _resource(row)
+        found[key] = max(found.get(key, 0.0), row.now() or 0.0)
+    return found
+
+
+def _with_quotas(
+    used: tuple[NamespaceUsage, ...], rows: list[Series], most: Mapping[tuple[str, str], float], days: float
+) -> Iterator[NamespaceUsage]:
+    """Each namespace with its quota. Of one that has a quota and was never seen, what it was promised may have been
+    used under another name: by resource of a MIG instance or a share, or on nodes that nobody scrapes.
+    """
+    quotas: dict[tuple[str, str], Quotas] = defaultdict(lambda: defaultdict(dict))
+    for row in rows:
+        if (value := row.now()) is not None:
+            of_name = quotas[_namespace(row), _resource(row)][row.metric.get("resourcequota", "")]
+            of_name[row.metric.get("type", "")] = int(value)
+    for each in used:
+        yield _bound(each, quotas.pop((each.namespace, each.resource), {}))
+    for (namespace, resource), known in quotas.items():
+        active = (most[namespace, resource],) * int(days) if (namespace, resource) in most else ()
+        unseen = NamespaceUsage(namespace=namespace, resource=resource, active=active, days=days)
+        yield _bound(unseen, known)
+
+
+def _resource(row: Series) -> str:
+    return row.metric.get("resource", "").removeprefix("requests.")
+
+
+def _bound(use: NamespaceUsage, known: Quotas) -> NamespaceUsage:
+    """Of several quotas the tightest binds."""
+    hard = {name: of["hard"] for name, of in known.items() if "hard" in of}
+    if not hard:
+        return use
+    quota = min(hard, key=lambda name: (hard[name], name))
+    return msgspec.structs.replace(use, quota=quota, hard=hard[quota], used=known[quota].get("used"))

@@ -18,19 +18,22 @@ from gpuwatch.storage.audit import Audit
 from gpuwatch.tuning.actuation.interface import Connect, DriverControl, OpenSession, PerGpuExecutor
 from gpuwatch.tuning.actuation.record import RecordBusy, SettingsRecord
 from gpuwatch.tuning.actuation.restore import SESSIONS, SILENT, RestoreOutcome, Restorer, give_back
-from gpuwatch.tuning.model.order import (
+from gpuwatch.tuning.model.setting import (
+    Actuation,
     ApplyResult,
     GpuCapabilities,
+    Knob,
     OrderOutcome,
     OrderRefused,
+    Setting,
     SettingOrder,
+    Trigger,
     is_same,
     lowest_clock,
     original_limit,
     outlived,
     watts_to_set,
 )
-from gpuwatch.tuning.model.setting import Actuation, Knob, Setting, Trigger
 
 LOCK_SECONDS = 0.5
 """For another process to be done with a GPU."""

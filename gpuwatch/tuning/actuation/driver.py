@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn, Self
 
 from gpuwatch.model.errors import GpuwatchError, NoGpuStack, PermissionMissing, Unsupported
-from gpuwatch.tuning.model.order import GpuCapabilities
+from gpuwatch.tuning.model.setting import GpuCapabilities
 
 Nvml = Any
 """A pynvml-shaped module, its library loaded."""

@@ -14,8 +14,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from gpuwatch.model.errors import NoGpuStack
-from gpuwatch.tuning.model.order import ApplyResult, GpuCapabilities, SettingOrder
-from gpuwatch.tuning.model.setting import Actuation, Knob, Trigger
+from gpuwatch.tuning.model.setting import Actuation, ApplyResult, GpuCapabilities, Knob, SettingOrder, Trigger
 
 
 class DriverControl(Protocol):

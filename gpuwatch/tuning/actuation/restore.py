@@ -20,16 +20,18 @@ from gpuwatch.model.event import Result
 from gpuwatch.storage.audit import Audit, AuditEntry
 from gpuwatch.tuning.actuation.interface import Connect, DriverControl, PerGpuExecutor
 from gpuwatch.tuning.actuation.record import RecordBusy, SettingsRecord
-from gpuwatch.tuning.model.order import (
+from gpuwatch.tuning.model.setting import (
     TOLERANCE_HERTZ,
+    Knob,
     PowerLimits,
+    Setting,
+    Trigger,
     is_foreign,
     is_same,
     outlived,
     power_target,
     setting_text,
 )
-from gpuwatch.tuning.model.setting import Knob, Setting, Trigger
 
 log = logging.getLogger(__name__)
 

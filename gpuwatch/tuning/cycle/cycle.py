@@ -14,8 +14,7 @@ from gpuwatch.tuning.cycle.obstacles import gates, is_ended
 from gpuwatch.tuning.cycle.state import Account, CycleInputs, CycleMemory, CycleResult, Key, OrderReport, Since
 from gpuwatch.tuning.cycle.status import account, gpu_status, idle_saved, order_reports, restore_text, set_text
 from gpuwatch.tuning.gates.owners import gangs
-from gpuwatch.tuning.model.order import SettingOrder, setting_text
-from gpuwatch.tuning.model.setting import KNOBS
+from gpuwatch.tuning.model.setting import KNOBS, SettingOrder, setting_text
 from gpuwatch.tuning.model.status import BudgetState, Obstacle, ObstacleReason
 from gpuwatch.tuning.power_budget.loop import BudgetCondition, BudgetInputs, BudgetMemory, BudgetStep
 from gpuwatch.tuning.power_budget.loop import cycle as budget_cycle

@@ -23,7 +23,7 @@ from gpuwatch.tuning.energy.slo import Named
 from gpuwatch.tuning.gates.consent import TuningRequest, slo_of, tuning_request
 from gpuwatch.tuning.gates.cooldowns import Cooldown, RateLimit, wait_seconds, with_action
 from gpuwatch.tuning.gates.owners import Gang, follow, returning_key
-from gpuwatch.tuning.model.order import GpuCapabilities
+from gpuwatch.tuning.model.setting import GpuCapabilities
 from gpuwatch.tuning.model.status import Obstacle, ObstacleReason
 
 STEP_HERTZ = 15e6

@@ -13,7 +13,7 @@ from gpuwatch.tuning.energy.model import GangWindow, Ladder, Terms, TrialPhase, 
 from gpuwatch.tuning.energy.resumption import released, resumed
 from gpuwatch.tuning.energy.slo import Named
 from gpuwatch.tuning.energy.tuner import step, verification, wanted, window_seconds
-from gpuwatch.tuning.model.order import TOLERANCE_WATTS
+from gpuwatch.tuning.model.setting import TOLERANCE_WATTS
 
 ACTIVE = (TrialPhase.SEARCH, TrialPhase.HOLD, TrialPhase.VERIFY)
 """Phases in which something may be in force."""

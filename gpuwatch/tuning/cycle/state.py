@@ -14,8 +14,7 @@ from gpuwatch.tuning.gates.conflict import ConflictWatch
 from gpuwatch.tuning.gates.cooldowns import Cooldowns, RateLimit
 from gpuwatch.tuning.gates.eligibility import GateHistory
 from gpuwatch.tuning.gates.owners import Gang
-from gpuwatch.tuning.model.order import ApplyResult, GpuCapabilities, SettingOrder
-from gpuwatch.tuning.model.setting import KNOBS, Actuation, Knob
+from gpuwatch.tuning.model.setting import KNOBS, Actuation, ApplyResult, GpuCapabilities, Knob, SettingOrder
 from gpuwatch.tuning.model.status import BudgetState, GpuTuning, TuningState
 from gpuwatch.tuning.power_budget.loop import BudgetMemory
 

@@ -13,7 +13,7 @@ from gpuwatch.tuning.energy.hold import HOLD_SECONDS
 from gpuwatch.tuning.energy.model import TrialPhase
 from gpuwatch.tuning.energy.slo import quantile
 from gpuwatch.tuning.energy.tuner import OBSERVED
-from gpuwatch.tuning.model.order import setting_text
+from gpuwatch.tuning.model.setting import setting_text
 from gpuwatch.tuning.model.status import GpuTuning, Obstacle, ObstacleReason, TuningState
 
 STATES: Mapping[TrialPhase, TuningState] = {

@@ -315,15 +315,11 @@ def _is_readable(state: TrialState, windows: GangWindow, terms: Terms) -> bool:
     """Whether the windows can tell what they are asked: at work the speed, and where somebody waits, a burst."""
     if terms.latency == "serving" and any(window.engine is None for window in windows):
         return False
-    if state.signal == "progress" and not _is_counted(windows):
+    if state.signal == "progress" and (not windows[0].progress or None in windows[0].progress):
         return False
     if terms.slo and (len(windows[0].served) != len(terms.slo) or None in windows[0].served):
         return False
     return all(window.is_sound and (window.has_signal or state.phase is TrialPhase.OBSERVE) for window in windows)
-
-
-def _is_counted(windows: GangWindow) -> bool:
-    return bool(windows[0].progress) and None not in windows[0].progress
 
 
 def _ignoring(state: TrialState, reason: Refusal) -> TrialState:

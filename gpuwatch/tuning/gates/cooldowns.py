@@ -5,8 +5,7 @@ from typing import NamedTuple
 
 from gpuwatch.model.snapshot import Record
 from gpuwatch.tuning.gates.conflict import YIELD_SECONDS
-from gpuwatch.tuning.model.order import ApplyResult, OrderOutcome
-from gpuwatch.tuning.model.setting import Knob
+from gpuwatch.tuning.model.setting import ApplyResult, Knob, OrderOutcome
 from gpuwatch.tuning.model.status import Obstacle, ObstacleReason
 
 NOT_SET_SECONDS = 600.0

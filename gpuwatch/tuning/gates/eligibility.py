@@ -17,8 +17,7 @@ from gpuwatch.model.xid import XidCount, XidEvent
 from gpuwatch.tuning.gates.conflict import SETTING, WHO, YIELD_SECONDS
 from gpuwatch.tuning.gates.consent import names_progress, opted_in, power_agent
 from gpuwatch.tuning.gates.owners import NOBODY, Owner, owners
-from gpuwatch.tuning.model.order import is_same
-from gpuwatch.tuning.model.setting import Setting
+from gpuwatch.tuning.model.setting import Setting, is_same
 from gpuwatch.tuning.model.status import GpuTuning, Obstacle, ObstacleReason, TuningState
 
 REST_SECONDS = 600.0

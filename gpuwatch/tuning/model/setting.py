@@ -1,7 +1,11 @@
-"""A setting of a GPU that gpuwatch has changed, and all that is needed to restore it."""
+"""A setting of a GPU that gpuwatch has changed, the orders to set one, what came of them, and the values they may set:
+never above what was there before gpuwatch.
+
+The last part answers the same for restoring: whether a recorded setting is still gpuwatch's, and its original value.
+"""
 
 from enum import StrEnum
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from gpuwatch.model.snapshot import Record
 
@@ -41,3 +45,145 @@ class Actuation(Record, frozen=True, kw_only=True):
 
     settings: tuple[Setting, ...] = ()
     restores: dict[Trigger, int] = {}
+
+
+class SettingOrder(Record, frozen=True, kw_only=True):
+    """What should be in force of one knob, hertz or watts. `value` None: the GPU's own setting, as it was before.
+
+    `keep`: it stays recorded although nothing is in force, as it will be set again in seconds. `why`: for the audit.
+    """
+
+    uuid: str
+    knob: Knob
+    value: float | None
+    why: str = ""
+    keep: bool = False
+    pod_uid: str | None = None
+
+
+class OrderOutcome(StrEnum):
+    """What became of an order."""
+
+    DONE = "done"
+    FAILED = "failed"  # the driver refused, or what is read back is something else
+    SILENT = "silent"  # the driver has not answered yet; the GPU is not asked anything else until it does
+    REFUSED = "refused"  # not asked: it would be above the original, or it could not be recorded
+    FOREIGN = "foreign"  # not asked: somebody else has turned the knob since
+
+
+class ApplyResult(Record, frozen=True, kw_only=True):
+    """An order carried out, or not; `in_force` is what is now, None: the GPU's own, or not known (then not DONE)."""
+
+    order: SettingOrder
+    outcome: OrderOutcome
+    message: str = ""
+    in_force: float | None = None
+
+
+class GpuCapabilities(Record, frozen=True, kw_only=True):
+    """What one GPU's knobs allow. Hertz and watts; `clocks` highest first, empty: they cannot be locked."""
+
+    uuid: str
+    clocks: tuple[float, ...] = ()
+    limit: float | None = None  # configured now
+    limit_default: float | None = None
+    limit_min: float | None = None
+    limit_max: float | None = None
+
+
+class OrderRefused(Exception):
+    """The driver is not asked."""
+
+    def __init__(self, outcome: OrderOutcome, message: str) -> None:
+        self.outcome = outcome
+        super().__init__(message)
+
+
+def original_limit(board: GpuCapabilities, before: Setting | None) -> float:
+    """Watts that were configured before gpuwatch's first write. `before`: what is recorded of this knob.
+
+    Raises:
+        OrderRefused: the GPU does not tell its limit, or what it tells is somebody else's.
+    """
+    if board.limit is None or board.limit_min is None or board.limit_default is None:
+        raise OrderRefused(OrderOutcome.REFUSED, "its power limit cannot be set")
+    if board.limit > board.limit_default + TOLERANCE_WATTS:
+        above = f"{board.limit:g} W is above its default of {board.limit_default:g} W, which no restore exceeds"
+        raise OrderRefused(OrderOutcome.REFUSED, above)
+    if before is None or before.original is None:
+        return board.limit
+    if is_foreign(before, board.limit):
+        raise OrderRefused(OrderOutcome.FOREIGN, f"somebody else has set the power limit to {board.limit:g} W")
+    return before.original
+
+
+def watts_to_set(watts: float, board: GpuCapabilities, original: float) -> float:
+    """The same, but for what the driver rounds. Raises OrderRefused: it is above the original, or below the least."""
+    least = min(board.limit_min or 0.0, original)
+    if watts > original + TOLERANCE_WATTS:
+        raise OrderRefused(OrderOutcome.REFUSED, f"{watts:g} W is above the original {original:g} W")
+    if not watts >= least - TOLERANCE_WATTS:  # also what is no number
+        raise OrderRefused(OrderOutcome.REFUSED, f"{watts:g} W is below {least:g} W, the least that can be set")
+    return max(least, min(watts, original))
+
+
+def lowest_clock(cap: float, board: GpuCapabilities) -> float:
+    """Hertz to lock from, so that an idle GPU still slows down. Raises OrderRefused: the cap is not one it can have."""
+    if not board.clocks:
+        raise OrderRefused(OrderOutcome.REFUSED, "its clocks cannot be locked")
+    highest, lowest = board.clocks[0], board.clocks[-1]
+    if not lowest <= cap <= highest:
+        raise OrderRefused(
+            OrderOutcome.REFUSED, f"{cap / 1e6:g} MHz is not between {lowest / 1e6:g} and {highest / 1e6:g} MHz"
+        )
+    return lowest
+
+
+TOLERANCE_WATTS = 1.0
+"""Drivers round power limits."""
+
+TOLERANCE_HERTZ = 30e6
+"""Two steps of a clock."""
+
+
+class PowerLimits(NamedTuple):
+    """A power limit as the driver has it, watts: what is configured, and the most that may be restored."""
+
+    configured: float
+    most: float
+
+
+def outlived(setting: Setting, boot_id: str | None, driver: str | None) -> str:
+    """Why the setting went by itself, in words; empty: it did not, or that cannot be told. None: not known."""
+    if boot_id is not None and setting.boot_id != boot_id:
+        return "the machine was booted since"
+    if driver is not None and setting.driver != driver:
+        return f"driver {driver} was loaded since"
+    return ""
+
+
+def power_target(setting: Setting, now: PowerLimits) -> float | None:
+    """Watts to set, never less than now; None: nothing of ours is in force, or no more may be restored."""
+    ours = any(is_same(now.configured, applied) for applied in setting.applied)
+    if setting.original is None or not ours or is_same(now.configured, setting.original):
+        return None
+    target = min(setting.original, now.most)
+    return target if target > now.configured else None
+
+
+def is_foreign(setting: Setting, watts: float) -> bool:
+    """Whether a power limit in force is neither gpuwatch's nor the original."""
+    known = setting.applied if setting.original is None else (*setting.applied, setting.original)
+    return not any(is_same(watts, value) for value in known)
+
+
+def is_same(watts: float, other: float) -> bool:
+    """Whether two power limits are one."""
+    return abs(watts - other) <= TOLERANCE_WATTS
+
+
+def setting_text(knob: Knob, value: float | None) -> str:
+    """A setting for people; empty: none."""
+    if value is None:
+        return ""
+    return f"{value / 1e6:.0f} MHz" if knob == "locked_clocks" else f"{value:.0f} W"

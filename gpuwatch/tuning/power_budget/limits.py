@@ -13,8 +13,7 @@ from msgspec.structs import replace
 from gpuwatch.model.pci import pci_key
 from gpuwatch.model.snapshot import Gpu, Record, Snapshot
 from gpuwatch.tuning.gates.conflict import YIELD_SECONDS
-from gpuwatch.tuning.model.order import ApplyResult, GpuCapabilities, OrderOutcome
-from gpuwatch.tuning.model.setting import Actuation, Setting
+from gpuwatch.tuning.model.setting import Actuation, ApplyResult, GpuCapabilities, OrderOutcome, Setting
 
 UNIT_WATTS = 0.001
 """Drivers take milliwatts."""
@@ -55,7 +54,11 @@ def steps(
     """
     lost = failed or {}
     total = sum(max(each.at_worst, lost.get(each.uuid, 0.0)) for each in now)
-    decisions = [move for move in _moves(now, wanted) if move.uuid not in lost]
+    decisions = [
+        LimitWrite(uuid=each.uuid, before=each.watts, watts=wanted[each.uuid])
+        for each in now
+        if each.watts is not None and each.uuid in wanted and each.uuid not in lost
+    ]
     if total <= budget and all(abs(_rise(move)) < DEAD_BAND_WATTS for move in decisions):
         return ()
     plan = []
@@ -66,12 +69,6 @@ def steps(
             plan.append(granted)
             total += _rise(granted)
     return tuple(plan)
-
-
-def _moves(now: Sequence[InForce], wanted: Mapping[str, float]) -> Iterator[LimitWrite]:
-    for each in now:
-        if each.watts is not None and each.uuid in wanted:
-            yield LimitWrite(uuid=each.uuid, before=each.watts, watts=wanted[each.uuid])
 
 
 def _rise(move: LimitWrite) -> float:

@@ -12,8 +12,7 @@ from msgspec.structs import replace
 from gpuwatch.model.snapshot import Record
 from gpuwatch.model.view import View
 from gpuwatch.tuning.energy.model import TrialState
-from gpuwatch.tuning.model.order import ApplyResult, GpuCapabilities, SettingOrder
-from gpuwatch.tuning.model.setting import Actuation, Setting
+from gpuwatch.tuning.model.setting import Actuation, ApplyResult, GpuCapabilities, Setting, SettingOrder
 from gpuwatch.tuning.model.status import BudgetState
 from gpuwatch.tuning.power_budget.allocation import PowerDemand, ShareMethod, emergency, share
 from gpuwatch.tuning.power_budget.demand import (

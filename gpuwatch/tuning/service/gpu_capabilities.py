@@ -8,7 +8,7 @@ from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.snapshot import GpuState
 from gpuwatch.model.view import View
 from gpuwatch.tuning.actuation.interface import Actuator
-from gpuwatch.tuning.model.order import GpuCapabilities
+from gpuwatch.tuning.model.setting import GpuCapabilities
 
 AGAIN_SECONDS = 60.0
 """Before a driver that did not say is asked again."""

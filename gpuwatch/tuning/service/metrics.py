@@ -1,12 +1,16 @@
-"""Rows about the tuner itself, on its own page at :9402. Event counters are there at 0 before the first event."""
+"""The tuner's pages: its metrics, whether it works, and what it is about, for people.
 
-from collections.abc import Callable
+Event counters are there at 0 before the first event.
+"""
+
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from gpuwatch.metrics.metric import Metric, Parts, Sample, label_text, node
+from gpuwatch.metrics.process_pages import ProcessPages
 from gpuwatch.model.event import Result
 from gpuwatch.tuning.model.setting import KNOBS, Trigger
-from gpuwatch.tuning.model.status import BudgetState, GpuTuning, TunerState
+from gpuwatch.tuning.model.status import BudgetState, GpuTuning, ObstacleReason, TunerState
 
 Row = Metric[TunerState]
 _row = partial(Row, scope="node")
@@ -118,3 +122,53 @@ TUNER_METRICS: tuple[Row, ...] = (
         node(lambda s: [((), s.config_error is None)]),
     ),
 )
+
+
+def _unready(now: TunerState) -> str | None:
+    if now.mode == "off":
+        return None
+    stale = any(gpu.reason is ObstacleReason.STALE_VIEW for gpu in now.gpus)
+    return now.trouble or "the view is too old" if stale or now.view_at is None else None
+
+
+def _page_rows(now: TunerState) -> Iterator[tuple[str, str]]:
+    yield "Mode", now.mode
+    if now.stopped:
+        yield "Stopped", f"{now.stopped}; to go on: gpuwatch tune resume"
+    if now.guard is not None:
+        yield "Guard", "answers" if now.guard else "is not heard; nothing is set without one"
+    if now.budget is not None:
+        yield "Power budget", _budget_text(now.budget)
+    for gpu in now.gpus:
+        yield f"GPU {gpu.index}", _gpu_text(gpu)
+    yield from (("Trouble", why) for why in (now.trouble, now.config_error) if why)
+
+
+def _energy(joules: float) -> str:
+    return f"{joules:.0f} J" if joules < 3600 else f"{joules / 3600:.1f} Wh"
+
+
+def _budget_text(budget: BudgetState) -> str:
+    sums = (f"{name} {watts:.0f} W" for name, watts in (("limits", budget.limits), ("draw", budget.draw)) if watts)
+    return "; ".join((f"{budget.budget:.0f} W", *sums, *filter(None, (budget.how, budget.message))))
+
+
+def _gpu_text(gpu: GpuTuning) -> str:
+    """What is done with a GPU, for whom, what it costs and saves, and what stands against it."""
+    parts = [str(gpu.state)]
+    if gpu.owners:
+        parts.append(f"used by {', '.join(gpu.owners)}")
+    if gpu.clock_cap is not None:
+        parts.append(f"clock at most {gpu.clock_cap / 1e6:.0f} MHz")
+    if gpu.power_limit is not None:
+        parts.append(f"power limit {gpu.power_limit:.0f} W")
+    if gpu.slowdown is not None and gpu.slowdown_upper is not None:
+        parts.append(f"loses {gpu.slowdown:.1%} of its speed, at most {gpu.slowdown_upper:.1%}")
+    if gpu.bound is not None:
+        parts.append(f"allowed {gpu.bound:.1%}")
+    if gpu.joules_saved:
+        parts.append(f"about {_energy(gpu.joules_saved)} saved")
+    return "; ".join((*parts, *filter(None, (gpu.note, gpu.message))))
+
+
+PAGES = ProcessPages[TunerState]("gpuwatch tuner", TUNER_METRICS, _unready, lambda now: tuple(_page_rows(now)))

@@ -13,7 +13,7 @@ from gpuwatch.config import Config
 from gpuwatch.process.service import RoleService
 from gpuwatch.process.signals import ConfigWatch
 from gpuwatch.tuning.model.status import TunerState
-from gpuwatch.tuning.service.pages import PAGES
+from gpuwatch.tuning.service.metrics import PAGES
 from gpuwatch.tuning.service.tuner import Tuner
 
 log = logging.getLogger(__name__)

@@ -22,8 +22,7 @@ from gpuwatch.tuning.actuation.interface import Actuator
 from gpuwatch.tuning.cycle.cycle import cycle
 from gpuwatch.tuning.cycle.obstacles import stopped
 from gpuwatch.tuning.cycle.state import CycleInputs, CycleMemory, CycleResult, OrderReport
-from gpuwatch.tuning.model.order import ApplyResult, OrderOutcome
-from gpuwatch.tuning.model.setting import Actuation, Knob, Trigger
+from gpuwatch.tuning.model.setting import Actuation, ApplyResult, Knob, OrderOutcome, Trigger
 from gpuwatch.tuning.model.status import ObstacleReason, TunerState
 from gpuwatch.tuning.service.gpu_capabilities import CapabilityCache
 from gpuwatch.tuning.service.state_dir import HeartbeatMonitor, KnownCaps, SavedSearches, TunerFolder

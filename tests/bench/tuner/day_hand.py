@@ -3,8 +3,7 @@
 import random
 from collections.abc import Sequence
 
-from gpuwatch.tuning.model.order import ApplyResult, OrderOutcome, SettingOrder
-from gpuwatch.tuning.model.setting import Actuation, Setting
+from gpuwatch.tuning.model.setting import Actuation, ApplyResult, OrderOutcome, Setting, SettingOrder
 from tests.bench.tuner.day_account import Caps
 from tests.bench.tuner.day_node import START, Slot
 

@@ -21,7 +21,7 @@ from gpuwatch.model.snapshot import (
 )
 from gpuwatch.model.view import AgentStatus, View
 from gpuwatch.model.workload import Attribution, DeviceUse, Holder, ProcessOwner, Workload
-from gpuwatch.tuning.model.order import GpuCapabilities
+from gpuwatch.tuning.model.setting import GpuCapabilities
 from tests.bench.tuner.day_work import Fault, Pod
 
 MHZ = 1e6

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.diagnose.active.results import Active, DeviceRun
-from gpuwatch.diagnose.baseline.expectation import Expectation, load
-from gpuwatch.diagnose.baseline.measure import measured, text
+from gpuwatch.diagnose.baseline.expectation import Expectation, load, measured, text
 from gpuwatch.diagnose.checks.baseline_compare import is_version
 from gpuwatch.diagnose.facts import NodeFacts
 from gpuwatch.diagnose.model import CheckStage, CheckStatus

@@ -19,8 +19,7 @@ from gpuwatch.remediation.planning.node_events import MESSAGE_SECONDS, Condition
 from gpuwatch.remediation.planning.ownership import ClaimState, encode, other_controller, read_claim
 from gpuwatch.remediation.planning.plan import LOOK_AGAIN
 from gpuwatch.remediation.planning.policy import open_window
-from gpuwatch.tuning.model.order import TOLERANCE_WATTS, PowerLimits, is_same, power_target
-from gpuwatch.tuning.model.setting import Setting
+from gpuwatch.tuning.model.setting import TOLERANCE_WATTS, PowerLimits, Setting, is_same, power_target
 from tests.remediation.planning.remediating import START, Story, finding, policy, view
 
 NODE = NodeObject(name="gpu-1", uid="uid-1", resource_version="7")

@@ -9,8 +9,7 @@ from gpuwatch.tuning.actuation.actuator import NvmlActuator
 from gpuwatch.tuning.actuation.driver import NvmlControl
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from gpuwatch.tuning.actuation.restore import Restorer
-from gpuwatch.tuning.model.order import ApplyResult, SettingOrder
-from gpuwatch.tuning.model.setting import Setting, Trigger
+from gpuwatch.tuning.model.setting import ApplyResult, Setting, SettingOrder, Trigger
 from tests.remediation.model.remediating import HandClock, Ledger
 from tests.tuning.service.tuning import BOOT, Knobs
 from tests.waiting import BOUND_SECONDS

@@ -18,8 +18,7 @@ from gpuwatch.cli.tune.driver_access import nvml_actuator
 from gpuwatch.config import Config, TuningConfig
 from gpuwatch.model.errors import GpuwatchError, UsageError
 from gpuwatch.tuning.actuation.record import MOST_VALUES, SettingsRecord
-from gpuwatch.tuning.model.order import ApplyResult, OrderOutcome, SettingOrder
-from gpuwatch.tuning.model.setting import Trigger
+from gpuwatch.tuning.model.setting import ApplyResult, OrderOutcome, SettingOrder, Trigger
 from tests.cpu_clock import unhindered
 from tests.remediation.model.remediating import HandClock
 from tests.tuning.actuation.actuator_bench import DEADLINE, GPU, OTHER, SETTERS, Bench
@@ -268,7 +267,7 @@ def test_s12_only_one_module_can_reach_the_hand_and_the_knobs() -> None:
     }
     wired = {"gpuwatch.cli.tuner", "gpuwatch.cli.tune.orders", "gpuwatch.cli.demo.tuner"}
     assert graph.find_modules_that_directly_import("gpuwatch.cli.tune.driver_access") == wired
-    observing = ("gpuwatch.tuning.service.tuner", "gpuwatch.tuning.service.process", "gpuwatch.tuning.service.pages")
+    observing = ("gpuwatch.tuning.service.tuner", "gpuwatch.tuning.service.process", "gpuwatch.tuning.service.metrics")
     for role in observing:
         assert not graph.chain_exists(role, "gpuwatch.tuning.actuation.actuator")
         assert not graph.chain_exists(role, "gpuwatch.tuning.actuation.driver")

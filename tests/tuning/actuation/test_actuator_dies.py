@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.tuning.actuation.record import SettingsRecord
-from gpuwatch.tuning.model.order import SettingOrder
+from gpuwatch.tuning.model.setting import SettingOrder
 from tests.fakes.libnvml import FakeDriver
 
 CHILD = """
@@ -22,7 +22,7 @@ from pathlib import Path
 import msgspec
 
 from gpuwatch.model.clock import SystemClock
-from gpuwatch.tuning.model.order import SettingOrder
+from gpuwatch.tuning.model.setting import SettingOrder
 from gpuwatch.tuning.model.setting import Trigger
 from gpuwatch.tuning.actuation.restore import Restorer
 from gpuwatch.tuning.actuation.actuator import NvmlActuator

@@ -13,8 +13,7 @@ from gpuwatch.tuning.actuation.interface import PerGpuExecutor
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from gpuwatch.tuning.actuation.restore import ANSWER_SECONDS
 from gpuwatch.tuning.actuation.restore import RestoreOutcome as Restored
-from gpuwatch.tuning.model.order import OrderOutcome
-from gpuwatch.tuning.model.setting import Trigger
+from gpuwatch.tuning.model.setting import OrderOutcome, Trigger
 from tests.tuning.actuation.actuator_bench import DEADLINE, GPU, OTHER, Bench
 from tests.tuning.service.tuning import BOOT, DRIVER, clocks, limit
 

@@ -8,7 +8,7 @@ import pytest
 
 from gpuwatch.model.errors import GpuwatchError, NoGpuStack, PermissionMissing, Unsupported
 from gpuwatch.tuning.actuation.driver import NvmlControl
-from gpuwatch.tuning.model.order import GpuCapabilities
+from gpuwatch.tuning.model.setting import GpuCapabilities
 from tests.tuning.service.tuning import CLOCKS_MHZ, DRIVER, Knobs
 
 GPU = "GPU-0"

@@ -5,15 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpuwatch.tuning.model.order import (
+from gpuwatch.tuning.model.setting import (
     GpuCapabilities,
     OrderOutcome,
     OrderRefused,
+    Setting,
     lowest_clock,
     original_limit,
     watts_to_set,
 )
-from gpuwatch.tuning.model.setting import Setting
 
 BOARD = GpuCapabilities(
     uuid="GPU-0", clocks=(1.98e9, 1.2e9, 2.1e8), limit=600.0, limit_default=700.0, limit_min=200.0, limit_max=700.0

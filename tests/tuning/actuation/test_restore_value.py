@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.tuning.model.order import TOLERANCE_WATTS, PowerLimits, outlived, power_target
-from gpuwatch.tuning.model.setting import Setting
+from gpuwatch.tuning.model.setting import TOLERANCE_WATTS, PowerLimits, Setting, outlived, power_target
 
 WATTS = st.floats(50, 1000, allow_nan=False)
 

@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from gpuwatch.model.consent import AUTOTUNE, CLASS, MAX_SLOWDOWN
-from gpuwatch.tuning.model.order import OrderOutcome, setting_text
-from gpuwatch.tuning.model.setting import Setting
+from gpuwatch.tuning.model.setting import OrderOutcome, Setting, setting_text
 from gpuwatch.tuning.model.status import ObstacleReason, TuningState
 from tests.tuning.cycle.tuning_world import TOP, Work, World
 

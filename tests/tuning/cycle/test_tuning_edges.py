@@ -8,15 +8,16 @@ from gpuwatch.model.consent import AUTOTUNE
 from gpuwatch.tuning.cycle.cycle import budgeted
 from gpuwatch.tuning.cycle.gang import ladder_of
 from gpuwatch.tuning.gates.cooldowns import RateLimit, failed_orders
-from gpuwatch.tuning.model.order import (
+from gpuwatch.tuning.model.setting import (
+    KNOBS,
     ApplyResult,
     GpuCapabilities,
     OrderOutcome,
     OrderRefused,
+    Setting,
     SettingOrder,
     watts_to_set,
 )
-from gpuwatch.tuning.model.setting import KNOBS, Setting
 from gpuwatch.tuning.model.status import Obstacle, ObstacleReason, TuningState
 from gpuwatch.tuning.power_budget.loop import BudgetCondition, BudgetMemory
 from tests.tuning.cycle.tuning_world import Work, World

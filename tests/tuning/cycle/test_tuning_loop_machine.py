@@ -9,8 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from gpuwatch.model.consent import AUTOTUNE, CLASS
 from gpuwatch.tuning.energy.model import Refusal
-from gpuwatch.tuning.model.order import OrderOutcome
-from gpuwatch.tuning.model.setting import KNOBS
+from gpuwatch.tuning.model.setting import KNOBS, OrderOutcome
 from gpuwatch.tuning.model.status import ObstacleReason, TuningState
 from tests.seeds import examples
 from tests.tuning.cycle.tuning_world import TOP, UUIDS, Work, World

@@ -27,8 +27,7 @@ from gpuwatch.model.workload import Attribution, DeviceUse, Holder, Workload
 from gpuwatch.tuning.cycle.cycle import cycle
 from gpuwatch.tuning.cycle.state import CycleInputs, CycleMemory, CycleResult
 from gpuwatch.tuning.energy.model import TrialState
-from gpuwatch.tuning.model.order import ApplyResult, GpuCapabilities, OrderOutcome, SettingOrder
-from gpuwatch.tuning.model.setting import Actuation, Setting
+from gpuwatch.tuning.model.setting import Actuation, ApplyResult, GpuCapabilities, OrderOutcome, Setting, SettingOrder
 from gpuwatch.tuning.model.status import GpuTuning, TuningState
 
 TOP, STEP = 1980e6, 15e6

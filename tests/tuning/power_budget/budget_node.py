@@ -7,8 +7,7 @@ from typing import NamedTuple
 from gpuwatch.model.snapshot import ClockEvents, Gpu, GpuState, GpuStatus, Identity, Power, Snapshot
 from gpuwatch.model.view import AgentStatus, View
 from gpuwatch.tuning.energy.model import TrialState
-from gpuwatch.tuning.model.order import ApplyResult, OrderOutcome, SettingOrder, is_same
-from gpuwatch.tuning.model.setting import Actuation, Setting
+from gpuwatch.tuning.model.setting import Actuation, ApplyResult, OrderOutcome, Setting, SettingOrder, is_same
 from gpuwatch.tuning.power_budget import loop as budget_loop
 from gpuwatch.tuning.power_budget.loop import BudgetInputs, BudgetMemory, BudgetStep
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from gpuwatch.tuning.energy.model import Probe, TrialPhase, TrialState, WindowPair
 from gpuwatch.tuning.gates.conflict import YIELD_SECONDS
-from gpuwatch.tuning.model.order import ApplyResult, OrderOutcome
+from gpuwatch.tuning.model.setting import ApplyResult, OrderOutcome
 from gpuwatch.tuning.power_budget.allocation import ShareMethod
 from gpuwatch.tuning.power_budget.demand import ENOUGH_SECONDS
 from gpuwatch.tuning.power_budget.limits import GRACE_SECONDS, RETRY_SECONDS

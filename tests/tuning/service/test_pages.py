@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from gpuwatch.http.server import HttpStats, Request
 from gpuwatch.tuning.model.status import TunerState
-from gpuwatch.tuning.service.pages import PAGES
+from gpuwatch.tuning.service.metrics import PAGES
 from tests.cli.tune.tuner_states import CHAT, TRAIN, enforcing, troubled
 
 STATS = HttpStats(requests={}, rejected={}, handler_errors=0, open_connections=0, reload_failures=0)

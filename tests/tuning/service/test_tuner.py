@@ -16,7 +16,7 @@ from gpuwatch.process.signals import ConfigWatch
 from gpuwatch.tuning.actuation.heartbeat import HeartbeatFile
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from gpuwatch.tuning.model.status import ObstacleReason, TunerState, TuningState
-from gpuwatch.tuning.service.pages import PAGES
+from gpuwatch.tuning.service.metrics import PAGES
 from gpuwatch.tuning.service.process import ANSWER_SECONDS, LONGEST_LOOK, TunerService
 from gpuwatch.tuning.service.state_dir import TunerFolder
 from gpuwatch.tuning.service.tuner import FRESH_SECONDS, Tuner, checked

@@ -13,8 +13,7 @@ from gpuwatch.diagnose.model import CheckStage
 from gpuwatch.health.check import is_paced
 from gpuwatch.model.snapshot import Gpu
 from gpuwatch.tuning.gates.eligibility import foreign_limit
-from gpuwatch.tuning.model.order import is_same
-from gpuwatch.tuning.model.setting import Knob
+from gpuwatch.tuning.model.setting import Knob, is_same
 
 COOLING = (
     "Check fans, air filters, blanking panels and the inlet's air temperature; compare with the GPUs beside it. If "
