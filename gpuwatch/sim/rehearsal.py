@@ -124,7 +124,6 @@ class Quarantine(NamedTuple):
 
     begin: float
     end: float | None
-    faults: tuple[str, ...]
 
 
 class Rehearsal:
@@ -233,7 +232,7 @@ class Rehearsal:
     def _note(self, made: Plan) -> None:
         steps = {step.step for step in made.steps if isinstance(step, PatchNode)}
         if {"taint", "confine"} & steps and (not self.quarantines or self.quarantines[-1].end is not None):
-            self.quarantines.append(Quarantine(made.at, None, tuple(fault.key for fault in made.faults)))
+            self.quarantines.append(Quarantine(made.at, None))
         elif "untaint" in steps and self.quarantines:
             self.quarantines[-1] = self.quarantines[-1]._replace(end=made.at)
 

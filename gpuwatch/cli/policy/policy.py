@@ -1,14 +1,16 @@
 """`gpuwatch policy`: what is done about which fault, and what would have been done about faults that were."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from gpuwatch.cli.console.commands import Entry
+from gpuwatch.cli.console.document import Envelope
 from gpuwatch.cli.console.lazy import LazyGroup
 from gpuwatch.cli.console.options import option, output
 from gpuwatch.cli.console.session import Session, pass_session
+from gpuwatch.cli.console.words import Words, utc
 
 if TYPE_CHECKING:
     from gpuwatch.config import Config
@@ -42,7 +44,6 @@ def check(session: Session, file: str | None, output: str) -> None:
       gpuwatch policy check /etc/gpuwatch/gpuwatch.yaml
       gpuwatch --config gpuwatch.yaml policy check -o json
     """
-    from gpuwatch.cli.console.words import Words
     from gpuwatch.cli.policy.screen import limits, rule_items, rule_table
 
     config, compiled = _policy(session, file)
@@ -54,9 +55,9 @@ def check(session: Session, file: str | None, output: str) -> None:
             *limits(config.remediation, _view(session, config), words), "", *rule_table(items, words, terminal.width)
         )
     elif output == "name":
-        session.terminal.print(*(item.subject for item in items))
+        terminal.print(*(item.subject for item in items))
     else:
-        _document(session, output, "PolicyRuleList", items)
+        terminal.document(Envelope(kind="PolicyRuleList", items=items), output)
 
 
 @click.command(short_help="Show what would have been done, on recorded views or a scenario.")
@@ -89,7 +90,6 @@ def test(session: Session, /, events: str, duration: str, seed: int, file: str |
       gpuwatch policy test sim:noisy-xid --duration 24h
       gpuwatch policy test views.jsonl.gz --policy new.yaml
     """
-    from gpuwatch.cli.console.words import Words, utc
     from gpuwatch.cli.look.items import same_members
     from gpuwatch.cli.look.recording import recorded, scenario_views
     from gpuwatch.cli.policy.screen import RehearsedActionItem, action_table, summary
@@ -112,7 +112,7 @@ def test(session: Session, /, events: str, duration: str, seed: int, file: str |
         if items and config.remediation.mode != "enforce":
             terminal.hint(f"mode is {config.remediation.mode}: with enforce this would have been done")
     else:
-        _document(session, output, "PolicyTest", items)
+        terminal.document(Envelope(kind="PolicyTest", items=items), output)
 
 
 def _view(session: Session, config: "Config") -> "View | None":
@@ -138,10 +138,3 @@ def _policy(session: Session, file: str | None) -> "tuple[Config, Policy]":
 
     config = load(Path(file)) if file else session.config()
     return config, Policy.compile(config.remediation, CHECKS, config.checks.xids)
-
-
-def _document(session: Session, output: str, kind: str, items: tuple[Any, ...]) -> None:
-    from gpuwatch.cli.console.document import Envelope
-
-    document = Envelope(kind=kind, items=items)
-    session.terminal.document(document, output)

@@ -5,11 +5,15 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuwatch.cli.console.commands import Entry
+from gpuwatch.cli.console.document import Envelope
 from gpuwatch.cli.console.lazy import LazyGroup
 from gpuwatch.cli.console.options import gpus, keeps_state, output
 from gpuwatch.cli.console.session import Session, pass_session
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpuwatch.cli.console.text import Text
     from gpuwatch.cli.tune.inputs import TunerInputs
     from gpuwatch.cli.tune.items import TuneStatus
 
@@ -54,7 +58,6 @@ def status(ctx: click.Context, session: Session, output: str, gpu: str | None) -
       gpuwatch tune status
       gpuwatch tune status --gpu 0 -o json
     """
-    from gpuwatch.cli.console.words import Words
     from gpuwatch.cli.tune.inputs import read_inputs
     from gpuwatch.cli.tune.screen import status_lines
 
@@ -62,14 +65,7 @@ def status(ctx: click.Context, session: Session, output: str, gpu: str | None) -
     found = _document(session, sight, gpu)
     if not found.tuner:
         session.terminal.hint(_silence(sight))
-    if output in ("json", "yaml"):
-        session.terminal.document(found, output)
-    elif output == "name":
-        session.terminal.print(*(f"gpu/{item.uuid}" for item in found.items))
-    else:
-        terminal = session.terminal
-        words = Words(terminal.glyphs, found.at.timestamp() if found.at else 0.0)
-        terminal.show(*status_lines(found, words, terminal.width, wide=output == "wide"))
+    _print(session, found, output, status_lines)
     ctx.exit(DEGRADED if _is_degraded(sight) else 0)
 
 
@@ -142,7 +138,7 @@ def plan(session: Session, output: str, gpu: str | None) -> None:
       gpuwatch --config gpuwatch.yaml tune plan -o wide
     """
     from gpuwatch.cli.console.options import chosen_gpus
-    from gpuwatch.cli.console.words import Words, utc
+    from gpuwatch.cli.console.words import utc
     from gpuwatch.cli.tune.inputs import consents, read_inputs
     from gpuwatch.cli.tune.plan_items import TunePlan, planned
     from gpuwatch.cli.tune.screen import plan_lines
@@ -164,11 +160,18 @@ def plan(session: Session, output: str, gpu: str | None) -> None:
         mode=sight.tuner.mode if sight.tuner else sight.config.tuning.mode,
         budget=budget,
     )
+    _print(session, found, output, plan_lines)
+
+
+def _print(session: Session, found: Envelope, output: str, lines: "Callable[..., list[Text]]") -> None:
+    """As a document, as names, or as the `lines` of a screen."""
+    from gpuwatch.cli.console.words import Words
+
+    terminal = session.terminal
     if output in ("json", "yaml"):
-        session.terminal.document(found, output)
+        terminal.document(found, output)
     elif output == "name":
-        session.terminal.print(*(f"gpu/{item.uuid}" for item in found.items))
+        terminal.print(*(f"gpu/{item.uuid}" for item in found.items))
     else:
-        terminal = session.terminal
-        words = Words(terminal.glyphs, view.snapshot.at)
-        terminal.show(*plan_lines(found, words, terminal.width, wide=output == "wide"))
+        words = Words(terminal.glyphs, found.at.timestamp() if found.at else 0.0)
+        terminal.show(*lines(found, words, terminal.width, wide=output == "wide"))

@@ -39,13 +39,11 @@ Quotas = dict[str, dict[str, int]]
 
 
 class ReadProgress(NamedTuple):
-    """How far it is. `done` of `total` steps, up to unix time `at`."""
+    """How far it is: `done` of `total` steps."""
 
     done: int
     total: int
-    at: float
     windows: int
-    requests: int
     received: int
 
 
@@ -100,8 +98,8 @@ class FleetHistory:
         self._report(plan, at)
 
     def _report(self, plan: ReadPlan, at: float) -> None:
-        traffic, done = self._api.http.traffic, round((at - plan.begin) / plan.step)
-        self._tell(ReadProgress(done, plan.total, at, self._windows, traffic.requests, traffic.received))
+        done, received = round((at - plan.begin) / plan.step), self._api.http.traffic.received
+        self._tell(ReadProgress(done, plan.total, self._windows, received))
 
 
 def fleet_facts(

@@ -76,7 +76,7 @@ def looked(
     meter, complete = take(tuned.meter, gpus, tuned.cap, tuned.switched, serving, counters, seconds, slo)
     state, would = tuned.state, tuned.would
     for windows in complete:
-        after, _ = step(state, windows, tuned.ladder, tuned.terms)
+        after = step(state, windows, tuned.ladder, tuned.terms)
         if not enforcing:
             after, would = _watching(state, after, windows)
         state = after

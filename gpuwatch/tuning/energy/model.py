@@ -277,10 +277,3 @@ class TrialState(Record, frozen=True, kw_only=True):
     signal: Signal = "counters"
     unfit: str = ""
     known: float | None = None
-
-
-class Decision(Record, frozen=True, kw_only=True):
-    """What is to be in force from now on. `cap` None: nothing, the GPU's own setting."""
-
-    cap: float | None
-    message: str

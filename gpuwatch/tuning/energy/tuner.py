@@ -29,7 +29,6 @@ from gpuwatch.tuning.energy.hold import (
 from gpuwatch.tuning.energy.model import (
     LENGTHS,
     WINDOW_SECONDS,
-    Decision,
     GangWindow,
     Ladder,
     Probe,
@@ -282,15 +281,14 @@ def window_seconds(state: TrialState, seed: str) -> float:
     return LENGTHS[zlib.crc32(drawn.encode()) % len(LENGTHS)]
 
 
-def step(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms) -> tuple[TrialState, Decision]:
-    """Take in one window of every GPU of a gang, and tell what is to be in force from now on.
+def step(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms) -> TrialState:
+    """Take in one window of every GPU of a gang; `wanted` tells what is to be in force from now on.
 
     Other terms, another ladder: `resumed` first. Another owner, other GPUs: a new TrialState. Raises ValueError for a
     gang of another size than before.
     """
     seconds = windows[0].seconds if windows[0].is_sound else 0.0
-    after = _step(replace(state, seconds=state.seconds + seconds), windows, ladder, terms)
-    return after, Decision(cap=wanted(after), message=after.refusal or after.phase)
+    return _step(replace(state, seconds=state.seconds + seconds), windows, ladder, terms)
 
 
 def _step(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms) -> TrialState:

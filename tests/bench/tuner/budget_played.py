@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 
 from gpuwatch.tuning.energy.model import Probe, Terms, TrialPhase, TrialState, WindowPair
-from gpuwatch.tuning.energy.tuner import step
+from gpuwatch.tuning.energy.tuner import step, wanted
 from tests.bench.tuner.curves import Curve
 from tests.bench.tuner.play import Gpu, Noise
 from tests.tuning.power_budget.budget_node import Node
@@ -99,8 +99,8 @@ def _search(curve: Curve) -> TrialState:
     )
     for _ in range(1_000):
         for window in gpu.tick(cap):
-            state, decision = step(state, (window,), ladder, terms)
-            cap = decision.cap
+            state = step(state, (window,), ladder, terms)
+            cap = wanted(state)
         if state.phase in (TrialPhase.HOLD, TrialPhase.REFUSED):
             break
     return state

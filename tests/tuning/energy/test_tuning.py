@@ -70,7 +70,7 @@ def tuned(place: Path, name: str) -> Life:
         spent[state.phase] = plus(spent[state.phase], step)
         meter, gangs = take(meter, samples, cap, switched, terms.latency == "serving")
         for gang in gangs:
-            state, _ = energy_tuner.step(state, gang, ladder, terms)
+            state = energy_tuner.step(state, gang, ladder, terms)
         if energy_tuner.wanted(state) != cap:
             cap, switched = energy_tuner.wanted(state), clock.time()
             highest = None if cap is None else round(cap / 1e6)

@@ -32,8 +32,8 @@ class Bench:
         """Five seconds."""
         cap = wanted(self.state)
         for gang in zip(*(gpu.tick(cap) for gpu in self.gpus), strict=True):
-            self.state, decision = step(self.state, tuple(map(self.change, gang)), self.ladder, self.terms)
-            self.asked.append(decision.cap)
+            self.state = step(self.state, tuple(map(self.change, gang)), self.ladder, self.terms)
+            self.asked.append(wanted(self.state))
 
     def until(self, phase: TrialPhase, seconds: float = 7200.0) -> None:
         """Go on until a phase is reached."""
