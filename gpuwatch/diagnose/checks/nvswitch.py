@@ -38,7 +38,15 @@ def check_manager(context: CheckContext) -> CheckVerdict:
     if runs is None:
         return skipped(UNSEEN)
     package, started = services.fabric_manager_package, services.fabric_manager
-    evidence = _evidence(services, driver)
+    pairs = {
+        "switches": _switches(services),
+        "driver": driver,
+        "last start": started,
+        "package": package,
+        "last error": services.fabric_manager_error,
+        "state": next((p.state for p in services.named(MANAGER) if p.state == "D"), None),
+    }
+    evidence = {name: text for name, text in pairs.items() if text}
     known = {version for version in ((package, started) if runs else (package or started,)) if version}
     if driver and known and driver not in known:
         states = {gpu.fabric.state for gpu in context.gpus if gpu.fabric.state}
@@ -114,18 +122,6 @@ def _switches(services: Services) -> str:
     if services.switches:
         return f"{services.switches} NVSwitches"
     return f"NVSwitches behind {services.bridges} ConnectX functions"
-
-
-def _evidence(services: Services, driver: str | None) -> dict[str, str]:
-    pairs = {
-        "switches": _switches(services),
-        "driver": driver,
-        "last start": services.fabric_manager,
-        "package": services.fabric_manager_package,
-        "last error": services.fabric_manager_error,
-        "state": next((p.state for p in services.named(MANAGER) if p.state == "D"), None),
-    }
-    return {name: text for name, text in pairs.items() if text}
 
 
 def _same_version(driver: str) -> str:

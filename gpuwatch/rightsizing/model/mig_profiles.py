@@ -149,7 +149,16 @@ def instance(model_name: str | None, memory_total: int | None, profile: str | No
     whole = next((each for each in model.profiles if each.name == found["whole"]), None)
     if whole is None or found["compute"] is None:
         return whole
-    return _part(model, whole, int(found["compute"]))
+    compute_slices = int(found["compute"])
+    slice_ = model.plain()[0]
+    return msgspec.structs.replace(
+        whole,
+        name=f"{compute_slices}c.{whole.name}",
+        compute_slices=compute_slices,
+        sm_count=None if slice_.sm_count is None else slice_.sm_count * compute_slices,
+        sm_fraction=None if slice_.sm_fraction is None else slice_.sm_fraction * compute_slices,
+        sm_fraction_nominal=slice_.sm_fraction_nominal * compute_slices,
+    )
 
 
 def name_of(
@@ -176,18 +185,6 @@ def name_of(
     if multiprocessors == fits[0].sm_count:
         return fits[0].name
     return None if multiprocessors % slices else f"{multiprocessors // slices}c.{fits[0].name}"
-
-
-def _part(model: GpuModel, whole: Profile, compute_slices: int) -> Profile:
-    slice_ = model.plain()[0]
-    return msgspec.structs.replace(
-        whole,
-        name=f"{compute_slices}c.{whole.name}",
-        compute_slices=compute_slices,
-        sm_count=None if slice_.sm_count is None else slice_.sm_count * compute_slices,
-        sm_fraction=None if slice_.sm_fraction is None else slice_.sm_fraction * compute_slices,
-        sm_fraction_nominal=slice_.sm_fraction_nominal * compute_slices,
-    )
 
 
 def _plain(name: str) -> str:

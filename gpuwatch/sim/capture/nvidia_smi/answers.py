@@ -197,7 +197,15 @@ def _migs(answers: Recording, gpu: DumpNode, migs: list[DumpNode], index: int, e
             answers.add(("nvmlDeviceGetName", token), f"{name} MIG {profile}")
         for row in MIG_ROWS:
             answers.add(_question(row, token), _answer(row, mig))
-        _attributes(answers, token, mig)
+        members = {}
+        for member, label in ATTRIBUTES.items():
+            try:
+                members[member] = at(count, f"device_attributes/shared/{label}")(mig)
+            except NoValue:
+                continue
+        if "multiprocessorCount" in members:
+            answer = {"struct": "c_nvmlDeviceAttributes", "members": members}
+            answers.add(("nvmlDeviceGetAttributes_v2", token), answer)
         listed = max(listed, number + 1)
     answers.add(("nvmlDeviceGetMaxMigDeviceCount", handle), listed)
 
@@ -222,18 +230,6 @@ ATTRIBUTES = {
     "sharedOfaCount": "ofa_count",
     "sharedJpegCount": "jpg_count",
 }
-
-
-def _attributes(answers: Recording, token: str, mig: DumpNode) -> None:
-    members = {}
-    for member, label in ATTRIBUTES.items():
-        try:
-            members[member] = at(count, f"device_attributes/shared/{label}")(mig)
-        except NoValue:
-            continue
-    if "multiprocessorCount" in members:
-        answer = {"struct": "c_nvmlDeviceAttributes", "members": members}
-        answers.add(("nvmlDeviceGetAttributes_v2", token), answer)
 
 
 def _optional(node: DumpNode, path: str) -> str | None:
