@@ -25,6 +25,7 @@ from gpuwatch.cli.look.items import (
     ProcessItem,
     SettingItem,
     XidItem,
+    same_members,
     setting_items,
 )
 from gpuwatch.cli.look.source import complete_names, open_source, recorded_settings
@@ -155,22 +156,16 @@ def description(
     item = next(gpu for gpu in gpu_items(view) if gpu.uuid == uuid)
     status = next(s for s in view.snapshot.statuses if s.identity.uuid == uuid)
     sample = next((gpu for gpu in view.snapshot.gpus if gpu.identity.uuid == uuid), None)
-    also = (
-        *("display_active", "virtualization_mode", "accounting_mode", "c2c", "encoder", "frame_capture"),
-        *("license", "protected_memory"),
-        *("mig_pending", "vgpus"),
-        *("unsupported", "why_absent", "errors", "read_seconds"),
-    )
-    indices = {status.identity.index}
-    return GpuDescription(
+    return same_members(
+        GpuDescription,
+        sample,
         **{name: getattr(item, name) for name in GpuItem.__struct_fields__},
-        **({name: getattr(sample, name) for name in also} if sample else {}),
         identity=status.identity,
         confidential=view.snapshot.driver.confidential if view.snapshot.driver else None,
         settings=setting_items(settings, uuid),
         repair=next((each for each in view.repairer.gpus if each.gpu == uuid), None) if view.repairer else None,
         nvlinks=tuple(link for link in nvlink_items(view) if link.uuid == uuid),
-        mig=tuple(mig for mig in mig_items(view) if mig.gpu in indices),
+        mig=tuple(mig for mig in mig_items(view) if mig.gpu == status.identity.index),
         process_list=tuple(process for process in process_items(view) if process.uuid == uuid),
         xids=tuple(xid for xid in xid_items(view) if xid.uuid == uuid),
         findings=tuple(finding for finding in finding_items(view) if finding.uuid == uuid),

@@ -2,13 +2,21 @@
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Any
 
 from gpuwatch.cli.console.words import utc
-from gpuwatch.cli.look.items import FindingItem, GpuItem, Item, MigItem, NvLinkItem, PodItem, ProcessItem, XidItem
+from gpuwatch.cli.look.items import (
+    FindingItem,
+    GpuItem,
+    MigItem,
+    NvLinkItem,
+    PodItem,
+    ProcessItem,
+    XidItem,
+    same_members,
+)
 from gpuwatch.model.finding import Health, Severity
 from gpuwatch.model.pci import pci_key
-from gpuwatch.model.snapshot import Gpu, GpuStatus, Record
+from gpuwatch.model.snapshot import Gpu, GpuStatus
 from gpuwatch.model.view import View
 from gpuwatch.model.workload import DeviceUse, Workload
 from gpuwatch.model.xid_catalogue import explain
@@ -31,7 +39,9 @@ def process_items(view: View) -> list[ProcessItem]:
     """Every process on every fresh GPU."""
     owners = {owner.pid: owner for owner in view.owners}
     return [
-        ProcessItem(
+        same_members(
+            ProcessItem,
+            process,
             gpu=gpu.identity.index,
             uuid=gpu.identity.uuid,
             name=(owner.name if owner else None) or process.name,
@@ -41,7 +51,6 @@ def process_items(view: View) -> list[ProcessItem]:
             workload=owner.workload if owner else None,
             slurm_job=owner.slurm_job if owner else None,
             container=owner.container if owner else None,
-            **_same(ProcessItem, process, "name"),
         )
         for gpu in view.snapshot.gpus
         for process in gpu.processes or ()
@@ -64,8 +73,9 @@ def pod_items(view: View) -> list[PodItem]:
         device, holder = held.get(key) or (None, None)
         used = usage.get(key)
         items.append(
-            PodItem(
-                **_same(PodItem, workload),
+            same_members(
+                PodItem,
+                workload,
                 gpu=indices.get(uuid),
                 uuid=uuid,
                 gi=gi,
@@ -85,9 +95,10 @@ def mig_items(view: View) -> list[MigItem]:
     """Every MIG device of every fresh GPU."""
     uses = {device.mig: device for device in view.attribution.devices if device.mig}
     return [
-        MigItem(
+        same_members(
+            MigItem,
+            mig,
             gpu=gpu.identity.index,
-            **_same(MigItem, mig),
             allocated=use.allocated if use else None,
             users=users(view, gpu.identity.uuid, [use] if use else [], mig.gi),
         )
@@ -100,11 +111,7 @@ def mig_items(view: View) -> list[MigItem]:
 def nvlink_items(view: View) -> list[NvLinkItem]:
     """Every NVLink of every fresh GPU."""
     return [
-        NvLinkItem(
-            gpu=gpu.identity.index,
-            uuid=gpu.identity.uuid,
-            **_same(NvLinkItem, link),
-        )
+        same_members(NvLinkItem, link, gpu=gpu.identity.index, uuid=gpu.identity.uuid)
         for gpu in view.snapshot.gpus
         for link in gpu.nvlinks
     ]
@@ -114,13 +121,13 @@ def finding_items(view: View) -> list[FindingItem]:
     """Findings, the worst first."""
     indices = _indices(view)
     items = [
-        FindingItem(
-            key=finding.key,
+        same_members(
+            FindingItem,
+            finding,
             gpu=indices.get(finding.gpu or ""),
             uuid=finding.gpu,
             since=_time(finding.since),
             last=_time(finding.last),
-            **_same(FindingItem, finding, "gpu", "since", "last"),
         )
         for finding in view.judgement.findings
     ]
@@ -167,8 +174,15 @@ def _gpu(view: View, status: GpuStatus, sample: Gpu | None, xids: dict[str, XidI
     identity, uuid = status.identity, status.identity.uuid
     devices = [device for device in view.attribution.devices if device.gpu == uuid]
     known = [device.allocated for device in devices if device.allocated is not None]
-    return GpuItem(
-        **_same(GpuItem, identity),
+    return same_members(
+        GpuItem,
+        sample,
+        index=identity.index,
+        uuid=uuid,
+        pci_bus_id=identity.pci_bus_id,
+        name=identity.name,
+        serial=identity.serial,
+        architecture=identity.architecture,
         health=view.judgement.gpus.get(uuid, Health.UNKNOWN),
         state=status.state,
         detail=status.detail or None,
@@ -180,14 +194,7 @@ def _gpu(view: View, status: GpuStatus, sample: Gpu | None, xids: dict[str, XidI
         users=users(view, uuid, devices),
         holders=tuple(holder for device in devices for holder in device.holders),
         last_xid=xids.get(uuid),
-        **(_same(GpuItem, sample, "at", "processes") if sample else {}),
     )
-
-
-def _same(item: type[Item], record: Record, *but: str) -> dict[str, Any]:
-    """The members of a record that an item takes over as they are."""
-    names = set(item.__struct_fields__).intersection(record.__struct_fields__).difference(but)
-    return {name: getattr(record, name) for name in names}
 
 
 def _indices(view: View) -> dict[str, int]:

@@ -1,6 +1,6 @@
 """The nouns of `gpuwatch tune status`: what a tuner says of each GPU, or what is judged here where none answers."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from datetime import datetime
 
 from msgspec.structs import replace
@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from gpuwatch.cli.console.document import Envelope
 from gpuwatch.cli.console.words import utc
 from gpuwatch.cli.look.items import Item, SettingItem, same_members, setting_items
-from gpuwatch.model.snapshot import Gpu, Power
+from gpuwatch.model.snapshot import Power
 from gpuwatch.model.view import View
 from gpuwatch.tuning.model.setting import Setting
 from gpuwatch.tuning.model.status import BudgetState, GpuTuning, ObstacleReason, TunerState, TuningState
@@ -78,26 +78,16 @@ class TuneStatus(Envelope, frozen=True, kw_only=True):
 
 def told(state: TunerState, view: View | None, settings: tuple[Setting, ...]) -> tuple[TuningItem, ...]:
     """Every GPU, by index, as the tuner says; `view` adds its power limits. `settings`: those recorded."""
-    samples = {} if view is None else {gpu.identity.uuid: gpu for gpu in view.snapshot.gpus}
-    return tuple(
-        _item(gpu, samples.get(gpu.uuid), gpu.owners, settings, told=True)
-        for gpu in sorted(state.gpus, key=lambda gpu: gpu.index)
-    )
+    return _items(state.gpus, view, settings, told=True)
 
 
 def judged(found: Iterable[GpuTuning], view: View, settings: tuple[Setting, ...]) -> tuple[TuningItem, ...]:
     """Every GPU, by index, as its first look at it would make a tuner say. It has not begun: `eligible`, at best."""
-    samples = {gpu.identity.uuid: gpu for gpu in view.snapshot.gpus}
-    return tuple(
-        _item(
-            replace(gpu, state=TuningState.ELIGIBLE, note="") if gpu.state is TuningState.OBSERVING else gpu,
-            samples.get(gpu.uuid),
-            gpu.owners,
-            settings,
-            told=False,
-        )
-        for gpu in sorted(found, key=lambda gpu: gpu.index)
+    gpus = (
+        replace(gpu, state=TuningState.ELIGIBLE, note="") if gpu.state is TuningState.OBSERVING else gpu
+        for gpu in found
     )
+    return _items(gpus, view, settings, told=False)
 
 
 def budget_item(budget: BudgetState | None) -> BudgetItem | None:
@@ -105,21 +95,24 @@ def budget_item(budget: BudgetState | None) -> BudgetItem | None:
     return None if budget is None else same_members(BudgetItem, budget)
 
 
-def _item(
-    found: GpuTuning, sample: Gpu | None, users: Collection[str], settings: tuple[Setting, ...], *, told: bool
-) -> TuningItem:
-    power = sample.power if sample else Power()
-    return same_members(
-        TuningItem,
-        found,
-        gpu=found.index,
-        since=None if found.since is None else utc(found.since),
-        obstacles=tuple(same_members(ObstacleItem, each) for each in found.obstacles),
-        power_cap=found.power_limit,
-        slowdown_bound=found.bound,
-        joules_saved=found.joules_saved if told else None,
-        power_limit=power.limit_configured,
-        power_limit_default=power.limit_default,
-        users=tuple(users),
-        settings=setting_items(settings, found.uuid),
+def _items(
+    gpus: Iterable[GpuTuning], view: View | None, settings: tuple[Setting, ...], *, told: bool
+) -> tuple[TuningItem, ...]:
+    powers = {} if view is None else {gpu.identity.uuid: gpu.power for gpu in view.snapshot.gpus}
+    return tuple(
+        same_members(
+            TuningItem,
+            gpu,
+            gpu=gpu.index,
+            since=None if gpu.since is None else utc(gpu.since),
+            obstacles=tuple(same_members(ObstacleItem, each) for each in gpu.obstacles),
+            power_cap=gpu.power_limit,
+            slowdown_bound=gpu.bound,
+            joules_saved=gpu.joules_saved if told else None,
+            power_limit=powers.get(gpu.uuid, Power()).limit_configured,
+            power_limit_default=powers.get(gpu.uuid, Power()).limit_default,
+            users=tuple(gpu.owners),
+            settings=setting_items(settings, gpu.uuid),
+        )
+        for gpu in sorted(gpus, key=lambda gpu: gpu.index)
     )
