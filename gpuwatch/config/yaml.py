@@ -73,21 +73,22 @@ def decode(source: bytes | str, origin: str = "the text") -> Any:
     return document(source, origin).value
 
 
-def document(source: bytes | str, origin: str, *, secrets: bool = False) -> Document:
-    """The one document in `source`; an empty one is None. `secrets`: errors quote no value.
+def document(source: bytes | str, origin: str, *, secrets: bool = False, most: int = MOST_BYTES) -> Document:
+    """The one document in `source`; an empty one is None. `secrets`: errors quote no value. `most`: bytes; where more
+    are allowed, so are more values.
 
     Raises:
         UsageError: it is no YAML, holds what gpuwatch does not take (tags, merge keys, doubtful numbers, a second
             document, a key twice, control characters) or exceeds a bound.
     """
-    if len(source) > MOST_BYTES:
-        raise UsageError(f"cannot read {origin}", f"it is larger than {MOST_BYTES >> 10} KiB")
+    if len(source) > most:
+        raise UsageError(f"cannot read {origin}", f"it is larger than {most >> 10} KiB")
     text = _text(source, origin) if isinstance(source, bytes) else source
     if (bad := _UNPRINTABLE.search(text)) is not None:
         raise _error(
             f"the character U+{ord(bad[0]):04X} has no place in YAML", origin, text.count("\n", 0, bad.start()) + 1
         )
-    composer = _Composer(origin, secrets=secrets)
+    composer = _Composer(origin, MOST_VALUES * most // MOST_BYTES, secrets=secrets)
     try:
         value = composer.compose(yaml.parse(text, Loader=_PARSER))
     except yaml.MarkedYAMLError as error:
@@ -130,9 +131,9 @@ class _Anchored(NamedTuple):
 class _Composer:
     """Events to one value."""
 
-    def __init__(self, origin: str, *, secrets: bool) -> None:
+    def __init__(self, origin: str, most_values: int, *, secrets: bool) -> None:
         self.lines: dict[int, dict[Any, int]] = {}
-        self._origin, self._secrets = origin, secrets
+        self._origin, self._most_values, self._secrets = origin, most_values, secrets
         self._path: list[str] = []
         self._anchors: dict[str, _Anchored] = {}
         self._values = self._deepest = 0
@@ -180,8 +181,8 @@ class _Composer:
 
     def _count(self, event: Any, values: int, depth: int) -> None:
         self._values += values
-        if self._values > MOST_VALUES:
-            raise self._wrong(event, f"it has more than {MOST_VALUES} values, aliases expanded")
+        if self._values > self._most_values:
+            raise self._wrong(event, f"it has more than {self._most_values} values, aliases expanded")
         if depth > MOST_DEPTH:
             raise self._wrong(event, f"it is nested deeper than {MOST_DEPTH} levels")
 

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.request import getproxies, proxy_bypass
 
 from gpuwatch import DISTRIBUTION
@@ -53,21 +53,37 @@ def access(kubeconfig: str, connections: int) -> Access:
     source = credentials_source(kubeconfig)
     in_pod = source == str(SERVICE_ACCOUNT)
     where = "the pod's service account" if in_pod else source
-    import yaml
-
-    try:
+    with _clear_errors(where):
         found = _of_pod(connections) if in_pod else _of_kubeconfig(source, connections)
+    log.debug("API server %s, from %s", found.host, where)
+
+    def token() -> str:
+        with _clear_errors(where):
+            value = found.token()
+            if not (value.isascii() and value.isprintable()):
+                raise ValueError("its token is not one line of ASCII characters")
+            return value
+
+    return found._replace(token=token)
+
+
+@contextmanager
+def _clear_errors(where: str) -> Iterator[None]:
+    try:
+        yield
     except ModuleNotFoundError as error:
         raise UsageError(
             "gpuwatch is installed without its Kubernetes client, which remediator, repairs of Nodes and consents need",
             f"no module {error.name}",
             f"install the extra: pip install '{DISTRIBUTION}[kubernetes]'",
         ) from error
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError, yaml.YAMLError) as error:
+    except UsageError:
+        raise
+    except Exception as error:  # the client has no base class of errors, and passes on those of OAuth and connections
         why = " ".join(str(error).split()) or type(error).__name__
+        if isinstance(error, TypeError | AttributeError | LookupError):
+            why = f"something in it is missing or has another type than expected ({why})"
         raise UsageError(f"cannot use {where} to reach the API server", why, "check it with kubectl") from error
-    log.debug("API server %s, from %s", found.host, where)
-    return found
 
 
 def _of_pod(connections: int) -> Access:
@@ -93,19 +109,21 @@ def _of_pod(connections: int) -> Access:
 
 
 def _of_kubeconfig(path: str, connections: int) -> Access:
-    from kubernetes import config
     from kubernetes.client import Configuration
     from kubernetes.client.rest import RESTClientObject
+    from kubernetes.config.kube_config import KubeConfigLoader
 
     configuration = Configuration()
     configuration.connection_pool_maxsize = connections
-    for part in filter(os.path.exists, map(os.path.expanduser, path.split(os.pathsep))):
-        read_named_file(part, "kubeconfig", "--kubeconfig or KUBECONFIG", KUBECONFIG_BYTES)
-    try:
-        with client_log_messages() as heard:
-            config.load_kube_config(path, client_configuration=configuration, persist_config=False)
-    except config.ConfigException as error:
-        raise ValueError(str(error)) from error
+    merged = _merged(path)
+    loader = KubeConfigLoader(merged)
+    context = loader.current_context["context"]
+    user = next((each for each in merged["users"] if each["name"] == context.get("user")), None)
+    if user and (file := user["user"].safe_get("tokenFile")):  # the client would wait for a FIFO, and read a device
+        file = os.path.join(os.path.dirname(user.path), file)
+        user["user"].value["token"] = read_named_file(file, "the token file", path).decode().strip()
+    with client_log_messages() as heard:
+        loader.load_and_set(configuration)
     if heard:
         raise ValueError(f"its credential plugin gives nothing: {'; '.join(heard)}")
     if configuration.host.startswith("https:"):
@@ -114,10 +132,32 @@ def _of_kubeconfig(path: str, connections: int) -> Access:
         _warn_no_more()
 
     def token() -> str:
-        """The client reads it again from its file every minute, or asks the plugin."""
+        """The client asks the plugin again once its token ends."""
         return str(configuration.auth_settings().get("BearerToken", {}).get("value") or "")
 
     return Access(str(configuration.host), RESTClientObject(configuration).pool_manager, token)
+
+
+def _merged(path: str) -> dict[str, Any]:
+    """The kubeconfigs in a list of paths as one; as with kubectl, the first that has a name has it. The client would
+    expand aliases and long numbers without bound, and quote secrets in its errors.
+    """
+    from kubernetes.config.kube_config import ConfigNode
+
+    from gpuwatch.config.yaml import document
+
+    kinds: dict[str, dict[str, Any]] = {"clusters": {}, "contexts": {}, "users": {}}
+    current = None
+    for part in filter(os.path.exists, map(os.path.expanduser, path.split(os.pathsep))):
+        body = read_named_file(part, "kubeconfig", "--kubeconfig or KUBECONFIG", KUBECONFIG_BYTES)
+        found = document(body, part, secrets=True, most=KUBECONFIG_BYTES).value
+        if not isinstance(found, dict):
+            raise ValueError(f"{part} is no mapping")
+        current = current or found.get("current-context")
+        for kind, known in kinds.items():
+            for each in found.get(kind) or ():
+                known.setdefault(each["name"], ConfigNode(f"{kind} of {part}", each, part))
+    return {"current-context": current, **{kind: list(known.values()) for kind, known in kinds.items()}}
 
 
 def credentials_source(kubeconfig: str, environment: Mapping[str, str] = os.environ) -> str:
@@ -129,11 +169,11 @@ def credentials_source(kubeconfig: str, environment: Mapping[str, str] = os.envi
     """
     if not kubeconfig and "KUBERNETES_SERVICE_HOST" in environment and SERVICE_ACCOUNT.exists():
         return str(SERVICE_ACCOUNT)
-    path = kubeconfig or environment.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
-    if not any(Path(part).expanduser().exists() for part in path.split(os.pathsep)):
+    path = kubeconfig or environment.get("KUBECONFIG") or os.path.expanduser("~/.kube/config")
+    if not any(os.path.exists(os.path.expanduser(part)) for part in path.split(os.pathsep)):
         raise NoCluster(
             "no Kubernetes API server is known",
-            f"not in a pod with a service account, and there is no {path}",
+            f"not in a pod with a service account, and {path} is not to be found",
             "give --kubeconfig FILE",
         )
     return path

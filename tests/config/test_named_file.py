@@ -1,5 +1,6 @@
 """What a configuration may name in place of a file (a FIFO, a device, a folder, too much) is refused, and at once."""
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -69,6 +70,18 @@ def _kubeconfig(named: Path) -> object:
     return Transport(str(named)).server
 
 
+def _token_file(named: Path) -> object:
+    file = named.parent / "kubeconfig.yaml"
+    parts = {
+        "context": {"cluster": "a", "user": "a"},
+        "cluster": {"server": "http://a"},
+        "user": {"tokenFile": named.name},
+    }
+    lists = {f"{kind}s": [{"name": "a", kind: part}] for kind, part in parts.items()}
+    file.write_text(json.dumps({"current-context": "a", **lists}))
+    return Transport(str(file)).server
+
+
 READERS = {
     "username_file": _http("basic_auth: {username_file: NAMED, password: x}"),
     "password_file": _http("basic_auth: {username: x, password_file: NAMED}"),
@@ -83,6 +96,7 @@ READERS = {
         "cert_file: other.pem, key_file: other.pem, client_ca_file: NAMED, client_auth_type: RequireAndVerifyClientCert"
     ),
     "kubeconfig": _kubeconfig,
+    "tokenFile of a kubeconfig": _token_file,
 }
 BOUNDS = {"kubeconfig": KUBECONFIG_BYTES}
 

@@ -1,6 +1,8 @@
 """The Kubernetes client over HTTP: what it reads, what it sends and nothing else, and what a refusal becomes."""
 
+import base64
 import json
+import os
 import subprocess
 import sys
 import warnings
@@ -295,11 +297,17 @@ def test_no_cluster_is_said_plainly(monkeypatch, tmp_path):
         NodeReader(Transport(str(tmp_path / "nothing")), NODE).node()
 
 
+@pytest.mark.parametrize("path", ["~nobody-of-that-name/config", "a" * 300, "\0"])
+def test_a_path_that_can_lead_nowhere_is_no_cluster(path):
+    with pytest.raises(NoCluster, match="is not to be found"):
+        NodeReader(Transport(path), NODE).node()
+
+
 def test_a_kubeconfig_that_is_none_is_refused(tmp_path):
     for number, content in enumerate(("", "[]", "{", "apiVersion: v1", "current-context: a\ncontexts: []")):
         path = tmp_path / str(number)
         path.write_text(content)
-        with pytest.raises(UsageError, match="cannot use"):
+        with pytest.raises(UsageError, match=r"cannot (use|read)"):
             NodeReader(Transport(str(path)), NODE).node()
 
 
@@ -321,6 +329,7 @@ def plugin(*command):
     return {"exec": {"apiVersion": api, "command": command[0], "args": command[1:], "interactiveMode": "Never"}}
 
 
+ENDLESS = f"a.{base64.urlsafe_b64encode(json.dumps({'exp': 1e300}).encode()).decode().rstrip('=')}.c"
 NO_PEM = {"certificate-authority-data": "bm8gY2VydGlmaWNhdGU="}
 BROKEN_CREDENTIALS = {
     "an authority that is not there": ({"certificate-authority": "/nowhere/ca.crt"}, {}, "/nowhere/ca.crt"),
@@ -342,6 +351,14 @@ BROKEN_CREDENTIALS = {
     ),
     "a plugin that fails": ({}, plugin("sh", "-c", "echo expired >&2; exit 3"), "returned 3. expired"),
     "a plugin that says nothing": ({}, plugin("true"), "failed to decode process output"),
+    "a token that ends after all time": (
+        {},
+        {"auth-provider": {"name": "oidc", "config": {"id-token": ENDLESS}}},
+        "out of range",
+    ),
+    "a token that would be two headers": ({}, {"token": "t\nX-Remote-User: admin"}, "is not one line of ASCII"),
+    "a token that is no ASCII": ({}, {"token": "\u2603"}, "is not one line of ASCII"),
+    "a server that is a list": ({"server": ["https://127.0.0.1:1"]}, {}, "has another type than expected"),
 }
 
 
@@ -354,17 +371,53 @@ def test_broken_credentials_are_refused_in_words_before_anybody_is_asked(tmp_pat
     assert (transport.requests, caplog.records) == (0, [])
 
 
-def test_a_plugin_that_works_is_believed(tmp_path):
-    given = json.dumps(
-        {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "t"}}
-    )
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ("a0: &a0 [x]\n" + "".join(f"a{n + 1}: &a{n + 1} [{f'*a{n}, ' * 10}]\n" for n in range(6)), "640000 values"),
+        ("users: " + "[" * 100, "nested deeper"),
+        ("a: 1\na: 2", "stands there twice"),
+    ],
+    ids=["aliases", "depth", "twice"],
+)
+def test_a_kubeconfig_is_read_as_any_yaml_of_others(tmp_path, more, says):
+    path = tmp_path / "config"
+    path.write_text(f"current-context: c\nclusters: []\n{more}")
+    with pytest.raises(UsageError, match=says):
+        NodeReader(Transport(str(path)), NODE).node()
+
+
+def test_an_error_quotes_no_secret(tmp_path):
+    path = kubeconfig(tmp_path)
+    path.write_text(path.read_text().replace('"user": {}', '"token": "s3cret"'))
+    with pytest.raises(UsageError, match="Expected key user") as refused:
+        NodeReader(Transport(str(path)), NODE).node()
+    assert "s3cret" not in str(refused.value)
+
+
+def test_of_two_kubeconfigs_the_first_counts(tmp_path):
+    paths = []
+    for number in (1, 2):
+        (folder := tmp_path / str(number)).mkdir()
+        paths.append(kubeconfig(folder, f"http://127.0.0.{number}:1"))
+    assert Transport(os.pathsep.join(map(str, [tmp_path / "none", *paths]))).server == "http://127.0.0.1:1"
+
+
+PLUGIN_SAYS = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "t"}}
+
+
+@pytest.mark.parametrize(
+    "user", [plugin("echo", json.dumps(PLUGIN_SAYS)), {"tokenFile": "token"}], ids=["exec", "file"]
+)
+def test_a_token_of_a_plugin_or_a_file_is_sent(tmp_path, user):
+    (tmp_path / "token").write_text("t\n")
     server = HttpServer(
         {f"/api/v1/nodes/{NODE}": lambda asked: text(404, asked.headers["authorization"])}, listen=LOCAL
     )
     server.start()
     try:
-        path = kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}", user=plugin("echo", given))
-        with pytest.raises(NotFound, match="Bearer t"):
+        path = kubeconfig(tmp_path, f"http://127.0.0.1:{server.port}", user=user)
+        with pytest.raises(NotFound, match=r"Bearer t(?![\w\\])"):
             NodeReader(Transport(str(path)), NODE).node()
     finally:
         server.stop()
