@@ -17,7 +17,7 @@ from urllib.parse import SplitResult, unquote, urlencode, urlsplit
 import msgspec
 
 from gpuwatch.config import AgentConfig, runtime_dir
-from gpuwatch.http.client import TimedResponse
+from gpuwatch.http.client import TimedResponse, split_url, without_login
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.decoding import prepared
 from gpuwatch.model.errors import GpuwatchError, PermissionMissing, UsageError
@@ -82,14 +82,13 @@ class AgentClient:
 
     def __init__(self, url: str | None = None, timeout: float = TIMEOUT, uid: int | None = None) -> None:
         text = url or str(agent_sockets(AgentConfig())[0])
-        parts = urlsplit(text)
+        is_url = text.lower().startswith(("http:", "https:"))
+        parts = split_url(text) if is_url else urlsplit("")
+        if parts is None:
+            why = "it must be http(s)://HOST[:PORT] or a path"
+            raise UsageError(f"{without_login(text)} is no agent's address", why, "write http://HOST:9400")
         self._timeout, self._trusted = timeout, (0, os.geteuid(), uid)
-        self._path = None if parts.scheme in ("http", "https") else Path(text.removeprefix("unix:"))
-        self._parts = parts
-        if self._path is None and not _is_complete(parts):
-            raise UsageError(
-                f"{text} is no agent's address", "host or port is wrong", "write http://HOST:9400 or a path"
-            )
+        self._path, self._parts = None if is_url else Path(text.removeprefix("unix:")), parts
         self.name = str(self._path) if self._path else f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
     def view(self, *, after: float | None = None, wait: float = 0.0) -> View:
@@ -244,13 +243,6 @@ def agent_sockets(settings: AgentConfig) -> tuple[Path, ...]:
     with contextlib.suppress(UsageError):  # a user without a run folder has no agent there
         usual = (runtime_dir() / "agent.sock", SYSTEM_SOCKET)
     return tuple(dict.fromkeys((Path(named), *usual) if named else usual))
-
-
-def _is_complete(parts: SplitResult) -> bool:
-    try:
-        return bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number
-        return False
 
 
 def _credentials(parts: SplitResult) -> dict[str, str]:

@@ -1,5 +1,8 @@
 """The command `gpuwatch`: global options. Nothing but click is loaded for `--help`."""
 
+import os
+import sys
+
 import click
 
 from gpuwatch import __version__
@@ -66,5 +69,9 @@ def cli(
 
 
 def main() -> None:
-    """The entry point of the package."""
+    """The entry point of the package. A closed stream goes nowhere; else the next file that is opened would be it."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 for the whole run
+            os.set_inheritable(getattr(sys, name).fileno(), True)
     cli.main(prog_name="gpuwatch")

@@ -6,9 +6,11 @@ its client for ever. Here it bounds an answer as a whole, from its first line to
 
 import http.client
 import io
+import re
 import socket
 import time
 from typing import Any
+from urllib.parse import SplitResult, urlsplit
 
 
 class _TimedReads(io.RawIOBase):
@@ -55,3 +57,19 @@ class TimedResponse(http.client.HTTPResponse):
         read: Any = super()
         body: bytes = read._safe_read(amt)
         return body
+
+
+def split_url(url: str) -> SplitResult | None:
+    """The parts of an http(s) URL; None: it is none that a client of ours can ask."""
+    try:
+        parts = urlsplit(url)
+        (parts.hostname or "").encode("idna")
+        right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, half a bracket, an endless name
+        return None
+    return parts if right and url.isascii() and url.isprintable() and " " not in url else None
+
+
+def without_login(url: str) -> str:
+    """For errors, also of what is no URL."""
+    return re.sub(r"(://)?.*@", r"\1", url, flags=re.DOTALL)

@@ -165,10 +165,32 @@ def test_a_stranger_that_answers_nonsense_is_an_error():
         thread.join()
 
 
-@pytest.mark.parametrize("url", ["http://", "http://:9400", "http://host:port"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://",
+        "http://:9400",
+        "http://host:port",
+        "http://[::1",
+        "http://a b",
+        "http://a..b",
+        "https:a",
+        "http://\udcff",
+    ],
+)
 def test_a_wrong_address_is_a_usage_error(url):
     with pytest.raises(UsageError, match="no agent's address"):
         AgentClient(url)
+
+
+def test_a_wrong_address_is_quoted_without_its_password():
+    with pytest.raises(UsageError, match="no agent's address") as refused:
+        AgentClient("http://user:s3cret@host:99999")
+    assert "s3cret" not in str(refused.value)
+
+
+def test_a_path_may_look_like_half_a_url():
+    assert AgentClient("//[a").name == "//[a"
 
 
 def test_the_agent_of_this_node_is_found_by_its_socket(serve, tmp_path, monkeypatch):

@@ -132,6 +132,45 @@ def test_a_reader_that_goes_away_is_no_error():
     assert ran.stderr == b""
 
 
+def in_shell(line, *args):
+    """How `gpuwatch ARGS` ends in a line of bash, where it is "$@"."""
+    command = ["bash", "-c", line, "-", *COMMAND, *args]
+    return subprocess.run(
+        command, capture_output=True, text=True, env=environment(), timeout=BOUND_SECONDS, check=False
+    )
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
+def test_streams_that_are_closed_change_no_verdict(closed):
+    """A reader of GPUs is started meanwhile: none of its pipes becomes the stream of another."""
+    ended = in_shell(f'"$@" {closed}', "--source", "sim", "status")
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_a_full_disk_is_no_bug():
+    ended = in_shell('"$@" > /dev/full', "xid", "list")
+    assert ended.returncode == 1
+    assert "the output cannot be written; No space left on device; make room" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("--source", "capture:\udcff", "status"),
+        ("--nvml-library", "\udcff", "--source", "nvml", "status"),
+        ("node", "status", "--node", "\udcff", "--kubeconfig", "CONFIG"),
+    ],
+    ids=["source", "library", "node"],
+)
+def test_a_name_that_is_no_utf_8_is_wrong_usage_at_once(args, tmp_path):
+    (config := tmp_path / "config").write_text(
+        "{current-context: a, contexts: [{name: a, context: {cluster: a}}], "
+        "clusters: [{name: a, cluster: {server: 'http://127.0.0.1:1'}}]}"
+    )
+    ended = run(*(str(config) if arg == "CONFIG" else arg for arg in args))
+    assert (ended.exit_code, "\\udcff'; it is not UTF-8" in ended.stderr) == (2, True)
+
+
 @contextlib.contextmanager
 def going_on(view, *args, **served):
     """A command that goes on until it is interrupted."""

@@ -101,6 +101,7 @@ def effective(
             in_file = row.ranks.index(attrgetter(row.path)(config))
             if in_file < row.ranks.index(value):  # the file grants less, and the lesser grant holds
                 continue
+        str(value).encode()  # a configuration is UTF-8
         *sections, key = row.path.split(".")
         section = document
         for name in sections:

@@ -7,6 +7,7 @@ With -o json the same also comes as JSON on stderr; with -vv the traceback comes
 """
 
 import difflib
+import errno
 import importlib
 import sys
 import traceback
@@ -134,6 +135,10 @@ def report(error: GpuwatchError, session: Session) -> int:
 def _bug(error: Exception) -> GpuwatchError:
     if isinstance(error, OSError) and error.filename:
         cause = GpuwatchError(f"cannot use {error.filename}", error.strerror or str(error), "check the path")
+    elif isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        cause = GpuwatchError("the output cannot be written", str(error.strerror), "make room where it goes")
+    elif isinstance(error, UnicodeEncodeError):
+        cause = UsageError(f"cannot use {error.object!r}", "it is not UTF-8", "write it in UTF-8")
     else:
         detail = f"{type(error).__name__}: {error}".rstrip(": ")
         cause = GpuwatchError("something went wrong inside gpuwatch", detail, "run again with -vv and report it")

@@ -70,6 +70,7 @@ def parse_source(text: str) -> SourceSpec:
         raise UsageError("--source capture needs a file", "", "write capture:FILE")
     if kind == "nvml" and argument:
         raise UsageError(f"--source {text} takes no argument", "", "use --nvml-library PATH for another library")
+    argument.encode()  # the reader's process gets it as JSON
     return SourceSpec(kind, argument)
 
 

@@ -104,12 +104,21 @@ def parse_lines(lines: Iterable[str], *, pasted: bool = False) -> Iterator[Kerne
 
 def parse_file(file: BinaryIO, *, pasted: bool = False) -> Iterator[KernelLine]:
     """As `parse_lines`, a file of any form, the journal's export form too. Never raises but for the file's OSError."""
-    first = file.readline()
+    lines = _lines(file)
+    first = next(lines, b"")
     if first.startswith(b"__CURSOR="):
-        return map(read_frame, _export_frames(first, file))
-    # only "\n" ends a line: Python's own text files also end one at "\r", which a process name may hold
-    lines = (line.decode("utf-8", "replace") for line in chain((first,), file) if line)
-    return parse_lines(lines, pasted=pasted)
+        return map(read_frame, _export_frames(chain((first,), lines), file))
+    return parse_lines((line.decode("utf-8", "replace") for line in chain((first,), lines)), pasted=pasted)
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    """Of a line that is too long, as that of a file without line ends, the beginning. Only "\\n" ends one: Python's own
+    text files also end one at "\\r", which a process name may hold.
+    """
+    while line := (rest := file.readline(4 * LONGEST_LINE)):
+        while rest and not rest.endswith(b"\n"):
+            rest = file.readline(4 * LONGEST_LINE)
+        yield line
 
 
 def text_frames(text: str) -> list[Frame]:
@@ -164,10 +173,10 @@ def _entry_frame(message: str, transport: str | None, facility: str | None) -> F
     return Frame(message, 0 if is_kernels else 1, whole=None not in (transport, facility))
 
 
-def _export_frames(first: bytes, file: BinaryIO) -> Iterator[Frame]:
+def _export_frames(lines: Iterable[bytes], file: BinaryIO) -> Iterator[Frame]:
     """https://systemd.io/JOURNAL_EXPORT_FORMATS/: `NAME=value`, or `NAME`, eight bytes of length and any bytes."""
     entry: dict[str, str] = {}
-    for line in chain((first,), file, (b"\n",)):
+    for line in chain(lines, (b"\n",)):
         name, is_text, value = line.rstrip(b"\n").partition(b"=")
         if not name:
             if "MESSAGE" in entry:

@@ -15,11 +15,11 @@ import time
 import zlib
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, unquote
 
 import msgspec
 
-from gpuwatch.http.client import TimedResponse
+from gpuwatch.http.client import TimedResponse, split_url, without_login
 from gpuwatch.model.errors import GpuwatchError, UsageError
 from gpuwatch.rightsizing.prometheus.config import HttpConfig, basic
 
@@ -29,10 +29,10 @@ _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 def address(url: str) -> SplitResult:
     """Of a Prometheus. Raises UsageError: it is none; a password in it is not shown."""
-    parts = _split(url)
+    parts = split_url(url)
     if parts is None or parts.query or parts.fragment:
         raise UsageError(
-            f"{_unsecret(url)} is no Prometheus",
+            f"{without_login(url)} is no Prometheus",
             "it must be http(s)://HOST[:PORT][/PREFIX]",
             "write http://prometheus:9090",
         )
@@ -82,22 +82,12 @@ def request_headers(parts: SplitResult, config: HttpConfig, own: Mapping[str, st
     return found
 
 
-def _split(url: str) -> SplitResult | None:
-    try:
-        parts = urlsplit(url)
-        (parts.hostname or "").encode("idna")
-        right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number, half a bracket, an endless name
-        return None
-    return parts if right and url.isascii() and url.isprintable() and " " not in url else None
-
-
 def _proxy(config: HttpConfig) -> SplitResult | None:
     if not config.proxy_url:
         return None
-    parts = _split(config.proxy_url)
+    parts = split_url(config.proxy_url)
     if parts is None or parts.scheme != "http":
-        raise UsageError(f"cannot use proxy_url {_unsecret(config.proxy_url)}", "it must be http://HOST[:PORT]")
+        raise UsageError(f"cannot use proxy_url {without_login(config.proxy_url)}", "it must be http://HOST[:PORT]")
     return parts
 
 
@@ -105,10 +95,6 @@ def _login(proxy: SplitResult) -> dict[str, str]:
     if proxy.username is None:
         return {}
     return {"Proxy-Authorization": basic(unquote(proxy.username), unquote(proxy.password or ""))}
-
-
-def _unsecret(url: str) -> str:
-    return re.sub(r"(://)?.*@", r"\1", url, flags=re.DOTALL)
 
 
 class _Https(http.client.HTTPSConnection):

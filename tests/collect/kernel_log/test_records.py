@@ -288,6 +288,27 @@ def test_logs_of_text_are_put_together_or_marked(text: str, kinds: list[tuple[st
     assert [(line.kind, line.forgeable) for line in lines if line.kind != "other"] == kinds
 
 
+class ShortReads(io.BytesIO):
+    """Lines of it are read piece by piece only: /dev/zero has no end of a line."""
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        assert size is not None
+        assert 0 < size <= 1 << 17
+        return super().readline(size)
+
+    def __next__(self) -> bytes:
+        raise AssertionError("a line may be as long as memory")
+
+
+@pytest.mark.parametrize("first", ["", "__CURSOR=a\nMESSAGE=x\n"], ids=["text", "export"])
+def test_of_a_line_that_is_too_long_the_beginning_counts_and_the_next_is_read(first: str) -> None:
+    endless = "\0" * (1 << 20)
+    message = "MESSAGE=" if first else ""
+    text = f"{first}X={endless}\n{message}{FORGED}{endless}\n{message}{XIDS[1]}\n"
+    lines = parse_file(ShortReads(text.encode()))
+    assert [line.pci for line in lines if line.xid == 79][-1:] == ["0000:01:00"]
+
+
 ADVICE = "NVRM: Xid (PCI:0000:0f:00): 154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)"
 PASTED = {
     "elision": "[...] {}",
