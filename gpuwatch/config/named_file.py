@@ -1,11 +1,17 @@
 """Small files that a configuration or an option names: certificates, keys, tokens, passwords, documents.
 
-A name may be wrong. A FIFO would keep a process waiting, a device or a huge file fill its memory; both are refused.
+A name may be wrong. A FIFO would keep a process waiting, a device or a huge file fill its memory; both are refused. So
+they are where a new file would take their place: root's /dev/null would be a file for all.
 """
 
+import contextlib
+import errno
 import os
+import secrets
 import stat
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from gpuwatch.model.errors import UsageError
 
@@ -33,3 +39,27 @@ def read_named_file(path: Path | str, what: str, option: str = "", most: int = M
     if len(body) > most:
         raise UsageError(cannot, f"it is larger than {most >> 10} KiB", hint)
     return body
+
+
+@contextlib.contextmanager
+def replacing(path: Path, mode: int = 0o666) -> Iterator[IO[bytes]]:
+    """A new file that takes the place of `path` once the block ends, whole or not at all; also of a link there.
+
+    Raises:
+        OSError: it cannot be written, or no regular file is there; names `path`, and nothing is left behind.
+    """
+    if path.parent == Path("/dev") or (path.exists() and not path.is_file()):  # /dev/stdout may lead to one
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    try:
+        # "x" never writes through a link that lies there
+        with open(partial, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    finally:
+        with contextlib.suppress(OSError):
+            partial.unlink()

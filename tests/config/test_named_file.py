@@ -1,5 +1,6 @@
 """What a configuration may name in place of a file (a FIFO, a device, a folder, too much) is refused, and at once."""
 
+import errno
 import json
 import os
 from collections.abc import Callable
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.config.named_file import MOST_BYTES, read_named_file
+from gpuwatch.config.named_file import MOST_BYTES, read_named_file, replacing
 from gpuwatch.http.web_guard import WebGuard
 from gpuwatch.kube.credentials import KUBECONFIG_BYTES
 from gpuwatch.kube.transport import Transport
@@ -44,6 +45,32 @@ def test_it_is_no_regular_file_within_the_bound(kind: str, tmp_path: Path) -> No
     with pytest.raises(UsageError, match=KINDS[kind]) as refused:
         read_named_file(named(kind, tmp_path), "token", "--option")
     assert (str(tmp_path) in str(refused.value), refused.value.next_step) == (True, "check --option")
+
+
+@pytest.mark.parametrize("kind", ["fifo", "folder", "device"])
+def test_what_is_no_regular_file_is_not_replaced(kind: str, tmp_path: Path) -> None:
+    """As root, a file would take the place of /dev/null for all; /dev/stdout may lead to a file."""
+    path = named(kind, tmp_path)
+    before = path.lstat()
+    for each in (path, Path("/dev/stdout")):
+        with pytest.raises(OSError, match="not a regular file") as refused, replacing(each) as file:
+            file.write(b"new")
+        assert refused.value.filename == str(each)
+    assert (path.lstat().st_mode, path.lstat().st_ino) == (before.st_mode, before.st_ino)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+    path, precious = tmp_path / "a", tmp_path / "precious"
+    precious.write_text("old")
+    path.symlink_to(precious)
+    with pytest.raises(OSError, match="No space left") as failed, replacing(path):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert (failed.value.filename, path.read_text(), len(list(tmp_path.iterdir()))) == (str(path), "old", 2)
+    with replacing(path, 0o600) as file:
+        file.write(b"new")
+    assert (path.is_symlink(), path.read_text(), path.stat().st_mode & 0o777) == (False, "new", 0o600)
+    assert (precious.read_text(), len(list(tmp_path.iterdir()))) == ("old", 2)
 
 
 def _http(text: str) -> Callable[[Path], object]:

@@ -304,6 +304,20 @@ def test_a_pipe_is_no_capture(tmp_path: Path) -> None:
         open_capture(str(tmp_path / "pipe"))
 
 
+def test_a_recording_is_written_through_no_link_and_replaces_no_pipe(tmp_path: Path) -> None:
+    """In a folder such as /tmp anybody may have made what stands beside the name."""
+    path, precious = tmp_path / "a.capture", tmp_path / "precious"
+    precious.write_text("old")
+    (tmp_path / "a.capture.part").symlink_to(precious)
+    Recording().save(path)
+    assert (precious.read_text(), path.is_file()) == ("old", True)
+    os.mkfifo(tmp_path / "pipe")
+    for wrong in (tmp_path / "pipe", Path()):
+        with pytest.raises(UsageError, match=r"cannot write the capture .*; it is not a regular file"):
+            Recording().save(wrong)
+    assert (tmp_path / "pipe").is_fifo()
+
+
 def test_missing_file_and_unknown_part_are_named(tmp_path: Path) -> None:
     path = tmp_path / "good.capture"
     path.write_bytes(whole())

@@ -1,7 +1,6 @@
 """`gpuwatch metrics`: one exposition on stdout or in a file, and the table of all metrics."""
 
 import os
-import tempfile
 from pathlib import Path
 
 import click
@@ -10,6 +9,7 @@ from gpuwatch.cli.console.commands import Entry
 from gpuwatch.cli.console.lazy import LazyGroup
 from gpuwatch.cli.console.options import option
 from gpuwatch.cli.console.session import Session, pass_session
+from gpuwatch.config.named_file import replacing
 from gpuwatch.model.errors import UsageError
 
 HELP = """Print the metrics once, or list them.
@@ -57,7 +57,9 @@ def metrics(
     if textfile is None:
         session.terminal.page(page.decode("utf-8", "backslashreplace"))
     else:
-        write_atomically(Path(textfile), page)
+        with replacing(Path(textfile)) as file:
+            file.write(page)
+            os.fchmod(file.fileno(), 0o644)  # node_exporter is another user
 
 
 def _page(session: Session, profiles: tuple[str, ...], names: tuple[str, ...], *, openmetrics: bool) -> bytes:
@@ -80,22 +82,3 @@ def _page(session: Session, profiles: tuple[str, ...], names: tuple[str, ...], *
     pages = PageCache(config, node=view.snapshot.node or "")
     pages.publish(view)
     return pages.page(profiles or config.profiles, openmetrics, only=only)
-
-
-def write_atomically(path: Path, body: bytes) -> None:
-    """Replace `path` at once: its reader sees the old or the new page, never a part.
-
-    Raises OSError.
-    """
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    except OSError as error:  # names the folder's file, not the temporary one
-        raise OSError(error.errno, error.strerror, str(path)) from None
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(body)
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except OSError:
-        os.unlink(name)
-        raise

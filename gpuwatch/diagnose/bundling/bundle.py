@@ -4,18 +4,17 @@ Only the files and facts that `allowed_files` and `allowed_facts` name go in, re
 contained: README.txt names the parts that are missing, and the rest is there.
 """
 
-import contextlib
 import gzip
 import io
 import os
 import re
-import secrets
 import tarfile
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
 from gpuwatch import __version__
+from gpuwatch.config.named_file import replacing
 from gpuwatch.diagnose.bundling.allowed_facts import PARTS, BundleContents, facts_redactor, parts
 from gpuwatch.diagnose.bundling.allowed_files import copied
 from gpuwatch.diagnose.bundling.host_tree import BundleMember
@@ -78,7 +77,7 @@ def check_target(target: Path) -> None:
         raise UsageError("a bundle is a file", "standard output has the diagnosis", "write --bundle case.tgz")
     if target.is_dir():
         raise UsageError(f"{target} is a folder", "a bundle is one file", f"write --bundle {target}/case.tgz")
-    if target.exists() and not target.is_file():  # as root, a new file would take the place of /dev/null
+    if target.exists() and not target.is_file():
         raise UsageError(f"cannot write {target}", "it is no plain file", "name another")
     if not target.parent.is_dir():
         raise UsageError(f"cannot write {target}", f"there is no folder {target.parent}", "make it, or name another")
@@ -151,25 +150,14 @@ def write_archive(target: Path, members: Iterable[BundleMember], top: str, at: f
     Raises:
         OSError: it cannot be written; nothing is left behind then.
     """
-    partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
-    try:
-        # "x" never writes through a link that lies there
-        with open(partial, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
-            with (
-                gzip.GzipFile(fileobj=file, mode="wb", filename="", mtime=int(at)) as packed,
-                tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
-            ):
-                for member in (BundleMember(path="", folder=True), *members):
-                    tar.addfile(_tar_entry(member, top, at), io.BytesIO(member.body))
-            file.flush()
-            os.fsync(file.fileno())
-        size = partial.stat().st_size
-        partial.replace(target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            partial.unlink()
-        raise
-    return size
+    with replacing(target, 0o600) as file:
+        with (
+            gzip.GzipFile(fileobj=file, mode="wb", filename="", mtime=int(at)) as packed,
+            tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
+        ):
+            for member in (BundleMember(path="", folder=True), *members):
+                tar.addfile(_tar_entry(member, top, at), io.BytesIO(member.body))
+        return file.tell()
 
 
 def _tar_entry(member: BundleMember, top: str, at: float) -> tarfile.TarInfo:

@@ -5,7 +5,6 @@ answers that follow each other are counted, not repeated, so that an hour of sam
 """
 
 import gzip
-import os
 import re
 import zlib
 from pathlib import Path
@@ -15,6 +14,7 @@ import msgspec
 import pynvml
 
 from gpuwatch.collect.nvml.library import error_text
+from gpuwatch.config.named_file import replacing
 from gpuwatch.host.plain_file import opened
 from gpuwatch.model.decoding import prepared
 from gpuwatch.model.errors import UsageError
@@ -113,14 +113,12 @@ class Recording:
             UsageError: the path cannot be written.
         """
         body = self.encoded()
-        partial = path.with_name(path.name + ".part")
         try:
-            partial.write_bytes(gzip.compress(body) if path.suffix == ".gz" else body)
-            os.replace(partial, path)
+            with replacing(path) as file:
+                file.write(gzip.compress(body) if path.suffix == ".gz" else body)
         except OSError as error:
-            raise UsageError(
-                f"cannot write the capture {path}", str(error), "give a path that can be written"
-            ) from None
+            why = error.strerror or str(error)
+            raise UsageError(f"cannot write the capture {path}", why, "give a path that can be written") from None
 
 
 def error(code: int) -> dict[str, Any]:

@@ -3,10 +3,9 @@
 import json
 import stat
 
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpuwatch.cli.metrics.metrics import PROFILES, write_atomically
+from gpuwatch.cli.metrics.metrics import PROFILES
 from gpuwatch.metrics.page_cache import PROFILES as KNOWN
 from tests.cli.commands import run
 from tests.metrics.page import AGENT_METRICS
@@ -34,8 +33,8 @@ def test_a_textfile_is_replaced_at_once_and_readable_by_others(agent, tmp_path):
 def test_a_textfile_that_cannot_be_written_leaves_nothing_behind(tmp_path):
     target = tmp_path / "folder"
     target.mkdir()
-    with pytest.raises(IsADirectoryError):
-        write_atomically(target, b"new")
+    result = run("--source", "sim:t4", "metrics", "--textfile", str(target))
+    assert (result.exit_code, f"cannot use {target}; it is not a regular file" in result.stderr) == (1, True)
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
