@@ -228,8 +228,9 @@ def _patch_words(node: NodeObject, step: PatchNode) -> str:
     """What one patch does, with the taints that come and go and the cordon."""
     words = [_WORDS.get(step.step, "change the Node")]
     then = node.taints if step.taints is None else step.taints
-    words += [f"taint {_tell(taint)} added" for taint in then if taint not in node.taints]
-    words += [f"taint {_tell(taint)} removed" for taint in node.taints if taint not in then]
+    held, wanted = set(node.taints), set(then)  # a Node may have tens of thousands
+    words += [f"taint {_tell(taint)} added" for taint in then if taint not in held]
+    words += [f"taint {_tell(taint)} removed" for taint in node.taints if taint not in wanted]
     if step.unschedulable is not None:
         words.append("cordoned" if step.unschedulable else "uncordoned")
     return "; ".join(words)
