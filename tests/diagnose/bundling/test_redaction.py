@@ -1,6 +1,7 @@
 """What looks like a secret goes, whatever surrounds it; what a support case needs stays."""
 
 import json
+import time
 
 import pytest
 from hypothesis import given
@@ -93,6 +94,18 @@ def test_documents_keep_their_shape(value):
 def test_a_log_made_to_cost_time_does_not(word):
     text = word * (200_000 // len(word))
     assert len(REDACTOR.text(text)) <= len(text) + len(MARK)
+
+
+@pytest.mark.parametrize("word", ["token=[ ", "X-Key-"], ids=["list", "header"])
+def test_the_words_that_cost_most_cost_as_much_as_there_is_of_them(word):
+    """A list that never ends is looked through for 4096 characters: below that the cost grows with the square."""
+
+    def seconds(size):
+        began = time.process_time()
+        Redactor().text(word * (size // len(word)))
+        return time.process_time() - began
+
+    assert seconds(1 << 16) / seconds(1 << 14) < 10  # 4 is linear, 16 the square
 
 
 def test_known_words_vanish_wherever_they_stand():
