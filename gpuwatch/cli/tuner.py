@@ -21,8 +21,8 @@ HELP = """Let GPUs do their work with less energy.
 
 Reports for each GPU of this machine's agent whether it may be tuned. Mode observe, the default, does not load the
 driver. Mode enforce caps GPUs that opted in, within the slowdown promised, keeps the node's power budget, and reverts
-everything when it ends or is in doubt; it needs the driver's library, root, CAP_SYS_ADMIN, a guard, and an agent that
-samples each second.
+everything when it ends or is in doubt; it needs the driver's library, root, CAP_SYS_ADMIN, a guard, and samples each
+second.
 
 --guard runs beside a tuner and reverts what is recorded once the tuner is silent for 30 s; it needs the driver's
 library, root and CAP_SYS_ADMIN. --consents reads pods' consents and labels (Kubernetes API) and the pages on which they
@@ -40,7 +40,7 @@ OVERRIDES = (
         "tuning.mode",
         "mode",
         "MODE",
-        "off, observe (default) or enforce; a file may say less.",
+        "off, observe or enforce; a file may say less.",
         "GPUWATCH_TUNER_MODE",
         ranks=("off", "observe", "enforce"),
     ),
