@@ -69,7 +69,9 @@ def cli(
 
 
 def main() -> None:
-    """The entry point of the package. A closed stream goes nowhere; else the next file that is opened would be it."""
+    """The entry point of the package. A closed stream becomes /dev/null: the next file that is opened would take its
+    number, and get what is written to the stream.
+    """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 for the whole run

@@ -54,7 +54,7 @@ OVERRIDES = (
         "tuning.progress_socket",
         "progress_socket",
         "PATH",
-        "For --consents: where work counts itself.",
+        "For --consents: where work is counted.",
         "GPUWATCH_TUNER_PROGRESS_SOCKET",
     ),
     Override("tuning.kubeconfig", "kubeconfig", "FILE", "For --consents; else the pod's.", KUBECONFIG),

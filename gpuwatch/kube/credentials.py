@@ -116,7 +116,7 @@ def _of_kubeconfig(path: str, connections: int) -> Access:
     configuration = Configuration()
     configuration.connection_pool_maxsize = connections
     merged = _merged(path)
-    loader = KubeConfigLoader(merged)
+    loader = KubeConfigLoader(merged, config_base_path=None)  # paths in it are relative to its folder
     context = loader.current_context["context"]
     user = next((each for each in merged["users"] if each["name"] == context.get("user")), None)
     if user and (file := user["user"].safe_get("tokenFile")):  # the client would wait for a FIFO, and read a device

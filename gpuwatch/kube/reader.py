@@ -57,8 +57,8 @@ class NodeReader:
         self._transport, self.name = transport, name
 
     def node(self, *, cached: bool = False) -> NodeObject:
-        """Our own Node, as it is now. `cached`: as the API server has it at hand, which may be as it was before the
-        last writes; it takes the server half as long, and its store no time.
+        """Our own Node, as it is now. `cached`: from the API server's cache, so perhaps without the last writes; it
+        takes the server half the work, and its store none.
         """
         return self.other_node(self.name, cached=cached)
 
@@ -102,7 +102,7 @@ class NodeReader:
         """How many Nodes carry these labels, `page` at a time; as rows of a table, since a Node has 10 KiB."""
         call = ApiCall("list", "nodes")
         query: dict[str, str | int] = {"labelSelector": selector, "limit": page, "includeObject": "None"}
-        query["resourceVersion"] = 0  # as the server has them at hand: a fleet that fell sick at once asks all at once
+        query["resourceVersion"] = 0  # from the server's cache: a fleet that fell sick at once asks all at once
         total = 0
         while True:
             found, more = kube_parse.page(call, self._transport.request(call, NODES, query=query, accept=_TABLE))

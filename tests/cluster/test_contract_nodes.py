@@ -46,9 +46,9 @@ def test_what_was_made_can_be_read(apiserver, node, path, name):
     assert [item["metadata"]["uid"] for item in body["items"]] == [node["metadata"]["uid"]]
 
 
-def test_what_the_server_has_at_hand_is_soon_what_there_is(apiserver, node, path):
+def test_the_cache_soon_has_the_last_write(apiserver, node, path):
     after = changed(apiserver, path, {"metadata": {"labels": {"a": "b"}}})
-    until(lambda: apiserver.request("GET", f"{path}?resourceVersion=0") == (200, after), "the server has it at hand")
+    until(lambda: apiserver.request("GET", f"{path}?resourceVersion=0") == (200, after), "the cache has it")
 
 
 def test_a_name_is_given_once(apiserver, node, name):

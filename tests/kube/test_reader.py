@@ -8,11 +8,12 @@ import sys
 import warnings
 
 import pytest
+import trustme
 import urllib3
 from msgspec.structs import replace
 
 from gpuwatch.http.server import HttpServer, text
-from gpuwatch.kube.credentials import NoCluster
+from gpuwatch.kube.credentials import NoCluster, access
 from gpuwatch.kube.errors import (
     AlreadyExists,
     Conflict,
@@ -401,6 +402,18 @@ def test_of_two_kubeconfigs_the_first_counts(tmp_path):
         (folder := tmp_path / str(number)).mkdir()
         paths.append(kubeconfig(folder, f"http://127.0.0.{number}:1"))
     assert Transport(os.pathsep.join(map(str, [tmp_path / "none", *paths]))).server == "http://127.0.0.1:1"
+
+
+def test_paths_in_a_kubeconfig_begin_at_its_folder(tmp_path, monkeypatch):
+    """As kubectl has it; minikube and others write such."""
+    monkeypatch.chdir("/")
+    trustme.CA().cert_pem.write_to_path(tmp_path / "ca.pem")
+    (tmp_path / "plugin").write_text(f"#!/bin/sh\necho '{json.dumps(PLUGIN_SAYS)}'\n")
+    (tmp_path / "plugin").chmod(0o755)
+    path = kubeconfig(tmp_path, cluster={"certificate-authority": "ca.pem"}, user=plugin("./plugin"))
+    found = access(str(path), 1)
+    assert (found.host, found.token()) == ("https://127.0.0.1:1", "Bearer t")
+    assert found.pool.connection_pool_kw["ca_certs"] == str(tmp_path / "ca.pem")
 
 
 PLUGIN_SAYS = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "t"}}

@@ -141,7 +141,9 @@ def test_what_a_pod_says_reaches_tuner_and_agent(at_work):
         lambda: 'label_team="team-of-counts"' in gpuwatch(at_work, "metrics"), "its label is exported", SECONDS, step=1
     )
     refusal = f"neither it nor its namespace says {PROGRESS}"
-    until(lambda: refusal in at_work.kubectl("-n", "ml", "logs", "does-not"), "the other is told why", SECONDS, step=1)
+    until(
+        lambda: refusal in at_work.kubectl("-n", "ml", "logs", "does-not"), "the other has the reason", SECONDS, step=1
+    )
 
 
 def test_without_the_tuner_the_knobs_are_as_they_were(tuned):

@@ -40,8 +40,8 @@ USUAL_SECONDS = 0.05
 """The Node is read in a few milliseconds, on a busy machine in a few dozen; what takes longer may be a queue."""
 
 READS, LONGER = 5, 2.0
-"""It is none where an answer took less than so many times as long as the quickest of so many reads before. Whoever has
-read the Node less often may have begun in a crowd.
+"""It is no queue where an answer took less than LONGER times as long as the quickest of the last READS. A remediator
+that has read the Node less often may have started together with many others.
 """
 
 TURN, LONGEST_TURN = 50.0, 10.0

@@ -186,8 +186,8 @@ class Remediator:
         return self._ended(made, conflict)
 
     def _read_node(self, reader: NodeReader, *, again: bool) -> NodeObject:
-        """The Node; as the API server has it at hand while nothing of ours is on it. A plan for such a Node begins with
-        a patch that names its version, so one made for an old Node does nothing, and is made `again`.
+        """The Node; from the API server's cache while nothing of ours is on it. A plan for such a Node begins with a
+        patch that names its version: one that was made for an old Node changes nothing, and is made `again`.
         """
         if not again and self._node is not None and OWNER not in self._node.annotations:
             node = reader.node(cached=True)

@@ -32,7 +32,7 @@ class ApiFaults(msgspec.Struct, frozen=True, kw_only=True):
     """Answers held back after the write for `delay` seconds."""
     delay: float = 1.0
     stale: float = 0.0
-    """Of reads of what the server has at hand (`resourceVersion` 0): the object as it was before its last write."""
+    """Of reads from the server's cache (`resourceVersion` 0): the object as it was before its last write."""
     gone: bool = False
     """The port is closed, and every connection is cut."""
     verbs: Collection[str] = ()

@@ -59,7 +59,7 @@ def test_a_node_as_it_was_before_changes_nothing_and_is_read_anew(bench):
     assert bench.taints[0] == FOREIGN
 
 
-def test_whoever_just_said_hands_off_is_heard_though_the_server_does_not_know_it_yet(bench):
+def test_an_opt_out_holds_though_the_cache_of_the_server_lacks_it(bench):
     bench.remediator.step()
     node = bench.node
     annotations = {**node["metadata"].get("annotations", {}), OPT_OUT: "true"}

@@ -155,7 +155,7 @@ class TestFaults:
                 ask("PATCH", "/api/v1/nodes/gpu-1", {"spec": {"unschedulable": True}})
         assert cluster.get("nodes", "", "gpu-1")["spec"].get("unschedulable", False) is written
 
-    def test_what_is_at_hand_may_be_what_was_before(self, server, cluster):
+    def test_the_cache_may_lack_the_last_write(self, server, cluster):
         def labels(path: str) -> dict[str, str]:
             _, _, node = ask("GET", path)
             return node["metadata"]["labels"]
