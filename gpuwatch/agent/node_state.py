@@ -120,9 +120,10 @@ class NodeState:
 
     def round_complete(self, since: float, now: float) -> bool:
         """Whether every GPU that can be expected to answer has a sample newer than monotonic `since`."""
-        live = [k for k in self._known.values() if self._state(k, now) == (GpuState.FRESH, "")]
-        all_sampled = all(k.sampled is not None and k.sampled > since for k in live)
-        return self._registered is not None and self._waiting_for() <= 0 and all_sampled
+        if self._registered is None or self._waiting_for() > 0:
+            return False
+        waiting = (k for k in self._known.values() if k.sampled is None or k.sampled <= since)
+        return all(self._state(k, now) != (GpuState.FRESH, "") for k in waiting)
 
     def patience(self, now: float) -> float:
         """Seconds until a GPU that answers now, or the start, would be overdue; at most one interval."""

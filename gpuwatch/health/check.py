@@ -85,7 +85,9 @@ def _getter(path: str) -> Callable[[Gpu], Any]:
 
 def can_tell(gpu: Gpu, reads: tuple[str, ...]) -> bool:
     """Whether all that a check reads was read."""
-    return all(value(gpu, path) is not None for path in reads) and not any(e.startswith(reads) for e in gpu.errors)
+    if None in [_getter(path)(gpu) for path in reads]:
+        return False
+    return not any(error.startswith(reads) for error in gpu.errors)
 
 
 def evidence(gpu: Gpu, reads: tuple[str, ...]) -> dict[str, str]:

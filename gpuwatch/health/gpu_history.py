@@ -171,4 +171,6 @@ class GpuHistory:
 
 def link_errors(link: NvLink) -> int:
     """Errors of one link that matter."""
+    if not any(link.errors.values()):
+        return 0
     return sum(count for kind, count in link.errors.items() if kind in NVLINK_ERRORS)

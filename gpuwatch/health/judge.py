@@ -133,7 +133,9 @@ class Judge:
         if detection is CANNOT_TELL or (detection is not None and withheld):
             return
         enough, of = check.raise_after if self._patient else (1, 1)
-        track = self._tracks.setdefault((check.name, subject), _Track(deque(maxlen=of)))
+        track = self._tracks.get((check.name, subject))
+        if track is None:
+            track = self._tracks[check.name, subject] = _Track(deque(maxlen=of))
         track.answers.append(detection is not None)
         track.good = 0 if detection else track.good + 1
         if detection is not None and (is_open or sum(track.answers) >= enough):

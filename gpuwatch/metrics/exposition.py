@@ -5,10 +5,11 @@ made once for each series and kept until the series vanishes.
 """
 
 from collections.abc import Iterable
+from functools import cache
 from math import isfinite
 from operator import itemgetter
 
-from gpuwatch.metrics.metric import Family, Key, label_text
+from gpuwatch.metrics.metric import Family, Key, Type, label_text, unit
 
 _value = itemgetter(1)
 
@@ -29,7 +30,8 @@ class Encoder:
         for family in families:
             samples = self._samples(family)
             if samples:
-                lines += _head(family, openmetrics) + samples
+                lines.append(_head(family.name, family.type, family.help, openmetrics))
+                lines += samples
         lines.append("# EOF\n" if openmetrics else "")
         return "\n".join(lines).encode()
 
@@ -52,22 +54,22 @@ class Encoder:
         return lines
 
 
-def _head(family: Family, openmetrics: bool) -> list[str]:
+@cache
+def _head(name: str, type_: Type, text: str, openmetrics: bool) -> str:
     """Text knows no info and no state set; both are gauges there. OpenMetrics names the family without the suffix its
     samples must have. A counter that does not end in `_total` (as DCGM's do not) may not be called one there. A state
     set would have to name its label after itself, hence a gauge.
     """
     if not openmetrics:
-        type_ = "counter" if family.type == "counter" else "gauge"
-        return [f"# HELP {family.name} {family.help}", f"# TYPE {family.name} {type_}"]
-    type_ = str(family.type)
-    name = family.name
+        return f"# HELP {name} {text}\n# TYPE {name} {'counter' if type_ == 'counter' else 'gauge'}"
+    stem, kind = name, str(type_)
     if type_ == "counter":
-        name = name.removesuffix("_total")
-        type_ = "counter" if name != family.name else "unknown"
+        stem = name.removesuffix("_total")
+        kind = "counter" if stem != name else "unknown"
     elif type_ == "info":
-        name = name.removesuffix("_info")
+        stem = name.removesuffix("_info")
     elif type_ == "stateset":
-        type_ = "gauge"
-    unit = [f"# UNIT {name} {family.unit}"] if family.unit and type_ != "info" else []
-    return [f"# TYPE {name} {type_}", *unit, f"# HELP {name} {family.help}"]
+        kind = "gauge"
+    base = unit(name)
+    lines = [f"# TYPE {stem} {kind}", *([f"# UNIT {stem} {base}"] if base and kind != "info" else ())]
+    return "\n".join([*lines, f"# HELP {stem} {text}"])

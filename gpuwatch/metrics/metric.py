@@ -6,8 +6,10 @@ and the values of the row's own labels. So a profile is another way to name subj
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import cached_property
-from operator import attrgetter
+from itertools import repeat
+from operator import attrgetter, lt
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from gpuwatch.model.pci import pci_key
@@ -15,7 +17,10 @@ from gpuwatch.model.snapshot import Gpu, GpuStatus, Identity, MigInstance, NvLin
 from gpuwatch.model.text import visible
 from gpuwatch.model.view import View
 from gpuwatch.model.workload import Workload
+from gpuwatch.model.xid import XidCount
 
+Key = tuple[str, tuple[str | None, ...]]
+"""Label text of the subject, and values of the row's own labels; a label whose value is None is left out."""
 SubjectKey = tuple[str, tuple[()]]
 """The key of a sample without labels of its own; made once, so that most samples cost no new tuple."""
 LinkKey = tuple[str, tuple[str | None]]
@@ -49,10 +54,34 @@ TRAFFIC = ("transmit_bytes", "receive_bytes")
 """Counters of an NVLink beside its errors."""
 
 
-def _nvlink_counters(gpu: Gpu) -> dict[tuple[int, str], int]:
-    counts = {(link.link, name): getattr(link, name) for link in gpu.nvlinks for name in TRAFFIC}
-    errors = {(link.link, name): count for link in gpu.nvlinks for name, count in link.errors.items()}
-    return {key: count for key, count in (counts | errors).items() if count is not None}
+Counts = dict[int, dict[str, int]]
+"""NVLink -> its counters by name."""
+
+
+def _counts(gpu: Gpu) -> Counts:
+    counts: Counts = {}
+    for link in gpu.nvlinks:
+        counts[link.link] = known = dict(link.errors)
+        if link.transmit_bytes is not None:
+            known["transmit_bytes"] = link.transmit_bytes
+        if link.receive_bytes is not None:
+            known["receive_bytes"] = link.receive_bytes
+    return counts
+
+
+def _is_less(counts: dict[str, int], past: dict[str, int]) -> bool:
+    """Whether any count fell. Without a loop in Python, as at every View of hundreds of links."""
+    return any(map(lt, counts.values(), map(past.get, counts, repeat(0))))
+
+
+def _totals(now: Counts, known: Counts) -> dict[str, int]:
+    """The sums over the links of `known`, of counters that at least one link states `now`."""
+    totals = {name: 0 for counts in now.values() for name in counts}
+    for counts in known.values():
+        for name, count in counts.items():
+            if name in totals:
+                totals[name] += count
+    return totals
 
 
 class NvlinkCounters:
@@ -61,25 +90,27 @@ class NvlinkCounters:
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, dict[tuple[int, str], int]] = {}
+        self._known: dict[str, Counts] = {}
+        self._totals: dict[str, dict[str, int]] = {}
 
     def observe(self, view: View) -> None:
         """Take note of a View. GPUs that it does not name are forgotten, as is a GPU whose counters fell."""
-        known = {status.identity.uuid: self._known.get(status.identity.uuid, {}) for status in view.snapshot.statuses}
+        self._known = {s.identity.uuid: self._known.get(s.identity.uuid, {}) for s in view.snapshot.statuses}
+        self._totals = {}
         for gpu in view.snapshot.gpus:
-            before, now = known.get(gpu.identity.uuid, {}), _nvlink_counters(gpu)
-            is_reset = any(count < before.get(key, 0) for key, count in now.items())
-            known[gpu.identity.uuid] = now if is_reset else before | now
-        self._known = known
+            if not gpu.nvlinks:
+                continue
+            uuid, now = gpu.identity.uuid, _counts(gpu)
+            before = self._known.get(uuid, {})
+            is_reset = any(_is_less(now.get(link, {}), past) for link, past in before.items())
+            kept = {} if is_reset else {link: past | now.get(link, {}) for link, past in before.items()}
+            self._known[uuid] = now | kept
+            self._totals[uuid] = _totals(now, self._known[uuid])
 
     def totals(self, gpu: Gpu) -> dict[str, int]:
         """Counter -> sum over the links, of counters that at least one link states now."""
-        found = _nvlink_counters(gpu)
-        totals = dict.fromkeys((name for _, name in found), 0)
-        for (_, name), count in (self._known.get(gpu.identity.uuid, {}) | found).items():
-            if name in totals:
-                totals[name] += count
-        return totals
+        known = self._totals.get(gpu.identity.uuid)
+        return _totals(found := _counts(gpu), found) if known is None else known
 
 
 class MetricContext:
@@ -144,6 +175,11 @@ class MetricContext:
         """Every fresh GPU with NVLinks, and their counters added up."""
         return [(key, self._counters.totals(gpu)) for key, gpu in self.gpus if gpu.nvlinks]
 
+    @cached_property
+    def xids(self) -> list[tuple[Key, XidCount]]:
+        """Every XID counted so far, with the key of its samples."""
+        return [((self.subject_at(row.uuid, row.pci), (str(row.xid),)), row) for row in self.view.xids]
+
     @property
     def identities(self) -> list[tuple[str, Identity]]:
         """Every GPU ever seen, fresh or not."""
@@ -158,8 +194,6 @@ class MetricContext:
 Type = Literal["gauge", "counter", "info", "stateset"]
 Scope = Literal["node", "gpu", "instance", "any"]
 """What samples are about: the node; a GPU; a GPU or a GPU instance; a GPU or the node."""
-Key = tuple[str, tuple[str | None, ...]]
-"""Label text of the subject, and values of the row's own labels; a label whose value is None is left out."""
 Sample = tuple[Key, float]
 T = TypeVar("T")
 Samples = Callable[[T], list[Sample]]
@@ -180,13 +214,9 @@ class Family(NamedTuple):
     samples: list[Sample]
     style: Callable[[float], str] = repr
 
-    @property
-    def unit(self) -> str:
-        """The base unit at the end of the name, as OpenMetrics wants it; empty when there is none."""
-        return unit(self.name)
 
-
-class Metric(NamedTuple, Generic[T]):
+@dataclass(frozen=True, eq=False)
+class Metric(Generic[T]):
     """One row: `name` without the prefix, `labels` beyond the subject's, `samples` from a `T`.
 
     `states`: exactly one sample of a subject is 1. `owned`: gpuwatch keeps this value itself, so it stays when the data
@@ -202,12 +232,12 @@ class Metric(NamedTuple, Generic[T]):
     is_gauge: bool = False
     owned: bool = False
 
-    @property
+    @cached_property
     def full_name(self) -> str:
         """With the prefix."""
         return PREFIX + self.name
 
-    @property
+    @cached_property
     def type(self) -> Type:
         """From the name, by Prometheus' naming rules."""
         if self.states:
@@ -222,7 +252,7 @@ class Metric(NamedTuple, Generic[T]):
 
 
 def unit(name: str) -> str:
-    """The base unit in a metric's name."""
+    """The base unit at the end of a family's name, as OpenMetrics wants it; empty when there is none."""
     stem = name.removesuffix("_total")
     return next((unit for unit in UNITS if stem.endswith("_" + unit)), "")
 

@@ -3,7 +3,7 @@
 import os
 import platform
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from resource import RLIMIT_NOFILE, getpagesize, getrlimit
 from typing import Any, NamedTuple
@@ -94,7 +94,7 @@ class SelfMetrics:
         self._http, self._store = http, store
         boot = next(line for line in Path("/proc/stat").read_text().splitlines() if line.startswith("btime "))
         # once: a wall clock that is set moves the time of the boot, and the process was not started again
-        self._started = int(boot.split()[1]) + _stat(_START_TIME) / _TICKS
+        self._started = int(boot.split()[1]) + _stat()[_START_TIME] / _TICKS
 
     def families(self, dropped: int) -> list[Family]:
         """Gpuwatch's own rows, then the standard ones of every process."""
@@ -103,20 +103,21 @@ class SelfMetrics:
 
     def _process(self) -> Iterator[Family]:
         """What the kernel says about this process, under the names that Prometheus asks of client libraries."""
+        stat = _stat()
         values: tuple[tuple[str, Type, str, float], ...] = (
-            ("virtual_memory_bytes", "gauge", "Virtual memory size in bytes.", _stat(_VIRTUAL_SIZE)),
+            ("virtual_memory_bytes", "gauge", "Virtual memory size in bytes.", stat[_VIRTUAL_SIZE]),
             (
                 "resident_memory_bytes",
                 "gauge",
                 "Resident memory size in bytes.",
-                _stat(_RESIDENT_PAGES) * getpagesize(),
+                stat[_RESIDENT_PAGES] * getpagesize(),
             ),
             ("start_time_seconds", "gauge", "Start time of the process since unix epoch in seconds.", self._started),
             (
                 "cpu_seconds_total",
                 "counter",
                 "Total user and system CPU time spent in seconds.",
-                sum(map(_stat, _CPU_TIMES)) / _TICKS,
+                sum(stat[field] for field in _CPU_TIMES) / _TICKS,
             ),
             ("open_fds", "gauge", "Number of open file descriptors.", len(os.listdir("/proc/self/fd"))),
             ("max_fds", "gauge", "Maximum number of open file descriptors.", getrlimit(RLIMIT_NOFILE)[0]),
@@ -125,11 +126,13 @@ class SelfMetrics:
             yield Family(f"process_{name}", kind, text, (), [(("", ()), value)])
 
 
-def _stat(field: int) -> int:
-    """A field of /proc/self/stat by its number in proc(5); the name of the process, the second, may have spaces."""
-    return int(Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()[field - 3])
+def _stat() -> dict[int, int]:
+    """The fields of /proc/self/stat by their number in proc(5), from the fourth on: the name may have spaces."""
+    fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
+    return {number: int(field) for number, field in enumerate(fields[1:], start=4)}
 
 
+@cache
 def _python() -> Family:
     major, minor, patch = platform.python_version_tuple()
     version, implementation = platform.python_version(), platform.python_implementation()

@@ -6,8 +6,9 @@ call of its own, and a sample is about as dear as its calls are many.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 from gpuwatch.collect.nvml.decode import (
     ARCHITECTURES,
@@ -54,7 +55,8 @@ def tiers_due(count: int, *, interval: float = STEADY_SECONDS, force: bool = Fal
     return frozenset({Tier.FAST} if interval < STEADY_SECONDS else {Tier.FAST, Tier.STEADY})
 
 
-class NvmlCall(NamedTuple):
+@dataclass(frozen=True, eq=False, slots=True)
+class NvmlCall:
     """One NVML function of a handle; string arguments name constants of the module."""
 
     name: str
@@ -62,7 +64,8 @@ class NvmlCall(NamedTuple):
     get: Callable[[Any], Any] = lambda answer: answer
 
 
-class FieldId(NamedTuple):
+@dataclass(frozen=True, eq=False, slots=True)
+class FieldId:
     """A field value by the name of its constant (without the NVML_FI_ prefix), or several of which one must answer.
 
     `get` takes their values in order, None for a field that is not supported.
@@ -78,8 +81,12 @@ class FieldId(NamedTuple):
         return (self.name, *self.others)
 
 
-class FieldRow(NamedTuple):
-    """One row: `ways[0].get(answer)` gives one value for one path, a tuple of values for several."""
+@dataclass(frozen=True, eq=False, slots=True)
+class FieldRow:
+    """One row: `ways[0].get(answer)` gives one value for one path, a tuple of values for several.
+
+    Rows and ways are keys that every sample looks up, hence compared by identity: a tuple's hash is that of all in it.
+    """
 
     paths: tuple[str, ...]
     tier: Tier

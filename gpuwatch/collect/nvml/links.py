@@ -3,6 +3,8 @@
 from collections.abc import Collection
 from typing import Any
 
+import msgspec
+
 from gpuwatch.collect.nvml.decode import bit_error_rate
 from gpuwatch.collect.nvml.fields import Tier
 from gpuwatch.collect.nvml.library import Failure, Nvml, NvmlFailure, ask, ask_optional, text
@@ -65,10 +67,13 @@ class LinkReader:
         driver = text(ask_optional(nvml, "nvmlSystemGetDriverVersion") or "") or ""
         numbers = zip(names, field_numbers(nvml, driver, tuple(names)), strict=True)
         self._ids = {name: number for name, number in numbers if number is not None}
-        self._traffic_ids = [self._ids[name] for ways in TRAFFIC.values() for name, _ in ways]
+        self._traffic_ways = {
+            member: [(self._ids[name], unit) for name, unit in ways] for member, ways in TRAFFIC.items()
+        }
+        self._traffic_ids = [number for ways in self._traffic_ways.values() for number, _ in ways]
         self._dead: set[int] = set()
         self._counters = set(COUNTER_ERRORS)
-        self._slow: dict[int, dict[str, Any]] = {}
+        self._records: dict[int, NvLink] = {}  # without traffic
         self._looks = 0
         self._field_agrees = False
 
@@ -95,19 +100,20 @@ class LinkReader:
                     is_known = address and not address.upper().startswith(NO_ADDRESS)
                     self._remote[link] = address if is_known else self._remote.get(link)
             slow = self._fields([self._ids[name] for name in self._slow_names])
-            self._slow = {link: self._state(slow, link) for link in self._active}
+            self._records = {
+                link: NvLink(
+                    link=link,
+                    active=active,
+                    version=self._versions.get(link),
+                    remote_pci=self._remote.get(link),
+                    remote_type=self._types.get(link),
+                    **self._state(slow, link),
+                )
+                for link, active in self._active.items()
+            }
         values = self._fields(self._traffic_ids, traffic)
         return tuple(
-            NvLink(
-                link=link,
-                active=active,
-                version=self._versions.get(link),
-                remote_pci=self._remote.get(link),
-                remote_type=self._types.get(link),
-                **self._traffic(values, link),
-                **self._slow.get(link, {}),
-            )
-            for link, active in self._active.items()
+            msgspec.structs.replace(record, **self._traffic(values, link)) for link, record in self._records.items()
         )
 
     def _states(self) -> dict[int, bool | None]:
@@ -159,16 +165,16 @@ class LinkReader:
                     raise
                 return {}
         for field in ids:
-            answers = [values[field, link] for link in self._active if (field, link) in values]
-            if answers and all(isinstance(a, NvmlFailure) and a.kind is Failure.UNSUPPORTED for a in answers):
+            answers = (values[field, link] for link in self._active if (field, link) in values)
+            if _is_unsupported(next(answers, None)) and all(map(_is_unsupported, answers)):
                 self._dead.add(field)
         return values
 
     def _traffic(self, values: Answers, link: int) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        for member, ways in TRAFFIC.items():
-            for name, unit in ways:
-                value = values.get((self._ids[name], link))
+        for member, ways in self._traffic_ways.items():
+            for number, unit in ways:
+                value = values.get((number, link))
                 if value is not None and not isinstance(value, NvmlFailure):
                     found[member] = int(value) * unit
                     break
@@ -207,6 +213,10 @@ class LinkReader:
                 if error.kind is Failure.UNSUPPORTED:
                     self._counters.discard(label)
         return errors
+
+
+def _is_unsupported(answer: float | NvmlFailure | None) -> bool:
+    return isinstance(answer, NvmlFailure) and answer.kind is Failure.UNSUPPORTED
 
 
 _MISSING = NvmlFailure(Failure.TRANSIENT, 0, "not read")

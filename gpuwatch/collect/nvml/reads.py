@@ -6,6 +6,7 @@ pairs of hardware counter samples (Hopper and newer), of whole GPUs and of MIG i
 """
 
 from collections.abc import Collection, Sequence
+from functools import cache
 from typing import Any
 
 from gpuwatch.collect.nvml.fields import FieldId, FieldRow, NvmlCall, Tier, tiers_due
@@ -25,6 +26,11 @@ AGREE = 0.2
 """Share by which a field may differ from the call that it replaces: power changes from one to the other."""
 
 
+_member = object.__getattribute__
+"""A member of a struct without strings. pynvml's structs look at each member for a string to decode, which costs as
+much as all else of a field.
+"""
+
 Answers = dict[tuple[int, int], float | NvmlFailure]
 """(field id, scope id) -> value or failure."""
 
@@ -39,10 +45,10 @@ def field_values(nvml: Nvml, handle: Any, wanted: Sequence[tuple[int, int]]) -> 
     for start in range(0, len(wanted), BATCH):
         batch = wanted[start : start + BATCH]
         for key, answer in zip(batch, ask(nvml, "nvmlDeviceGetFieldValues", handle, batch), strict=True):
-            if answer.nvmlReturn:
-                values[key] = failure(answer.nvmlReturn)
+            if refused := _member(answer, "nvmlReturn"):
+                values[key] = failure(refused)
             else:
-                values[key] = getattr(answer.value, VALUE_MEMBERS[answer.valueType])
+                values[key] = getattr(_member(answer, "value"), VALUE_MEMBERS[_member(answer, "valueType")])
     return values
 
 
@@ -58,12 +64,14 @@ class FieldReader:
     def __init__(self, nvml: Nvml, handle: Any, fields: tuple[FieldRow, ...]) -> None:
         self._nvml, self._handle = nvml, handle
         self._driver = text(ask_optional(nvml, "nvmlSystemGetDriverVersion") or "") or ""
-        self._numbers = {
+        numbers = {
             way: field_numbers(nvml, self._driver, way.names)
             for field in fields
             for way in field.ways
             if isinstance(way, FieldId)
         }
+        self._keys = {way: [(number, 0) for number in found if number is not None] for way, found in numbers.items()}
+        self._unknown = {way for way, found in numbers.items() if None in found}
         self._ways = {field: [way for way in field.ways if self._is_known(way)] for field in fields}
         self._arguments = {
             way: tuple(getattr(nvml, a) if isinstance(a, str) else a for a in way.args)
@@ -103,7 +111,7 @@ class FieldReader:
         return self._values
 
     def _read_batch(self, due: list[FieldRow], also: Sequence[tuple[int, int]]) -> Answers:
-        wanted = [key for field in due if isinstance(way := self._ways[field][0], FieldId) for key in self._keys(way)]
+        wanted = [key for field in due if isinstance(way := self._ways[field][0], FieldId) for key in self._keys[way]]
         self._batch_failed = False
         if not wanted:
             return {}
@@ -169,7 +177,7 @@ class FieldReader:
         return True
 
     def _field_answers(self, way: FieldId, batch: Answers) -> list[float | None]:
-        keys = self._keys(way)
+        keys = self._keys[way]
         if keys[0] not in batch:
             batch = field_values(self._nvml, self._handle, keys)
         answers = [batch[key] for key in keys]
@@ -179,13 +187,10 @@ class FieldReader:
                 raise error
         return [None if isinstance(answer, NvmlFailure) else answer for answer in answers]
 
-    def _keys(self, way: FieldId) -> list[tuple[int, int]]:
-        return [(number, 0) for number in self._numbers[way] if number is not None]
-
     def _is_known(self, way: NvmlCall | FieldId) -> bool:
         """Whether the bindings have the call's constants, and the driver the field's ids."""
         if isinstance(way, FieldId):
-            return None not in self._numbers[way]
+            return way not in self._unknown
         return all(hasattr(self._nvml, argument) for argument in way.args if isinstance(argument, str))
 
     def _give_up(self, field: FieldRow) -> None:
@@ -194,7 +199,7 @@ class FieldReader:
         driver = f"driver {self._driver}" if self._driver else "a driver of unknown version"
         if all(lacks(name, self._driver) for name in names):
             why = f"{driver} does not have {names[0]}, known from {first_driver(names[0])} on"
-        elif any(isinstance(way, FieldId) and None in self._numbers[way] for way in field.ways):
+        elif any(way in self._unknown for way in field.ways):
             why = f"the number of {names[0]} is not known for {driver}"
         else:
             return
@@ -206,13 +211,19 @@ class FieldReader:
             self._values.pop(path, None)
 
 
+@cache
+def _split(path: str) -> tuple[list[str], str]:
+    *parents, leaf = path.split(".")
+    return parents, leaf
+
+
 def nest(values: dict[str, Any]) -> dict[str, Any]:
     """`{"power.average": 70.0}` to `{"power": {"average": 70.0}}`, leaving out what is unknown."""
     tree: dict[str, Any] = {}
     for path, value in values.items():
         if value is None:
             continue
-        *parents, leaf = path.split(".")
+        parents, leaf = _split(path)
         branch = tree
         for parent in parents:
             branch = branch.setdefault(parent, {})
@@ -295,6 +306,11 @@ class GpmSampler:
     def __init__(self, nvml: Nvml, handle: Any, gi: int | None = None) -> None:
         self._nvml, self._handle, self._gi = nvml, handle, gi
         self._older, self._newer = ask(nvml, "nvmlGpmSampleAlloc"), ask(nvml, "nvmlGpmSampleAlloc")
+        self._request = self._nvml.c_nvmlGpmMetricsGet_t()  # setting its metrics again costs more than the call
+        self._request.version = self._nvml.NVML_GPM_METRICS_GET_VERSION
+        self._request.numMetrics = len(GPM_METRICS)
+        for slot, constant in enumerate(GPM_METRICS.values()):
+            self._request.metrics[slot].metricId = getattr(self._nvml, constant)
         self._taken: float | None = None
         self._last = Activity()
 
@@ -319,18 +335,13 @@ class GpmSampler:
 
     def _activity(self, window: float) -> Activity:
         """From the newest sample, which `read` has just made the older one, and the one before."""
-        request = self._nvml.c_nvmlGpmMetricsGet_t()
-        request.version = self._nvml.NVML_GPM_METRICS_GET_VERSION
-        request.numMetrics = len(GPM_METRICS)
-        request.sample1, request.sample2 = self._newer, self._older
-        for slot, constant in enumerate(GPM_METRICS.values()):
-            request.metrics[slot].metricId = getattr(self._nvml, constant)
-        answer = ask(self._nvml, "nvmlGpmMetricsGet", request)
+        self._request.sample1, self._request.sample2 = self._newer, self._older
+        answer = ask(self._nvml, "nvmlGpmMetricsGet", self._request)
         ratios = {
-            name: answer.metrics[slot].value / 100
-            for slot, name in enumerate(GPM_METRICS)
+            name: value / 100
+            for name, metric in zip(GPM_METRICS, answer.metrics, strict=False)
             # a metric without data comes back as NaN, which compares unequal to itself
-            if not answer.metrics[slot].nvmlReturn and answer.metrics[slot].value == answer.metrics[slot].value
+            if not _member(metric, "nvmlReturn") and (value := _member(metric, "value")) == value
         }
         return Activity(**ratios, window_seconds=window)
 

@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 SILENCE_SECONDS = 5.0
 """A reader that does not even beat for so long is given up."""
 
+PIPE_BYTES = 1 << 16
+"""What a pipe holds; for more Python would map new memory at each read."""
+
 BACKOFF_SECONDS = (0.1, 30.0)
 STEADY_SECONDS = 60.0
 """A reader that lived so long starts the back-off anew."""
@@ -176,7 +179,7 @@ class Supervisor(threading.Thread):
             if self._wake_out in readable:
                 os.read(self._wake_out, 64)
                 return ASKED
-            data = os.read(stdout.fileno(), 1 << 18)
+            data = os.read(stdout.fileno(), PIPE_BYTES)
             if not data:
                 return ""
             for message in frames.feed(data):

@@ -5,7 +5,7 @@ whole families go, from the end.
 """
 
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 from typing import NamedTuple
 
 from gpuwatch.config import FamilyGroup, MetricsConfig
@@ -41,11 +41,18 @@ GROUPS: dict[FamilyGroup, Group] = {
 METRICS: tuple[Metric[MetricContext], ...] = tuple(row for group in GROUPS.values() for row in group.rows)
 
 
-@cache
-def is_exported(config: MetricsConfig, group: FamilyGroup, name: str) -> bool:
-    """Whether the configuration has a family of gpuwatch's own on the page."""
+def _is_wanted(config: MetricsConfig, only: Selection, group: FamilyGroup, name: str) -> bool:
+    if fits(name, config.families.deny) or (only is not None and name not in only):
+        return False
+    if only is not None and group != "processes":
+        return True
     on = group in config.families.groups or (group == "processes" and config.processes)
-    return (on or fits(name, config.families.allow)) and not fits(name, config.families.deny)
+    return on or fits(name, config.families.allow)
+
+
+@lru_cache(maxsize=16 * len(GROUPS))
+def _wanted_rows(config: MetricsConfig, only: Selection, group: FamilyGroup) -> tuple[Metric[MetricContext], ...]:
+    return tuple(row for row in GROUPS[group].rows if _is_wanted(config, only, group, row.full_name))
 
 
 def collect(
@@ -63,19 +70,13 @@ def collect(
     `rightsizing`. `only`: names that a scrape asks for, in groups that are off too; what the configuration denies and
     processes that it does not switch on stay away.
     """
-
-    def is_wanted(group: FamilyGroup, name: str) -> bool:
-        if only is None or group == "processes":
-            return is_exported(config, group, name) and (only is None or name in only)
-        return name in only and not fits(name, config.families.deny)
-
     context = MetricContext(view, inline=config.workload_labels == "inline", counters=counters)
     found: list[Family] = []
-    for name, group in GROUPS.items():
-        rows = (row for row in group.rows if row.owned or not owned_only)
-        found += [row.family(context) for row in rows if is_wanted(name, row.full_name)]
-        if name == "rightsizing":
-            found += [family for family in extra if is_wanted(name, family.name)]
+    for group in GROUPS:
+        rows = _wanted_rows(config, only, group)
+        found += [row.family(context) for row in rows if row.owned or not owned_only]
+        if group == "rightsizing":
+            found += [family for family in extra if _is_wanted(config, only, group, family.name)]
     return found
 
 

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from gpuwatch.metrics.metric import Metric, MetricContext, Parts, Sample, Samples, distinct, node, summed
+from gpuwatch.metrics.metric import Key, Metric, MetricContext, Parts, Sample, Samples, distinct, node, summed
 from gpuwatch.model.finding import Finding, Health, Remedy, Severity
 from gpuwatch.model.snapshot import GpuState, SourceStatus
 
@@ -99,9 +99,8 @@ def _gravity(finding: Finding) -> tuple[int, int, bool]:
 
 
 def _xid_last(context: MetricContext) -> list[Sample]:
-    newest: dict[tuple[str, tuple[str | None, ...]], float] = {}
-    for row in context.view.xids:
-        key = (context.subject_at(row.uuid, row.pci), (str(row.xid),))
+    newest: dict[Key, float] = {}
+    for key, row in context.xids:
         if row.last is not None:
             newest[key] = max(row.last, newest.get(key, row.last))
     return list(newest.items())
@@ -184,9 +183,7 @@ XIDS: tuple[Row, ...] = (
     Row(
         "gpu_xid_errors_total",
         "XIDs since the agent started.",
-        lambda context: summed(
-            ((context.subject_at(row.uuid, row.pci), (str(row.xid),)), row.count) for row in context.view.xids
-        ),
+        lambda context: summed((key, row.count) for key, row in context.xids),
         ("xid",),
         owned=True,
     ),
