@@ -6,11 +6,12 @@ and the values of the row's own labels. So a profile is another way to name subj
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
 from operator import attrgetter, lt
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
+
+import msgspec
 
 from gpuwatch.model.pci import pci_key
 from gpuwatch.model.snapshot import Gpu, GpuStatus, Identity, MigInstance, NvLink
@@ -215,8 +216,7 @@ class Family(NamedTuple):
     style: Callable[[float], str] = repr
 
 
-@dataclass(frozen=True, eq=False)
-class Metric(Generic[T]):
+class Metric(msgspec.Struct, Generic[T], frozen=True, eq=False, dict=True):
     """One row: `name` without the prefix, `labels` beyond the subject's, `samples` from a `T`.
 
     `states`: exactly one sample of a subject is 1. `owned`: gpuwatch keeps this value itself, so it stays when the data

@@ -75,12 +75,12 @@ def eight_gpus(interval: float) -> list[Compared]:
                 Compared(f"scrape p50, {name}", p50, peer50, "ms"),
                 Compared(f"scrape p99, {name}", p99, peer99, "ms"),
             ]
-        lines = [(fetch(url) or b"").count(b"\n") for url in urls]
-        found += [Compared("lines on the page", *map(float, lines), "lines")]
         time.sleep(SETTLE_SECONDS)
         with scraping(urls, interval):
             time.sleep(2 * interval + 2)  # by then it is known when the next scrape comes
             cpu = cpu_per_minute(pids, max(CPU_SECONDS, 8 * interval))
+        lines = [(fetch(url) or b"").count(b"\n") for url in urls]  # now that rates have their second sample
+        found += [Compared("lines on the page", *map(float, lines), "lines")]
         each = [1e3 * used / count for used, count in zip(cpu, lines, strict=True)]
         found += [
             at_most("CPU a minute", *cpu, "s", 1.2) if interval == 1 else faster("CPU a minute", *cpu, "s", 1),

@@ -6,9 +6,10 @@ call of its own, and a sample is about as dear as its calls are many.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
+
+import msgspec
 
 from gpuwatch.collect.nvml.decode import (
     ARCHITECTURES,
@@ -55,8 +56,7 @@ def tiers_due(count: int, *, interval: float = STEADY_SECONDS, force: bool = Fal
     return frozenset({Tier.FAST} if interval < STEADY_SECONDS else {Tier.FAST, Tier.STEADY})
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class NvmlCall:
+class NvmlCall(msgspec.Struct, frozen=True, eq=False):
     """One NVML function of a handle; string arguments name constants of the module."""
 
     name: str
@@ -64,8 +64,7 @@ class NvmlCall:
     get: Callable[[Any], Any] = lambda answer: answer
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class FieldId:
+class FieldId(msgspec.Struct, frozen=True, eq=False):
     """A field value by the name of its constant (without the NVML_FI_ prefix), or several of which one must answer.
 
     `get` takes their values in order, None for a field that is not supported.
@@ -81,8 +80,7 @@ class FieldId:
         return (self.name, *self.others)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class FieldRow:
+class FieldRow(msgspec.Struct, frozen=True, eq=False):
     """One row: `ways[0].get(answer)` gives one value for one path, a tuple of values for several.
 
     Rows and ways are keys that every sample looks up, hence compared by identity: a tuple's hash is that of all in it.

@@ -76,10 +76,9 @@ class GpuReader:
         self._processes = ProcessReader(nvml, handle)
         self._vgpus = VgpuReader(nvml, handle)
         self._samples = SampleReader(nvml, handle) if buffers else None
-        with_gpm = with_gpm and has_gpm(nvml, handle)
-        self._gpm = GpmSampler(nvml, handle) if with_gpm else None
+        self._gpm = GpmSampler(nvml, handle) if with_gpm and has_gpm(nvml, handle) else None
         self._gpm_refused = None
-        self._mig = MigReader(nvml, handle, with_gpm)
+        self._mig = MigReader(nvml, handle, self._gpm)
         self._parts_built = True
 
     def read(self, at: float, now: float, force: bool = False) -> Gpu:

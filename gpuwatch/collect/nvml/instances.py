@@ -12,8 +12,8 @@ GIB = 1 << 30
 class MigReader:
     """The MIG devices of one GPU. Handles are looked up anew when the set of instances changes."""
 
-    def __init__(self, nvml: Nvml, handle: Any, with_gpm: bool) -> None:
-        self._nvml, self._handle, self._with_gpm = nvml, handle, with_gpm
+    def __init__(self, nvml: Nvml, handle: Any, gpm: GpmSampler | None) -> None:
+        self._nvml, self._handle, self._gpm = nvml, handle, gpm
         self._samplers: dict[int, GpmSampler] = {}
         self._starts: dict[str, int | None] = {}  # by uuid: it is the same for the life of an instance
         self._activities: dict[int, Activity] = {}  # of this read: compute instances share their GPU instance's
@@ -85,11 +85,11 @@ class MigReader:
         return int(info.placement.start) if info is not None else None
 
     def _activity(self, gi: int, now: float) -> Activity:
-        if not self._with_gpm:
+        if self._gpm is None:
             return Activity()
         try:
             if gi not in self._samplers:
-                self._samplers[gi] = GpmSampler(self._nvml, self._handle, gi)
+                self._samplers[gi] = self._gpm.of_instance(gi)
             return self._samplers[gi].read(now)
         except NvmlFailure as error:
             if error.is_gone:
