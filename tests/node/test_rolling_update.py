@@ -6,7 +6,7 @@ import json
 import psutil
 import pytest
 
-from gpuwatch.model.consent import AUTOTUNE, PROGRESS
+from gpuwatch.model.consent import AUTOTUNE, PROGRESS, SLO
 from tests.node.cluster import NODE, PRODUCT
 from tests.node.work import POLICY, SECONDS, gpuwatch, holders, lose, overlay, pod, taints
 from tests.waiting import until
@@ -108,35 +108,68 @@ def counting(name, gpus, **annotations):
     return {**made, "metadata": metadata}
 
 
+LATENCY = "vllm:e2e_request_latency_seconds"
+PAGE = f"""
+import http.server, time
+class Page(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        done = int(time.time() * 10) % 1_000_000
+        self.send_response(200)
+        self.end_headers()
+        lines = [f'vllm:generation_tokens_total{{{{model_name="m"}}}} {{7 * done}}']
+        lines += [f'{LATENCY}_bucket{{{{model_name="m",le="{{bound}}"}}}} {{done}}' for bound in ("1.0", "+Inf")]
+        self.wfile.write(("\\n".join(lines) + "\\n").encode())
+http.server.HTTPServer(("", 8000), Page).serve_forever()
+"""
+
+
+def serving(name, gpus):
+    """A pod with the page of a vLLM server, at an address of its own."""
+    container = {"name": "c", "image": PRODUCT, "command": ["python3", "-c", PAGE]}
+    container |= {"resources": {"limits": {"nvidia.com/gpu": gpus}}}
+    said = {AUTOTUNE: "enforce", PROGRESS: "vllm", SLO: f"{LATENCY} p95 <= 2s"}
+    made = pod(name, containers=[container])
+    return {**made, "metadata": {**made["metadata"], "annotations": said}}
+
+
 @pytest.fixture
 def at_work(tuned):
-    """A pod that opted in and counts its work, and one that only does the latter."""
-    tuned.apply(counting("counts", 1, **{AUTOTUNE: "enforce", PROGRESS: "socket"}), counting("does-not", 0))
+    """A pod that opted in and counts its work, one that only does the latter, and one that opted in and has a page."""
+    tuned.apply(
+        counting("counts", 1, **{AUTOTUNE: "enforce", PROGRESS: "socket"}),
+        counting("does-not", 0),
+        serving("serves", 1),
+    )
     tuned.kubectl("-n", "ml", "wait", "--for=condition=Ready", "pod", "--all", f"--timeout={SECONDS:.0f}s")
     yield tuned
-    tuned.kubectl("-n", "ml", "delete", "pod", "counts", "does-not", "--wait=true")
+    tuned.kubectl("-n", "ml", "delete", "pod", "counts", "does-not", "serves", "--wait=true")
 
 
 def test_what_a_pod_says_reaches_tuner_and_agent(at_work):
-    """Its annotation at the API server, its label, and what it counts at the socket of its node."""
-    uid = at_work.get("pod", "-n", "ml", "counts")["metadata"]["uid"]
+    """Its annotations at the API server, its label, what it counts at the socket of its node, and its page."""
+    uid, page = (at_work.get("pod", "-n", "ml", name)["metadata"]["uid"] for name in ("counts", "serves"))
 
     def counters():
         target = ("-n", "gpuwatch", "exec", "daemonset/gpuwatch", "-c", "consents", "--")
         text = at_work.kubectl(*target, "cat", "/var/lib/gpuwatch/consents/progress.json", check=False)
         return json.loads(text)["content"].get("owners", {}) if text else {}
 
-    def obstacles():
+    def obstacles(name):
         items = json.loads(gpuwatch(at_work, "tune", "status", "-o", "json", container="tuner"))["items"]
-        (gpu,) = (each for each in items if any("counts" in user for user in each["users"]))
+        (gpu,) = (each for each in items if any(name in user for user in each["users"]))
         return {each["reason"] for each in gpu["obstacles"]}
 
-    until(lambda: len(counters().get(uid, {}).get("samples", ())) > 5, "its work is counted", SECONDS, step=1)
-    assert counters().keys() == {uid}, "not of the pod that does not say so"
-    totals = [total for _, total in counters()[uid]["samples"]]
-    assert all(total % 5 == 0 for total in totals)
-    assert totals == sorted(set(totals))
-    assert obstacles() == {"no_class"}
+    for each, amount, what in ((uid, 5, "socket"), (page, 7, "page")):
+        until(lambda each=each: len(counters().get(each, {}).get("samples", ())) > 5, what, SECONDS, step=1)
+        totals = [total for _, total in counters()[each]["samples"]]
+        assert all(total % amount == 0 for total in totals)
+        assert totals == sorted(set(totals))
+    assert counters().keys() == {uid, page}, "not of the pod that does not say so"
+    waited = counters()[page]["histograms"][LATENCY]
+    assert waited["bounds"] == [1.0]
+    assert len(waited["samples"]) > 5
+    assert obstacles("counts") == {"no_class"}
+    assert "no_slo" not in obstacles("serves")
     until(
         lambda: 'label_team="team-of-counts"' in gpuwatch(at_work, "metrics"), "its label is exported", SECONDS, step=1
     )
