@@ -33,7 +33,13 @@ Examples:
         "max_content_width": 100,
     },
 )
-@option("--config", "config_file", metavar="FILE", envvar="GPUWATCH_CONFIG", help="Configuration file (YAML).")
+@option(
+    "--config",
+    "config_file",
+    metavar="FILE",
+    envvar="GPUWATCH_CONFIG",
+    help="Configuration file (YAML). Default: /etc/gpuwatch/gpuwatch.yaml, if there is one; '' for none.",
+)
 @option(
     "--source",
     metavar="SOURCE",

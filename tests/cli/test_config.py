@@ -1,6 +1,8 @@
 """Where a setting comes from: default, file, variable or option, the strongest last; and what a wrong one says."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -26,7 +28,7 @@ def shown(*args: str, env: dict[str, str | None] | None = None) -> dict[str, tup
 
 
 def test_everything_is_default_without_a_file():
-    rows = shown("config", "show", env={"GPUWATCH_STATE_DIR": None})
+    rows = shown("--config", "", "config", "show", env={"GPUWATCH_STATE_DIR": None})
     assert {origin for _, origin in rows.values()} == {"default"}
     assert rows["agent.listen"][0] == '":9400"'
 
@@ -38,6 +40,24 @@ def test_file_variable_and_option_win_in_this_order(file):
     assert rows["agent.listen"] == ('":1111"', "env GPUWATCH_AGENT_LISTEN")
     assert rows["state_dir"] == ('"/other"', "option --state-dir")
     assert rows["agent.socket"] == ('""', "default")
+
+
+IN_ITS_OWN_ETC = ("unshare", "--map-root-user", "--mount", "sh", "-c", 'mount --bind "$0" /etc && exec "$@"')
+
+
+def test_the_machines_file_is_used_unless_another_is_named_or_none(tmp_path, file):
+    """A command in a pod or beside a unit has the settings of the agent there without being told."""
+    (tmp_path / "gpuwatch").mkdir()
+    (tmp_path / "gpuwatch/gpuwatch.yaml").write_text("agent: {socket: /srv/agent.sock}\n")
+
+    def rows(*options):
+        command = [*IN_ITS_OWN_ETC, tmp_path, sys.executable, "-m", "gpuwatch", *options, "config", "show"]
+        text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        return {line.split()[0]: line.split(None, 1)[1] for line in text.splitlines()}
+
+    assert rows()["agent.socket"].split() == ['"/srv/agent.sock"', "file", "/etc/gpuwatch/gpuwatch.yaml"]
+    assert rows("--config", str(file))["agent.socket"].split() == ['""', "default"]
+    assert rows("--config", "")["agent.socket"].split() == ['""', "default"]
 
 
 def test_a_file_that_repeats_a_default_is_still_the_origin(file):

@@ -1,5 +1,6 @@
 """What the global options say, for the length of one command."""
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,10 @@ from gpuwatch.model.text import visible
 
 if TYPE_CHECKING:
     from gpuwatch.config import Config
+
+
+CONFIG_FILE = Path("/etc/gpuwatch/gpuwatch.yaml")
+"""Of the units, packages and pods: a command beside them has the same settings without being told."""
 
 
 class Session:
@@ -36,8 +41,10 @@ class Session:
 
     @property
     def config_path(self) -> Path | None:
-        """The configuration file, None without one."""
-        return Path(self.config_file) if self.config_file else None
+        """The configuration file: the one that is named, else this machine's if it can be read. An empty name: none."""
+        if self.config_file is not None:
+            return Path(self.config_file) if self.config_file else None
+        return CONFIG_FILE if os.access(CONFIG_FILE, os.R_OK) else None
 
     def effective(self, options: Mapping[str, Any], rows: Sequence[Override] = OVERRIDES) -> Effective:
         """The configuration with the options of the running command, and where each value came from.
