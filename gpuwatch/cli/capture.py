@@ -38,7 +38,7 @@ def capture(session: Session, file: Path, samples: int, interval: float, mask: b
         raise UsageError(
             "an agent cannot be recorded", "it serves Views, not the driver's answers", "use --source nvml"
         )
-    with node(source, session.config()) as (config, backend):
+    with node(source, session.config_or_defaults()) as (config, backend):
         module, _, function = backend.factory.partition(":")
         nvml = getattr(import_module(module), function)(backend.target or config.sources.nvml_library)
         seconds = (samples - 1) * interval

@@ -30,7 +30,7 @@ def version(session: Session) -> None:
         f"gpuwatch  {__version__} ({DISTRIBUTION}; Python {platform.python_version()}; "
         f"nvidia-ml-py {installed('nvidia-ml-py')})"
     )
-    source, config = parse_source(session.source) if session.source else None, session.config()
+    source, config = parse_source(session.source) if session.source else None, session.config_or_defaults()
     search = find_agent(config.agent, SECONDS) if source is None else None
     agent = named_agent(source, config) if source and source.kind == "agent" else search.client if search else None
     if agent is None:

@@ -45,19 +45,46 @@ def test_file_variable_and_option_win_in_this_order(file):
 IN_ITS_OWN_ETC = ("unshare", "--map-root-user", "--mount", "sh", "-c", 'mount --bind "$0" /etc && exec "$@"')
 
 
-def test_the_machines_file_is_used_unless_another_is_named_or_none(tmp_path, file):
+@pytest.fixture
+def machine(tmp_path):
+    """Runs a command on a machine with that /etc/gpuwatch/gpuwatch.yaml."""
+
+    def ran(text: str, *command: str) -> subprocess.CompletedProcess[str]:
+        place = tmp_path / "etc/gpuwatch"
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "gpuwatch.yaml").write_text(text)
+        within = [*IN_ITS_OWN_ETC, place.parent, sys.executable, "-m", "gpuwatch", *command]
+        return subprocess.run(within, check=False, capture_output=True, text=True)
+
+    return ran
+
+
+def test_the_machines_file_is_used_unless_another_is_named_or_none(machine, file):
     """A command in a pod or beside a unit has the settings of the agent there without being told."""
-    (tmp_path / "gpuwatch").mkdir()
-    (tmp_path / "gpuwatch/gpuwatch.yaml").write_text("agent: {socket: /srv/agent.sock}\n")
 
-    def rows(*options):
-        command = [*IN_ITS_OWN_ETC, tmp_path, sys.executable, "-m", "gpuwatch", *options, "config", "show"]
-        text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        return {line.split()[0]: line.split(None, 1)[1] for line in text.splitlines()}
+    def socket(*options):
+        shown = machine("agent: {socket: /srv/agent.sock}", *options, "config", "show").stdout.splitlines()
+        return next(line.split(None, 2)[1:] for line in shown if line.startswith("agent.socket "))
 
-    assert rows()["agent.socket"].split() == ['"/srv/agent.sock"', "file", "/etc/gpuwatch/gpuwatch.yaml"]
-    assert rows("--config", str(file))["agent.socket"].split() == ['""', "default"]
-    assert rows("--config", "")["agent.socket"].split() == ['""', "default"]
+    assert socket() == ['"/srv/agent.sock"', "file /etc/gpuwatch/gpuwatch.yaml"]
+    assert socket("--config", str(file)) == ['""', "default"]
+    assert socket("--config", "") == ['""', "default"]
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (("--source", "sim", "get", "gpus"), 0),
+        (("xid", "explain", "79"), 0),
+        (("agent",), 2),
+        (("policy", "check"), 2),
+        (("node", "release", "--node", "gpu-node-1"), 2),
+    ],
+)
+def test_a_mistake_in_it_keeps_nobody_from_looking_and_everybody_from_acting(machine, command, code):
+    found = machine("agnet: {}", *command)
+    assert (found.returncode, "going on with the defaults" in found.stderr) == (code, code == 0)
+    assert "unknown key agnet in /etc/gpuwatch/gpuwatch.yaml" in found.stderr
 
 
 def test_a_file_that_repeats_a_default_is_still_the_origin(file):

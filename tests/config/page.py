@@ -23,11 +23,13 @@ INTRODUCTION = """\
 # Configuration
 
 One YAML file for all processes and commands: `--config FILE` or `GPUWATCH_CONFIG`, else `/etc/gpuwatch/gpuwatch.yaml`
-where it can be read, as beside the units and in pods; `--config ''` is for none. It may be empty. `gpuwatch config check FILE` names its mistakes, `gpuwatch config show` the values in force,
-`gpuwatch config schema` is for editors. Options and variables (`gpuwatch agent --help`) overrule the file.
+where it can be read, as beside the units and in pods; `--config ''` is for none. It may be empty.
+`gpuwatch config check FILE` names its mistakes, `gpuwatch config show` the values in force, `gpuwatch config schema` is
+for editors. Options and variables (`gpuwatch agent --help`) overrule the file.
 
 Changes of `metrics`, `remediation` and `tuning` take effect within seconds, others at a restart. A file with a mistake
-is refused, and the values in force stay. Times are seconds unless another unit is named.
+is refused, and the values in force stay; a command that only looks goes on with the defaults, where nobody named the
+file. Times are seconds unless another unit is named.
 
 In brackets stand the default and the values; of words the default is **bold**. A key without a default is required.
 """

@@ -173,6 +173,12 @@ def test_what_a_pod_says_reaches_tuner_and_agent(at_work):
     until(
         lambda: 'label_team="team-of-counts"' in gpuwatch(at_work, "metrics"), "its label is exported", SECONDS, step=1
     )
+    shown = gpuwatch(at_work, "config", "show").splitlines()
+    assert next(line.split(None, 1)[1] for line in shown if line.startswith("metrics.pod_labels ")).split() == [
+        '["team"]',
+        "file",
+        "/etc/gpuwatch/gpuwatch.yaml",
+    ], "the agent's own, without being told"
     refusal = f"neither it nor its namespace says {PROGRESS}"
     until(
         lambda: refusal in at_work.kubectl("-n", "ml", "logs", "does-not"), "the other has the reason", SECONDS, step=1

@@ -11,6 +11,7 @@ import click
 
 from gpuwatch.cli.console.effective_config import OVERRIDES, Effective, Override, effective
 from gpuwatch.cli.console.terminal import Terminal
+from gpuwatch.model.errors import UsageError
 from gpuwatch.model.text import visible
 
 if TYPE_CHECKING:
@@ -57,6 +58,23 @@ class Session:
     def config(self) -> "Config":
         """The configuration of this command line, without options of single commands. Raises UsageError."""
         return self.effective({"state_dir": self.state_dir}).config
+
+    def config_or_defaults(self) -> "Config":
+        """As `config`, for a command that only looks: a mistake in the machine's file, with which an agent runs on as
+        before, keeps nobody from the GPUs.
+
+        Raises:
+            UsageError: the mistake is in a file that was named, in a variable or an option.
+        """
+        try:
+            return self.config()
+        except UsageError as error:
+            if self.config_file is not None or self.config_path is None:
+                raise
+            self.config_file = ""
+            config = self.config()
+            self.terminal.hint(f"warning: {error}; going on with the defaults")
+            return config
 
     def start_logging(self, default: str = "WARNING") -> None:
         """Log to stderr, `default` and worse; -v, -vv and -q change it."""

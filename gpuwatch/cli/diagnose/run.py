@@ -206,7 +206,7 @@ def _diagnosis_target(session: Session, root: str, node_name: str, kubeconfig: s
         UsageError: source and root do not go together, or there is no such root.
     """
     source = parse_source(session.source) if session.source else None
-    config = session.config()
+    config = session.config_or_defaults()
     with ExitStack() as stack:
         if Path(root).is_file():
             place = stack.enter_context(TemporaryDirectory(prefix="gpuwatch-tree-"))

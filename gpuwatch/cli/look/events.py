@@ -80,7 +80,7 @@ def events(
             view = source.view()
             node, items = view.snapshot.node, wanted.items(source.events(wanted.query), view)
     except NoGpuStack as error:  # a driver that is gone does not hide what an agent has kept
-        stored = None if session.source else stored_events(session.config().state_dir, wanted.query)
+        stored = None if session.source else stored_events(session.config_or_defaults().state_dir, wanted.query)
         if stored is None:
             raise
         session.terminal.hint(f"{error}; these are the events that an agent has stored")

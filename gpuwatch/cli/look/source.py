@@ -85,7 +85,7 @@ def open_source(session: Session, *, samples: int = SAMPLES, quiet: bool = False
     """
     from gpuwatch.agent.client import find_agent
 
-    source, config = parse_source(session.source) if session.source else None, session.config()
+    source, config = parse_source(session.source) if session.source else None, session.config_or_defaults()
     search = find_agent(config.agent) if source is None else None
     agent = named_agent(source, config) if source and source.kind == "agent" else search.client if search else None
     if agent is not None:
@@ -165,7 +165,7 @@ def recorded_settings(session: Session) -> "tuple[Setting, ...]":
     """Settings that a tuner of this machine, or of the simulated one, has made; GPUs elsewhere have no record here."""
     from gpuwatch.tuning.actuation.record import SettingsRecord
 
-    directory = config_of_source(session, session.config()).state_dir
+    directory = config_of_source(session, session.config_or_defaults()).state_dir
     if not directory or (session.source or "").startswith("capture:"):
         return ()
     try:
@@ -185,7 +185,7 @@ def complete_names(ctx: click.Context, parameter: click.Parameter, incomplete: s
     session, resource = Session(), ctx.params.get("resource")
     session.source = (ctx.find_root().params or {}).get("source")
     try:
-        source, config = parse_source(session.source) if session.source else None, session.config()
+        source, config = parse_source(session.source) if session.source else None, session.config_or_defaults()
         agent = named_agent(source, config) if source and source.kind == "agent" else None
         agent = agent or (find_agent(config.agent, COMPLETION_SECONDS).client if source is None else None)
         gpus = gpu_items(agent.view()) if agent else []

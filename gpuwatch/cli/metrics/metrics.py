@@ -78,7 +78,7 @@ def _page(session: Session, profiles: tuple[str, ...], names: tuple[str, ...], *
         if isinstance(node, AgentClient):
             return node.metrics(profiles, names=names, openmetrics=openmetrics)
         view = node.view()
-    config = session.config().metrics
+    config = session.config_or_defaults().metrics
     pages = PageCache(config, node=view.snapshot.node or "")
     pages.publish(view)
     return pages.page(profiles or config.profiles, openmetrics, only=only)

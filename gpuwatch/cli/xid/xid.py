@@ -76,7 +76,7 @@ def explain(session: Session, code: str, output: str) -> None:
     if info is None:
         raise GpuwatchError(f"XID {number} is not documented", "no NVIDIA document names it", "see gpuwatch xid list")
     if output == "table":
-        session.terminal.show(*page(info, line, session.config(), min(session.terminal.width, PROSE)))
+        session.terminal.show(*page(info, line, session.config_or_defaults(), min(session.terminal.width, PROSE)))
     else:
         session.terminal.document(catalogue_document((info,)), output)
 
