@@ -14,6 +14,7 @@ from gpuwatch.model.snapshot import Record
 from gpuwatch.remediation.model import TakeSlot
 
 SLOT = "gpuwatch-slot-"
+_SLOT_NAME = re.compile(re.escape(SLOT) + r"(\d{1,6})", re.ASCII)
 
 RENEW = 2 / 3
 """Share of a slot's time after which it is renewed."""
@@ -88,7 +89,7 @@ def renewal(budget: BudgetConfig, slots: Slots, node: str, now: float) -> TakeSl
 
 def slot_number(name: str) -> int | None:
     """N of `gpuwatch-slot-N`; None: another Lease."""
-    found = re.fullmatch(re.escape(SLOT) + r"(\d{1,6})", name, re.ASCII)
+    found = _SLOT_NAME.fullmatch(name)
     return int(found[1]) if found else None
 
 
