@@ -81,9 +81,9 @@ def test_the_machines_file_is_used_unless_another_is_named_or_none(machine, file
         (("node", "release", "--node", "gpu-node-1"), 2),
     ],
 )
-def test_a_mistake_in_it_keeps_nobody_from_looking_and_everybody_from_acting(machine, command, code):
+def test_with_a_mistake_in_it_commands_that_look_continue_and_those_that_act_refuse(machine, command, code):
     found = machine("agnet: {}", *command)
-    assert (found.returncode, "going on with the defaults" in found.stderr) == (code, code == 0)
+    assert (found.returncode, "continuing with the defaults" in found.stderr) == (code, code == 0)
     assert "unknown key agnet in /etc/gpuwatch/gpuwatch.yaml" in found.stderr
 
 

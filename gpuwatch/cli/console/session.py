@@ -60,8 +60,8 @@ class Session:
         return self.effective({"state_dir": self.state_dir}).config
 
     def config_or_defaults(self) -> "Config":
-        """As `config`, for a command that only looks: a mistake in the machine's file, with which an agent runs on as
-        before, keeps nobody from the GPUs.
+        """As `config`, for a command that only looks: a mistake in the machine's file, with which an agent continues as
+        before, does not end it.
 
         Raises:
             UsageError: the mistake is in a file that was named, in a variable or an option.
@@ -73,7 +73,7 @@ class Session:
                 raise
             self.config_file = ""
             config = self.config()
-            self.terminal.hint(f"warning: {error}; going on with the defaults")
+            self.terminal.hint(f"warning: {error}; continuing with the defaults")
             return config
 
     def start_logging(self, default: str = "WARNING") -> None:
