@@ -110,8 +110,10 @@ class NvlinkCounters:
 
     def totals(self, gpu: Gpu) -> dict[str, int]:
         """Counter -> sum over the links, of counters that at least one link states now."""
-        known = self._totals.get(gpu.identity.uuid)
-        return _totals(found := _counts(gpu), found) if known is None else known
+        uuid = gpu.identity.uuid
+        if (totals := self._totals.get(uuid)) is None:  # of a View before the newest, which does not have this GPU
+            totals = _totals(found := _counts(gpu), self._known.get(uuid) or found)
+        return totals
 
 
 class MetricContext:

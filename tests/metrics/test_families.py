@@ -206,6 +206,14 @@ def test_a_link_that_goes_down_leaves_the_sum_where_it_was():
     ]
 
 
+def test_the_sum_does_not_fall_in_a_view_that_is_shown_after_a_newer_one_was_taken():
+    up, down = NvLink(link=0, active=True, transmit_bytes=100), NvLink(link=1, active=False)
+    counters, late = NvlinkCounters(), linked(up, down)
+    for view in (linked(up, replace(down, active=True, transmit_bytes=900)), late, linked()):
+        counters.observe(view)
+    assert counters.totals(late.snapshot.gpus[0])["transmit_bytes"] == 1000
+
+
 def test_counters_that_start_anew_forget_what_was():
     up, down = NvLink(link=0, active=True, transmit_bytes=100), NvLink(link=1, active=False)
     before, reset = replace(down, active=True, transmit_bytes=900), replace(up, transmit_bytes=5)
