@@ -43,7 +43,7 @@ def progress(session: Session, number: float | None, lines: bool, match: str | N
     if number is not None if lines else match is not None:
         raise UsageError("these do not go together", "NUMBER adds once, --match is of --lines", "give one of them")
     if path is None and session.config_path is not None:
-        path = session.config().tuning.progress_socket
+        path = session.config_or_defaults().tuning.progress_socket
     if not lines:
         with _connected(path or USUAL) as connection:
             _add(connection, 1.0 if number is None else number)

@@ -89,7 +89,10 @@ def serve(session: Session, listen: str) -> None:
     if source is None or source.kind != "capture":
         hint = "give --source capture:FILE, or run `gpuwatch agent` for the GPUs of this machine"
         raise UsageError("serve shows recordings only", "no recording is named", hint)
-    with node(source, session.config()) as (config, backend), OneShotCollector(config, backend, INTERVAL) as collector:
+    with (
+        node(source, session.config_or_defaults()) as (config, backend),
+        OneShotCollector(config, backend, INTERVAL) as collector,
+    ):
         collector.wait(1, DEADLINE)
         pages = RecordingPages(collector, config, Path(source.argument).name)
         pages.publish()

@@ -76,6 +76,8 @@ def test_the_machines_file_is_used_unless_another_is_named_or_none(machine, file
     [
         (("--source", "sim", "get", "gpus"), 0),
         (("xid", "explain", "79"), 0),
+        (("--source", "sim", "tune", "plan"), 0),
+        (("tune", "stop"), 2),
         (("agent",), 2),
         (("policy", "check"), 2),
         (("node", "release", "--node", "gpu-node-1"), 2),
@@ -85,6 +87,7 @@ def test_with_a_mistake_in_it_commands_that_look_continue_and_those_that_act_ref
     found = machine("agnet: {}", *command)
     assert (found.returncode, "continuing with the defaults" in found.stderr) == (code, code == 0)
     assert "unknown key agnet in /etc/gpuwatch/gpuwatch.yaml" in found.stderr
+    assert ("did you mean agent?, or --config '' to do without it" in found.stderr) == (code == 2)
 
 
 def test_a_file_that_repeats_a_default_is_still_the_origin(file):

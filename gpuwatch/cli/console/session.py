@@ -53,7 +53,13 @@ class Session:
         Raises:
             UsageError: the file or a value is wrong; the message names the key.
         """
-        return effective(self.config_path, self.nvml_library, options, rows)
+        path = self.config_path
+        try:
+            return effective(path, self.nvml_library, options, rows)
+        except UsageError as error:
+            if self.config_file is None and path is not None and str(path) in error.what:
+                error = UsageError(error.what, error.why, f"{error.next_step}, or --config '' to do without it")
+            raise error from None
 
     def config(self) -> "Config":
         """The configuration of this command line, without options of single commands. Raises UsageError."""
@@ -73,7 +79,7 @@ class Session:
                 raise
             self.config_file = ""
             config = self.config()
-            self.terminal.hint(f"warning: {error}; continuing with the defaults")
+            self.terminal.hint(f"warning: {error.what}; {error.why}; continuing with the defaults")
             return config
 
     def start_logging(self, default: str = "WARNING") -> None:

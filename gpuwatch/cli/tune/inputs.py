@@ -49,7 +49,7 @@ def read_inputs(session: Session, *, needs_view: bool = False) -> TunerInputs:
     Raises:
         GpuwatchError: nobody tells of the GPUs.
     """
-    config = tuner_config(session)
+    config = config_of_source(session, session.config_or_defaults())
     place = Path(config.state_dir) if config.state_dir else None
     state = TunerStatus(place).read() if place else None
     fresh = state is not None and abs(time.time() - state.at) <= FRESH_SECONDS
