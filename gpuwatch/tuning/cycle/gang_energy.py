@@ -104,7 +104,7 @@ def _limited(tuned: GangState, gpus: tuple[Gpu, ...]) -> GangState:
 
 
 def _watching(state: TrialState, after: TrialState, windows: GangWindow) -> tuple[TrialState, float | None]:
-    """Without a hand nothing is ever searched: the newest windows are judged again and again."""
+    """Without an actuator nothing is ever searched: the newest windows are judged again and again."""
     if after.phase is not TrialPhase.SEARCH or after.probe is None:
         return after, None
     return replace(state, full=(*state.full, windows)[1:], ignored=0), after.probe.cap

@@ -7,7 +7,7 @@ from gpuwatch.tuning.model.setting import Actuation, Knob
 
 
 class TuningState(StrEnum):
-    """Where a GPU is in the tuner's eyes."""
+    """What the tuner does with a GPU."""
 
     IDLE = "idle"  # nothing stands against it, but no workload uses it
     ELIGIBLE = "eligible"  # it would be tuned; the mode is not enforce

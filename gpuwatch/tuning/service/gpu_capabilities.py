@@ -15,7 +15,7 @@ AGAIN_SECONDS = 60.0
 
 
 class CapabilityCache:
-    """Of one node. Without a hand nobody is asked, and nothing known."""
+    """Of one node. Without an actuator no GPU is asked, and nothing is known."""
 
     def __init__(self, actuator: Actuator | None) -> None:
         self._actuator, self._driver = actuator, ""

@@ -1,7 +1,7 @@
 """The tuner of one node: says of each GPU whether it may be tuned, and in mode enforce tunes it.
 
 `step` does one cycle and never sleeps; who calls it decides how time passes. `cycle.cycle` decides; here is what
-it goes by, and what it leads to. A tuner that observes has no hand, and cannot get one.
+it goes by, and what it leads to. A tuner that observes has no actuator, and cannot get one.
 """
 
 import logging
@@ -33,7 +33,7 @@ FRESH_SECONDS = 3.0
 """A View is too old when it is older than both."""
 
 FINISH_SECONDS = 1.5
-"""At the end, for a cycle under way: the hand waits a second for the driver."""
+"""At the end, for a cycle under way: the actuator waits a second for the driver."""
 
 GUARD_SECONDS = 30.0
 """Without a beat of the guard for so long, nobody guards."""
@@ -280,7 +280,7 @@ def checked(config: Config, *, enforcing: bool) -> Config:
     if config.tuning.mode == "enforce" and not enforcing:
         raise UsageError(
             "tuning.mode enforce is not for a tuner that was started to observe",
-            "it has no hand on the driver",
+            "it has no access to the driver",
             "restart the tuner",
         )
     return config
