@@ -430,8 +430,8 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 "tests/health/test_checks.py::test_what_cannot_be_read_neither_begins_nor_ends",
                 "health/check.py",
-                " and not any(e.startswith(reads) for e in gpu.errors)",
-                "",
+                "return not any(error.startswith(reads) for error in gpu.errors)",
+                "return True",
             ),
         ),
     ),
@@ -449,8 +449,8 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 "tests/agent/test_node_state.py::test_a_hung_gpu_keeps_no_round_waiting",
                 "agent/node_state.py",
-                'live = [k for k in self._known.values() if self._state(k, now) == (GpuState.FRESH, "")]',
-                "live = list(self._known.values())",
+                'return all(self._state(k, now) != (GpuState.FRESH, "") for k in waiting)',
+                "return not any(waiting)",
             ),
             proof(
                 f"{SIGHT}test_a_gpu_that_nobody_can_read_is_neither_sick_nor_well",
