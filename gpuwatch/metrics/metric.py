@@ -70,8 +70,8 @@ def _counts(gpu: Gpu) -> Counts:
     return counts
 
 
-def _is_less(counts: dict[str, int], past: dict[str, int]) -> bool:
-    """Whether any count fell. Without a loop in Python, as at every View of hundreds of links."""
+def _has_fallen(counts: dict[str, int], past: dict[str, int]) -> bool:
+    """Whether any count fell. It is asked of every link at every View, hence without a loop in Python."""
     return any(map(lt, counts.values(), map(past.get, counts, repeat(0))))
 
 
@@ -103,7 +103,7 @@ class NvlinkCounters:
                 continue
             uuid, now = gpu.identity.uuid, _counts(gpu)
             before = self._known.get(uuid, {})
-            is_reset = any(_is_less(now.get(link, {}), past) for link, past in before.items())
+            is_reset = any(_has_fallen(now.get(link, {}), past) for link, past in before.items())
             kept = {} if is_reset else {link: past | now.get(link, {}) for link, past in before.items()}
             self._known[uuid] = now | kept
             self._totals[uuid] = _totals(now, self._known[uuid])

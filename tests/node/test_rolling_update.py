@@ -178,7 +178,7 @@ def test_what_a_pod_says_reaches_tuner_and_agent(at_work):
         '["team"]',
         "file",
         "/etc/gpuwatch/gpuwatch.yaml",
-    ], "the agent's own, without being told"
+    ], "those of the agent beside it"
     refusal = f"neither it nor its namespace says {PROGRESS}"
     until(
         lambda: refusal in at_work.kubectl("-n", "ml", "logs", "does-not"), "the other has the reason", SECONDS, step=1

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 CONFIG_FILE = Path("/etc/gpuwatch/gpuwatch.yaml")
-"""Of the units, packages and pods: a command beside them has the same settings without being told."""
+"""Units, packages and pods have it there. A command on the same machine uses it, too, and so has the same settings."""
 
 
 class Session:
