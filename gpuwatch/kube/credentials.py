@@ -55,6 +55,7 @@ def access(kubeconfig: str, connections: int) -> Access:
     where = "the pod's service account" if in_pod else source
     with _clear_errors(where):
         found = _of_pod(connections) if in_pod else _of_kubeconfig(source, connections)
+        found.pool.connection_from_url(found.host)  # whether it is a URL
     log.debug("API server %s, from %s", found.host, where)
 
     def token() -> str:

@@ -3,9 +3,11 @@
 import base64
 import json
 import os
+import socket
 import subprocess
 import sys
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import trustme
@@ -360,6 +362,9 @@ BROKEN_CREDENTIALS = {
     "a token that would be two headers": ({}, {"token": "t\nX-Remote-User: admin"}, "is not one line of ASCII"),
     "a token that is no ASCII": ({}, {"token": "\u2603"}, "is not one line of ASCII"),
     "a server that is a list": ({"server": ["https://127.0.0.1:1"]}, {}, "has another type than expected"),
+    "a server without a name": ({"server": "https://"}, {}, "No host"),
+    "a port that is none": ({"server": "https://127.0.0.1:99999"}, {}, "parse"),
+    "a scheme that is none of ours": ({"server": "ftp://127.0.0.1"}, {}, "scheme ftp"),
 }
 
 
@@ -434,6 +439,32 @@ def test_a_token_of_a_plugin_or_a_file_is_sent(tmp_path, user):
             NodeReader(Transport(str(path)), NODE).node()
     finally:
         server.stop()
+
+
+@pytest.mark.parametrize(
+    ("server", "proxy", "asks"),
+    [
+        ("http://{here}", None, "GET /api/v1/nodes/{NODE} HTTP/1.1"),
+        ("http://{here}/k8s/c-1/", None, "GET /k8s/c-1/api/v1/nodes/{NODE} HTTP/1.1"),
+        ("http://api.example/k8s", "http://{here}", "GET http://api.example/k8s/api/v1/nodes/{NODE} HTTP/1.1"),
+        ("https://api.example/k8s", "http://{here}", "CONNECT api.example:443 HTTP/1.0"),
+    ],
+    ids=["server", "below a path", "behind a proxy", "with TLS behind a proxy"],
+)
+def test_servers_are_asked_where_they_are(tmp_path, server, proxy, asks):
+    """Rancher's are below a path."""
+    with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor() as threads:
+        here = f"127.0.0.1:{listening.getsockname()[1]}"
+        cluster = {"proxy-url": proxy.format(here=here)} if proxy else {}
+        path = kubeconfig(tmp_path, server.format(here=here), cluster)
+        answer = threads.submit(NodeReader(Transport(str(path)), NODE).node)
+        connection, _ = listening.accept()
+        with connection, connection.makefile("rb") as sent:
+            line = sent.readline().decode().strip()
+            connection.sendall(b"HTTP/1.1 503 Not Now\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        with pytest.raises(Unavailable):
+            answer.result(timeout=20)
+    assert line == asks.format(NODE=NODE)
 
 
 CODE = """

@@ -27,6 +27,7 @@ from gpuwatch.remediation.planning.policy import Policy
 from gpuwatch.remediation.planning.slots import Slots, held_slots
 
 Want = Literal["slots", "pods", "devices"]
+WANTS: frozenset[Want] = frozenset({"slots", "pods", "devices"})
 
 CONFINED = "the device plugin gives this GPU to no pod, and the node stays in service"
 """What a quarantine of scope `gpu` means."""
@@ -35,8 +36,9 @@ CONFINED = "the device plugin gives this GPU to no pod, and the node stays in se
 class PlanInputs(Record, frozen=True, kw_only=True):
     """Everything that one plan is made from.
 
-    `slots`, `pods` and `devices` None: not read; a plan that names them in `wants` is to be made again with them. `now`
-    is unix time; `jitter`, 0..1 and another each time, keeps nodes from doing the same at once.
+    `slots`, `pods` and `devices` None: not read; a plan that names them in `wants` is to be made again with them, and
+    holds nothing else where they are `unread`: they may still be read. `now` is unix time; `jitter`, 0..1 and another
+    each time, keeps nodes from doing the same at once.
     """
 
     observation: Observation
@@ -47,6 +49,7 @@ class PlanInputs(Record, frozen=True, kw_only=True):
     slots: Slots | None = None
     pods: tuple[PodObject, ...] | None = None
     devices: DraState | None = None
+    unread: frozenset[Want] = frozenset()
     jitter: float = 0.0
     evictions: EvictionHistory = EvictionHistory()
 

@@ -79,6 +79,10 @@ def plan(inputs: PlanInputs) -> Plan:
         case _:
             draft = begin(inputs)
             draft = restart_plugin(inputs, draft.replace(after=(*draft.after, *remove_sentinel(inputs))))
+    if draft.wants & inputs.unread:
+        return Plan(
+            node=node.name, at=inputs.now, stage=draft.stage, message=draft.message, wants=tuple(sorted(draft.wants))
+        )
     return _finished(inputs, _with_acknowledgements(inputs, draft))
 
 

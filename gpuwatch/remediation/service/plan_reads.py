@@ -1,12 +1,13 @@
 """What is read besides the Node and the View, and only when it is needed: the budget, the node's pods, our own pod."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Set
 
 from gpuwatch.kube.errors import KubeError
 from gpuwatch.kube.objects import TAINT, DraState, PodObject
 from gpuwatch.kube.reader import NodeReader
 from gpuwatch.model.errors import UsageError
+from gpuwatch.remediation.planning.inputs import WANTS, Want
 from gpuwatch.remediation.planning.slots import Slots
 from gpuwatch.remediation.service.slots import SlotReader
 
@@ -19,22 +20,20 @@ CANNOT_RETURN = (
 
 
 class PlanReads:
-    """Budget and pods of one cycle, each read at most once. None: not read, or unreadable; `error` says why."""
+    """Budget and pods of one cycle, each read at most once. None: not read, or unreadable; `error` says why. `unread`:
+    what may still be read.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, unread: frozenset[Want] = WANTS) -> None:
+        self.unread = unread
         self.slots: Slots | None = None
         self.pods: tuple[PodObject, ...] | None = None
         self.devices: DraState | None = None
         self.error: KubeError | None = None
-        self._read: set[str] = set()
 
-    def missing(self, wanted: Sequence[str]) -> list[str]:
-        """Those of `wanted` that have not been tried yet."""
-        return [name for name in wanted if name not in self._read]
-
-    def read(self, names: Sequence[str], reader: NodeReader, slots: SlotReader, own: tuple[str, str] | None) -> None:
+    def read(self, names: Set[str], reader: NodeReader, slots: SlotReader, own: tuple[str, str] | None) -> None:
         """Read `names`; our `own` pod (namespace, name) is never among the pods."""
-        self._read.update(names)
+        self.unread -= names
         if "slots" in names:
             self.slots, self.error = slots.read(), slots.error
         if "pods" in names:
@@ -52,7 +51,7 @@ class PlanReads:
     def forget_slots(self) -> None:
         """Another node was faster: they have to be read again. The next plan asks for them only if there are none."""
         self.slots = None
-        self._read.discard("slots")
+        self.unread |= {"slots"}
 
 
 class OwnPod:

@@ -204,7 +204,7 @@ class Remediator:
 
     def _completed(self, node: NodeObject, made: Plan, reader: NodeReader, reads: PlanReads) -> tuple[NodeObject, Plan]:
         """The Node, and the plan for it with all that it asks for."""
-        while (missing := reads.missing(made.wants)) and self._slots is not None:
+        while (missing := reads.unread & set(made.wants)) and self._slots is not None:
             reads.read(missing, reader, self._slots, self._place.pod)
             if reads.error is not None:
                 self._status.refused(reads.error)
@@ -249,6 +249,7 @@ class Remediator:
                 slots=reads.slots,
                 pods=reads.pods,
                 devices=reads.devices,
+                unread=reads.unread,
                 now=self._clock.time(),
                 jitter=self._chance.random(),
                 evictions=self._evictions,
@@ -278,7 +279,7 @@ class Remediator:
         if view is None:
             return self._failed(error)
         node = NodeObject(name=self._place.node, uid="unknown", resource_version="0", host=view.snapshot.host)
-        made = self._plan(node, PlanReads())
+        made = self._plan(node, PlanReads(frozenset()))
         message = f"{error.what}: the Node, its pods, the budget and other controllers are not known"
         made = replace(made, blocked=(*made.blocked, Blocked(reason=BlockReason.API, message=message)))
         self._status.observed(made, node)
