@@ -14,6 +14,7 @@ from gpuwatch.kube.objects import Condition, DeviceRule, LeaseObject, NodeObject
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.event import Result
+from gpuwatch.model.finding import Response
 from gpuwatch.remediation.model import (
     ACTIONS,
     FAULTS,
@@ -68,12 +69,15 @@ class StepResult(NamedTuple):
 
 
 class PlanOutcome(NamedTuple):
-    """The result of a plan. `node` is as the last write left it. `stopped`: why later steps were not tried."""
+    """The result of a plan. `node` is as the last write left it. `stopped`: why later steps were not tried. `put_off`:
+    its reports are left for a later cycle.
+    """
 
     node: NodeObject
     steps: tuple[StepResult, ...]
     stopped: GpuwatchError | None = None
     lease: LeaseObject | None = None
+    put_off: bool = False
 
     @property
     def done(self) -> tuple[Step, ...]:
@@ -101,11 +105,16 @@ class PlanExecutor:
         self._writer, self._slots, self._audit, self._clock = writer, slots, audit, clock
         self._checkpoint = checkpoint
 
-    def execute(self, plan: Plan, node: NodeObject) -> PlanOutcome:
-        """Do the steps of `plan`, which was made for `node` as it was just read. Raises no errors of the API."""
+    def execute(self, plan: Plan, node: NodeObject, is_crowded: Callable[[], bool] = lambda: False) -> PlanOutcome:
+        """Do the steps of `plan`, which was made for `node` as it was just read. Raises no errors of the API. Where a
+        quarantine that lets pods stay begins while the API server `is_crowded`, condition and Events are put off.
+        """
         steps: list[StepResult] = []
         lease: LeaseObject | None = None
+        can_wait, begun = not any(fault.response.reaches(Response.DRAIN) for fault in plan.faults), False
         for step in plan.steps:
+            if begun and isinstance(step, SetCondition | CreateEvent) and is_crowded():
+                return PlanOutcome(node, tuple(steps), None, lease, put_off=True)
             try:
                 result, answer = self._execute_step(step, plan, node)
             except GpuwatchError as error:
@@ -117,6 +126,7 @@ class PlanExecutor:
             steps.append(StepResult(step, result))
             node = answer if isinstance(answer, NodeObject) else node
             lease = answer if isinstance(answer, LeaseObject) else lease
+            begun = begun or (can_wait and action_of(step) in ("taint", "confine"))
         return PlanOutcome(node, tuple(steps), None, lease)
 
     def _execute_step(self, step: Step, plan: Plan, node: NodeObject) -> tuple[Result, Answer]:

@@ -59,6 +59,11 @@ OBSERVE_SECONDS = 30.0
 PATIENCE_SECONDS = 60.0
 """Before an error that a person has to mend is tried again."""
 
+CROWDED_SECONDS, REPORT_SECONDS = 0.25, 3.0
+"""Where a cycle takes longer to its taint, the API server is far away or many nodes fell sick with this one: condition
+and Event of a quarantine that lets pods stay are written so much later, and the others have their taints first.
+"""
+
 TRIES = 10
 """Reads of the Node in one cycle while others write to it faster than we do."""
 
@@ -155,7 +160,7 @@ class Remediator:
 
     def _cycle(self) -> float:
         """Read, plan, execute; again with a Node read anew while others are faster. Seconds to wait after it."""
-        reader, reads = self._connected(), PlanReads()
+        reader, reads, began = self._connected(), PlanReads(), self._clock.monotonic()
         self._prepare(reader)
         conflict: GpuwatchError | None = None
         for tries in range(TRIES):
@@ -170,14 +175,14 @@ class Remediator:
                 return self._ended(made, reads.error)
             if any(isinstance(step, PatchNode) and step.step == "taint" for step in made.steps):
                 self.check()
-            outcome = self._executor.execute(made, node)
-            if any(isinstance(step, Evict) for step in outcome.done):
-                self._evictions = self._evictions.with_baseline(reads.pods or ())
-            self._record(made, node, outcome)
+            outcome = self._executor.execute(made, node, lambda: self._clock.monotonic() - began > CROWDED_SECONDS)
+            self._record(made, node, outcome, reads)
             conflict = outcome.stopped if isinstance(outcome.stopped, Conflict | AlreadyExists) else None
             if conflict is None:
                 if made.stage is NodeStage.HEALTHY and self._slots is not None:
                     self._slots.refresh()
+                if outcome.put_off:
+                    made = replace(made, look_again=REPORT_SECONDS)
                 return self._ended(made, outcome.stopped or outcome.refused or reads.error)
             if isinstance(outcome.steps[-1].step, TakeSlot):
                 reads.forget_slots()
@@ -256,8 +261,10 @@ class Remediator:
             )
         )
 
-    def _record(self, made: Plan, node: NodeObject, outcome: PlanOutcome) -> None:
+    def _record(self, made: Plan, node: NodeObject, outcome: PlanOutcome, reads: PlanReads) -> None:
         """Keep what the executed steps have changed."""
+        if any(isinstance(step, Evict) for step in outcome.done):
+            self._evictions = self._evictions.with_baseline(reads.pods or ())
         self._node = outcome.node
         self._status.acted(outcome)
         if outcome.lease is not None or outcome.node is not node:  # it comes on, so its failures are none in a row

@@ -28,7 +28,7 @@ from gpuwatch.remediation.service.observation import (
     LookSchedule,
 )
 from gpuwatch.remediation.service.reboot_sentinel import MARK
-from gpuwatch.remediation.service.remediator import REST_SECONDS
+from gpuwatch.remediation.service.remediator import CROWDED_SECONDS, REPORT_SECONDS, REST_SECONDS
 from gpuwatch.sim.kubeapi.access import AccessRule
 from gpuwatch.sim.kubeapi.faults import ApiFaults
 from tests.remediation.model.remediating import INTERVAL, NAMESPACE, NODE, Bench, HandClock, fatal, settings
@@ -47,6 +47,10 @@ class Certain:
 def reasons(bench):
     plan = bench.remediator.state.plan
     return {obstacle.reason for obstacle in plan.blocked} if plan else set()
+
+
+def events(bench):
+    return [event["reason"] for event in bench.cluster.objects("events")]
 
 
 def make(server, **changes):
@@ -426,16 +430,18 @@ class Crowded(Transport):
         return super().request(call, path, **more)
 
 
+class CrowdedBench(Bench):
+    """One whose reads of the Node are quick until `transport.seconds` are set."""
+
+    def _connect(self):
+        self.transport = Crowded(self.kubeconfig, self.clock)
+        return self.transport
+
+
 @pytest.fixture
 def crowded(server):
-    """The bench, at rest; reads of the Node are quick until `seconds` are set."""
-
-    class Made(Bench):
-        def _connect(self):
-            self.transport = Crowded(self.kubeconfig, self.clock)
-            return self.transport
-
-    made = Made(server.cluster, server.kubeconfig(), HandClock(), settings())
+    """At rest."""
+    made = CrowdedBench(server.cluster, server.kubeconfig(), HandClock(), settings())
     made.remediator.step()
     return made
 
@@ -477,14 +483,34 @@ def far(crowded):
 def test_a_server_that_is_always_slow_makes_nobody_wait(far):
     far.finds(fatal(far.clock.time()))
     far.remediator.step()
-    assert far.is_quarantined()
+    assert far.remediator.quarantined
+
+
+@pytest.mark.parametrize("drains", [False, True], ids=["pods stay", "pods leave"])
+def test_in_a_crowd_the_taint_comes_first_and_its_report_some_seconds_later(server, drains):
+    """Unless pods have to leave: the next cycle asks them to, at once."""
+    bench = CrowdedBench(server.cluster, server.kubeconfig(), HandClock(), settings(**(DRAIN if drains else {})))
+    bench.remediator.step()
+    bench.transport.seconds = CROWDED_SECONDS + 0.01
+    bench.finds(fatal(bench.clock.time()))
+    bench.remediator.step()
+    bench.clock.go(1.1 * LONGEST_TURN)
+    bench.views.look()
+    wait = bench.remediator.step()
+    assert bench.remediator.quarantined
+    assert bool(events(bench)) is drains
+    assert (wait >= REPORT_SECONDS) is not drains
+    bench.clock.go(wait)
+    bench.views.look()
+    bench.remediator.step()
+    assert events(bench)[0] == "GPUQuarantined"
 
 
 def test_a_queue_before_a_server_that_is_always_slow_is_waited_for(far):
     far.transport.seconds = 1.0
     far.finds(fatal(far.clock.time()))
     assert far.remediator.step() > TURN * (1.0 - LONGER * 0.4)
-    assert not far.is_quarantined()
+    assert not far.remediator.quarantined
 
 
 def test_who_has_just_begun_does_not_know_what_is_usual(crowded):
@@ -494,7 +520,7 @@ def test_who_has_just_begun_does_not_know_what_is_usual(crowded):
     crowded.remediator.step()
     crowded.finds(fatal(crowded.clock.time()))
     assert crowded.remediator.step() == pytest.approx(LONGEST_TURN, rel=0.11)
-    assert not crowded.is_quarantined()
+    assert not crowded.remediator.quarantined
 
 
 def test_however_slow_the_server_is_the_wait_ends_soon_and_is_not_begun_again(crowded):
@@ -504,7 +530,7 @@ def test_however_slow_the_server_is_the_wait_ends_soon_and_is_not_begun_again(cr
     crowded.clock.go(1.1 * LONGEST_TURN)
     crowded.views.look()
     crowded.remediator.step()
-    assert crowded.is_quarantined()
+    assert crowded.remediator.quarantined
 
 
 def test_what_was_begun_before_does_not_wait(crowded):
@@ -519,7 +545,7 @@ def test_what_was_begun_before_does_not_wait(crowded):
     crowded.clock.go(60)
     crowded.views.look()
     crowded.remediator.step()
-    assert crowded.is_quarantined()
+    assert crowded.remediator.quarantined
 
 
 def test_a_turn_that_a_fault_did_not_outlast_is_no_turn_of_the_next_one():
