@@ -15,6 +15,8 @@ RULES, SLICES = "devicetaintrules", "resourceslices"
 DRIVER = "gpu.nvidia.com"
 """NVIDIA's; its pools have the name of their node."""
 
+NOT_SERVED = "the cluster serves no DeviceTaintRules"
+
 MANAGED = {"app.kubernetes.io/managed-by": "gpuwatch"}
 
 
@@ -96,7 +98,7 @@ def read_devices(transport: Transport, node: str) -> DraState:
         rules = next((version for version in VERSIONS if RULES in served.get(version, ())), "")
         slices = next((version for version in VERSIONS if SLICES in served.get(version, ())), "")
         if not rules or not slices:
-            return DraState(why="the cluster serves no DeviceTaintRules")
+            return DraState(why=NOT_SERVED)
         call = ApiCall("list", SLICES)
         body = transport.request(call, f"{GROUP}/{slices}/{SLICES}", query={"fieldSelector": f"spec.nodeName={node}"})
         devices = _gpus(decode(call, body, WireList[_Slice]).items or [], node)

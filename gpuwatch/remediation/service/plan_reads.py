@@ -2,10 +2,13 @@
 
 import logging
 from collections.abc import Callable, Set
+from contextlib import suppress
 
+from gpuwatch.kube.devices import NOT_SERVED
 from gpuwatch.kube.errors import KubeError
 from gpuwatch.kube.objects import TAINT, DraState, PodObject
 from gpuwatch.kube.reader import NodeReader
+from gpuwatch.model.clock import Clock
 from gpuwatch.model.errors import UsageError
 from gpuwatch.remediation.planning.inputs import WANTS, Want
 from gpuwatch.remediation.planning.slots import Slots
@@ -13,10 +16,35 @@ from gpuwatch.remediation.service.slots import SlotReader
 
 log = logging.getLogger(__name__)
 
+SERVED_SECONDS = 3600.0
+"""How long the answer is used that a cluster serves no DeviceTaintRules: it comes with another version or a gate."""
+
 CANNOT_RETURN = (
     f"gpuwatch's own pod does not tolerate the taint {TAINT}, so once it ends on a tainted Node it cannot come back to "
     "release the Node; let it tolerate every taint (operator: Exists)"
 )
+
+
+class DeviceReader:
+    """Devices for resource claims, and rules about them. That a cluster serves no such rules is found out at rest: a
+    fleet that fell sick would ask all at once, each twice before its taint.
+    """
+
+    def __init__(self, reader: NodeReader, clock: Clock) -> None:
+        self._reader, self._clock = reader, clock
+        self._served, self._asked = True, float("-inf")
+
+    def read(self) -> DraState:
+        """As they are now. Raises KubeError."""
+        if not self._served and self._clock.monotonic() - self._asked < SERVED_SECONDS:
+            return DraState(why=NOT_SERVED)
+        return self._reader.devices()
+
+    def refresh(self) -> None:
+        """Ask whether the cluster serves rules, when it is time, before it is needed."""
+        if self._clock.monotonic() - self._asked > SERVED_SECONDS / 2:
+            with suppress(KubeError):  # then it is asked when it is needed
+                self._served, self._asked = bool(self._reader.rules_version()), self._clock.monotonic()
 
 
 class PlanReads:
@@ -31,7 +59,14 @@ class PlanReads:
         self.devices: DraState | None = None
         self.error: KubeError | None = None
 
-    def read(self, names: Set[str], reader: NodeReader, slots: SlotReader, own: tuple[str, str] | None) -> None:
+    def read(
+        self,
+        names: Set[str],
+        reader: NodeReader,
+        slots: SlotReader,
+        devices: DeviceReader,
+        own: tuple[str, str] | None,
+    ) -> None:
         """Read `names`; our `own` pod (namespace, name) is never among the pods."""
         self.unread -= names
         if "slots" in names:
@@ -44,7 +79,7 @@ class PlanReads:
 
         if "devices" in names:
             try:
-                self.devices = reader.devices()
+                self.devices = devices.read()
             except KubeError as error:
                 self.error = error
 

@@ -43,7 +43,7 @@ from gpuwatch.remediation.service.executor import PlanExecutor, PlanOutcome, ste
 from gpuwatch.remediation.service.memory import SavedMemory
 from gpuwatch.remediation.service.node_writer import NodeWriter
 from gpuwatch.remediation.service.observation import LookSchedule, ObservationTracker, ViewFingerprint, fingerprint
-from gpuwatch.remediation.service.plan_reads import OwnPod, PlanReads
+from gpuwatch.remediation.service.plan_reads import DeviceReader, OwnPod, PlanReads
 from gpuwatch.remediation.service.slots import SlotReader, SlotWriter
 from gpuwatch.remediation.service.status import StatusReporter
 from gpuwatch.storage.audit import ActionStore, Audit
@@ -112,6 +112,7 @@ class Remediator:
         self._policy = Policy.compile(config, CHECKS, classes)
         self._reader: NodeReader | None = None
         self._slots: SlotReader | None = None
+        self._devices: DeviceReader | None = None
         self._executor: PlanExecutor | None = None
         self._own_pod = OwnPod(self._place.pod, config.effect)
         self._schedule.wait(0.0)
@@ -179,8 +180,8 @@ class Remediator:
             self._record(made, node, outcome, reads)
             conflict = outcome.stopped if isinstance(outcome.stopped, Conflict | AlreadyExists) else None
             if conflict is None:
-                if made.stage is NodeStage.HEALTHY and self._slots is not None:
-                    self._slots.refresh()
+                if made.stage is NodeStage.HEALTHY:
+                    self._refresh()
                 if outcome.put_off:
                     made = replace(made, look_again=REPORT_SECONDS)
                 return self._ended(made, outcome.stopped or outcome.refused or reads.error)
@@ -209,14 +210,20 @@ class Remediator:
 
     def _completed(self, node: NodeObject, made: Plan, reader: NodeReader, reads: PlanReads) -> tuple[NodeObject, Plan]:
         """The Node, and the plan for it with all that it asks for."""
-        while (missing := reads.unread & set(made.wants)) and self._slots is not None:
-            reads.read(missing, reader, self._slots, self._place.pod)
+        while (missing := reads.unread & set(made.wants)) and self._slots is not None and self._devices is not None:
+            reads.read(missing, reader, self._slots, self._devices, self._place.pod)
             if reads.error is not None:
                 self._status.refused(reads.error)
             if "pods" in missing:  # an eviction carries no version of the Node, so the Node must be as young as can be
                 node = self._node = reader.node()
             made = self._plan(node, reads)
         return node, made
+
+    def _refresh(self) -> None:
+        """What a quarantine will need and seldom changes is asked for at rest."""
+        if self._slots is not None and self._devices is not None:
+            self._slots.refresh()
+            self._devices.refresh()
 
     def _prepare(self, reader: NodeReader) -> None:
         """Once: check our own pod and find our slot. Mode observe has no slot, and no right to read pods."""
@@ -239,6 +246,7 @@ class Remediator:
                 slots = SlotWriter(writer, self._clock, config.budget.slot_seconds, namespace)
                 self._executor = PlanExecutor(writer, slots, self._audit, self._clock, checkpoint=self._checkpoint)
             self._slots = SlotReader(reader, self._clock, config.budget, namespace)
+            self._devices = DeviceReader(reader, self._clock)
             self._reader = reader
         return self._reader
 

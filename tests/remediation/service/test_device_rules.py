@@ -5,7 +5,10 @@ from typing import Any
 import pytest
 
 from gpuwatch.kube.devices import DRIVER, MANAGED
+from gpuwatch.kube.errors import ApiCall
+from gpuwatch.kube.transport import Transport
 from gpuwatch.model.finding import Response
+from gpuwatch.remediation.service.plan_reads import SERVED_SECONDS
 from gpuwatch.sim.kubeapi.cluster import SimulatedCluster
 from gpuwatch.sim.kubeapi.server import SimulatedApiServer
 from tests.remediation.model.remediating import NAMESPACE, NODE, Bench, HandClock, fatal, settings
@@ -44,6 +47,45 @@ def test_a_sick_gpu_is_taken_out_by_a_rule_alone_and_given_back(bench: Bench) ->
     bench.run(300)
     assert bench.is_clean()
     assert rules(bench) == set()
+
+
+class CountedBench(Bench):
+    """It counts how often it was asked which groups the API server serves."""
+
+    asked = 0
+
+    def _connect(self) -> Transport:
+        bench = self
+
+        class Counted(Transport):
+            def request(self, call: ApiCall, path: str, **more: Any) -> bytes:
+                bench.asked += call.resource == "resource.k8s.io"
+                return super().request(call, path, **more)
+
+        return Counted(self.kubeconfig)
+
+
+def test_that_no_rules_are_served_is_found_out_at_rest_and_again_when_they_are(tmp_path: Any) -> None:
+    clock = HandClock()
+    cluster = SimulatedCluster(clock)
+    cluster.add_namespace(NAMESPACE)
+    cluster.add_node(NODE, gpus=4)
+    with SimulatedApiServer(cluster, folder=tmp_path) as running:
+        bench = CountedBench(cluster, running.kubeconfig(), clock, settings())
+        bench.run(10)
+        at_rest = bench.asked
+        assert at_rest > 0
+        bench.finds(fatal(clock.time()))
+        bench.run(10)
+        assert (bench.is_quarantined(), bench.asked) == (True, at_rest)
+        bench.finds()
+        bench.run(SERVED_SECONDS)
+        cluster.serve_device_taints()
+        publish(bench)
+        bench.run(SERVED_SECONDS)
+        bench.finds(fatal(clock.time()))
+        bench.run(10)
+        assert bench.is_confined()
 
 
 @pytest.mark.parametrize("lie", [{"driver": "evil.example.com"}, {"pool": "another"}, {"uuid": "GPU-77"}])
