@@ -69,7 +69,8 @@ class Exchange:
                 async with asyncio.timeout(wait):
                     self._http.receive_data(await self._reader.read(_READ_BYTES))
             async with asyncio.timeout(self._limits.head_seconds):
-                event = await self._next_event()
+                while (event := self._http.next_event()) is h11.NEED_DATA:
+                    self._http.receive_data(await self._reader.read(_READ_BYTES))
             if not isinstance(event, h11.Request):
                 return None
             self._bodiless = event.method == b"HEAD"
@@ -83,11 +84,6 @@ class Exchange:
             return text(error.error_status_hint, str(error))
         except ValueError as error:
             return text(400, str(error))
-
-    async def _next_event(self) -> object:
-        while (event := self._http.next_event()) is h11.NEED_DATA:
-            self._http.receive_data(await self._reader.read(_READ_BYTES))
-        return event
 
     async def _answer(self, request: Request | Response) -> None:
         if isinstance(request, Response):
@@ -179,9 +175,18 @@ class Exchange:
         self._tally.requests[response.status] += 1
         body = b"" if self._bodiless else response.body
         reason = HTTPStatus(response.status).phrase
-        head = self._http.send(
-            h11.Response(status_code=response.status, reason=reason, headers=self._headers(response))
-        )
+        headers = [
+            ("Content-Type", response.content_type),
+            ("Date", time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime())),
+            *response.headers,
+        ]
+        if isinstance(response.body, bytes):
+            headers.append(("Content-Length", str(len(response.body))))
+        if self._http.their_state is not h11.DONE:
+            headers.append(("Connection", "close"))
+        if self._service.guard is not None:
+            headers.extend(self._service.guard.headers)
+        head = self._http.send(h11.Response(status_code=response.status, reason=reason, headers=headers))
         if not isinstance(body, bytes):
             await self._stream(head or b"", body)
             return
@@ -221,20 +226,6 @@ class Exchange:
         finally:
             with contextlib.suppress(ValueError):  # a piece is being made: it is the last
                 pieces.close()
-
-    def _headers(self, response: Response) -> list[tuple[str, str]]:
-        headers = [
-            ("Content-Type", response.content_type),
-            ("Date", time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime())),
-            *response.headers,
-        ]
-        if isinstance(response.body, bytes):
-            headers.append(("Content-Length", str(len(response.body))))
-        if self._http.their_state is not h11.DONE:
-            headers.append(("Connection", "close"))
-        if self._service.guard is not None:
-            headers.extend(self._service.guard.headers)
-        return headers
 
     async def _linger(self) -> None:
         """Read a little more before closing: over unread bytes the kernel resets, which eats the reply."""

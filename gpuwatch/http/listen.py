@@ -45,7 +45,11 @@ def listen_tcp(address: str) -> socket.socket:
     """
     host, port = parse_address(address)
     try:
-        listener = _bind(host, port) if host else _bind_any(port)
+        if host:
+            family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
+            listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        else:
+            listener = _bind_any(port)
     except (OSError, UnicodeError) as error:
         number = error.errno if isinstance(error, OSError) else None
         advice = _NEXT_STEPS.get(number or 0, "check the address given with --listen")
@@ -64,11 +68,6 @@ def _bind_any(port: int) -> socket.socket:
             if error.errno not in _NO_IPV6:
                 raise
     return socket.create_server(("", port), backlog=_BACKLOG)
-
-
-def _bind(host: str, port: int) -> socket.socket:
-    family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
-    return socket.create_server((host, port), family=family, backlog=_BACKLOG)
 
 
 def listen_unix(path: Path, *, mode: int = _SOCKET_MODE, option: str = "--socket PATH") -> socket.socket:

@@ -135,7 +135,12 @@ def load_web_config(path: Path) -> WebConfig:
         _check(config)
     except msgspec.ValidationError as error:
         raise _explained(error, document) from error
-    return _resolved(config, path.parent)
+    tls = config.tls_server_config
+    if tls is None:
+        return config
+    names = ("cert_file", "key_file", "client_ca_file")
+    paths = {name: str(path.parent / value) for name in names if (value := getattr(tls, name))}
+    return msgspec.structs.replace(config, tls_server_config=msgspec.structs.replace(tls, **paths))
 
 
 def _check(config: WebConfig) -> None:
@@ -180,12 +185,3 @@ def _explained(error: msgspec.ValidationError, document: "Document") -> UsageErr
     advice = _UNSUPPORTED.get(key) or (f"did you mean {near[0]}?" if near else _SEE)
     full = ".".join(filter(None, (section, key)))
     return UsageError(f"unknown key {full} in {document.at(full)}", "gpuwatch does not know it", advice)
-
-
-def _resolved(config: WebConfig, folder: Path) -> WebConfig:
-    tls = config.tls_server_config
-    if tls is None:
-        return config
-    names = ("cert_file", "key_file", "client_ca_file")
-    paths = {name: str(folder / value) for name in names if (value := getattr(tls, name))}
-    return msgspec.structs.replace(config, tls_server_config=msgspec.structs.replace(tls, **paths))

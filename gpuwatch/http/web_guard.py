@@ -86,7 +86,9 @@ class WebGuard:
         if tls is None or not tls.client_allowed_sans:
             return True
         names = (certificate or {}).get("subjectAltName", ())
-        return not {_name(kind, value) for kind, value in names}.isdisjoint(tls.client_allowed_sans)
+        # as Go writes them: OpenSSL writes IPv6 addresses in full
+        given = {str(ipaddress.ip_address(value)) if kind == "IP Address" else value for kind, value in names}
+        return not given.isdisjoint(tls.client_allowed_sans)
 
     def _load(self) -> None:
         self._stamps = _stamps(self._stamps or [str(self._path)])
@@ -94,7 +96,13 @@ class WebGuard:
         tls, users = config.tls_server_config, config.basic_auth_users
         self._stamps = _stamps([str(self._path), *(tls.files if tls else ())])
         context = _context(tls) if tls else None
-        _refuse_less(self._config, config, self._path)
+        walls = zip(("TLS", "client certificates", "passwords"), _walls(self._config), _walls(config), strict=True)
+        for what, was, remains in walls:
+            if remains < was:
+                why = f"it would protect less while serving: {what} were asked for before"
+                raise UsageError(
+                    f"web configuration {self._path} not taken over", why, "restart gpuwatch if that is meant"
+                )
         if users != self._config.basic_auth_users:
             self._users = BasicAuthChecker(users)
         self._config, self.context = config, context
@@ -113,13 +121,6 @@ def _stamps(files: Iterable[str]) -> _Stamps:
     return stamps
 
 
-def _refuse_less(old: WebConfig, new: WebConfig, path: Path) -> None:
-    for what, was, remains in zip(("TLS", "client certificates", "passwords"), _walls(old), _walls(new), strict=True):
-        if remains < was:
-            why = f"it would protect less while serving: {what} were asked for before"
-            raise UsageError(f"web configuration {path} not taken over", why, "restart gpuwatch if that is meant")
-
-
 def _walls(config: WebConfig) -> tuple[int, int, int]:
     tls = config.tls_server_config
     return tls is not None, _CLIENT_AUTH[tls.client_auth_type] if tls else 0, bool(config.basic_auth_users)
@@ -136,12 +137,6 @@ def _context(tls: TlsServerConfig) -> ssl.SSLContext:
     chosen = [suite for name in tls.cipher_suites if (suite := CIPHERS[name])]
     if chosen:
         context.set_ciphers(":".join(chosen))
-    _load_files(context, tls)
-    context.verify_mode = _CLIENT_AUTH[tls.client_auth_type]
-    return context
-
-
-def _load_files(context: ssl.SSLContext, tls: TlsServerConfig) -> None:
     what = f"cannot use certificate {tls.cert_file} with key {tls.key_file}"
     try:
         context.load_cert_chain(tls.cert_file, tls.key_file, password="")  # never asks at the terminal
@@ -153,11 +148,8 @@ def _load_files(context: ssl.SSLContext, tls: TlsServerConfig) -> None:
         raise UsageError(
             what, why, "both must be PEM, and the key the certificate's own, without a password"
         ) from error
-
-
-def _name(kind: str, value: str) -> str:
-    """Write a subject alternative name as Go does: OpenSSL writes IPv6 addresses in full."""
-    return str(ipaddress.ip_address(value)) if kind == "IP Address" else value
+    context.verify_mode = _CLIENT_AUTH[tls.client_auth_type]
+    return context
 
 
 _REMEMBERED = 32
