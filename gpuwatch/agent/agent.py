@@ -276,13 +276,6 @@ class Agent:
             self._rightsizer.configure(new.rightsizing)
             self._due.set()
 
-    def _take_over_configuration(self) -> None:
-        new = self._wanted_config
-        if new is not self._config:
-            self._config, self.profiles = new, new.metrics.profiles
-            self._builder.configure(new)
-            self.board = self._new_board(self._view)
-
     def _rightsizing_families(self) -> list[Family]:
         body = self._rightsizer.recommendations()
         return rightsizing_families(None if isinstance(body, str) else body, self._config.rightsizing.top)
@@ -303,15 +296,13 @@ class Agent:
             due = urgent or self._state.round_complete(self._published, now)
         if self._keep(events) or due:
             self._due.set()
-        if isinstance(message, ReaderFailed) and self._is_fatal(message):
-            self._fatal = message
-            self._stopping.set()
-            self._signals.wake()
-
-    def _is_fatal(self, message: ReaderFailed) -> bool:
-        """Whether no reader will ever do better; in a pod, which would only be started again, that is worth waiting."""
-        waits = self._config.agent.wait_for_driver and message.kind != USAGE
-        return not (message.retry or waits or self._state.identities())
+        if isinstance(message, ReaderFailed):
+            # in a pod, which would only be started again, a reader that may do better later is worth waiting for
+            waits = self._config.agent.wait_for_driver and message.kind != USAGE
+            if not (message.retry or waits or self._state.identities()):
+                self._fatal = message
+                self._stopping.set()
+                self._signals.wake()
 
     def _keep(self, events: list[Event]) -> bool:
         """Store events and log XIDs of now, outside every lock; whether there is news at all."""
@@ -369,7 +360,11 @@ class Agent:
             return False
 
     def _publish(self) -> None:
-        self._take_over_configuration()
+        new = self._wanted_config
+        if new is not self._config:
+            self._config, self.profiles = new, new.metrics.profiles
+            self._builder.configure(new)
+            self.board = self._new_board(self._view)
         now, at = self._clock.monotonic(), self._clock.time()
         with self._lock:
             inputs = ViewInputs(

@@ -104,9 +104,17 @@ class NodeState:
                     self._starting_since = now
                 self._reads, self._reads_at, self._starting = message.reads, now, message.starting
             case DriverOpened():
-                self._register(message, now)
+                self.driver, self._count = message.driver, message.count
+                self._registered, self.failure, self._starting = now, None, None
+                self._refused, self._hidden, self._reads = {}, {}, {}
+                for each in self._known.values():
+                    each.present, each.trouble = False, None
             case GpuFound():
-                self._find(message.identity, now)
+                identity = message.identity
+                known = self._known.setdefault(identity.uuid, _Known(identity=identity))
+                known.identity, known.found, known.present, known.lost, known.trouble = identity, now, True, False, None
+                self._refused.pop(identity.index, None)
+                self._hidden.pop(identity.index, None)
             case GpuRefused():
                 self._refuse(message)
             case GpuSample():
@@ -185,9 +193,18 @@ class NodeState:
 
     def statuses(self, now: float, at: float) -> tuple[GpuStatus, ...]:
         """How every GPU ever seen is doing at monotonic `now`, which is unix time `at`."""
-        return tuple(
-            self._status(known, now, at) for known in sorted(self._known.values(), key=lambda k: k.identity.index)
-        )
+        statuses = []
+        for known in sorted(self._known.values(), key=lambda k: k.identity.index):
+            state, detail = self._state(known, now)
+            if state is not known.state or known.changed is None:
+                known.state, known.changed = state, at
+            share = self._read_intervals(known) if state is GpuState.FRESH else None
+            statuses.append(
+                GpuStatus(
+                    identity=known.identity, state=state, detail=detail, since=known.changed, read_intervals=share
+                )
+            )
+        return tuple(statuses)
 
     def nvml_status(self, now: float) -> SourceStatus:
         """How reading NVML goes as a whole."""
@@ -199,6 +216,8 @@ class NodeState:
             nothing = "" if gpus else "no GPU answers" if self._known or self._count else "no GPU in NVML"
             reason = "; ".join(refused) or nothing
         durations = [gpu.read_seconds for gpu in gpus if gpu.read_seconds is not None]
+        # a living reader that waits for a call of its start
+        waits = self._registered is None and self._starting is not None and now - self._beat <= BEAT_SECONDS
         return SourceStatus(
             name="nvml",
             up=self._registered is not None and bool(gpus),
@@ -206,7 +225,7 @@ class NodeState:
             duration_seconds=max(durations, default=None),
             last_success=self._last_success,
             failures=self.failures,
-            hanging_seconds=self._hanging(now),
+            hanging_seconds=now - self._starting_since if waits else None,
             code=self.failure.code if self.failure and self._registered is None else None,
         )
 
@@ -226,11 +245,6 @@ class NodeState:
         complete = self._registered is not None and self._waiting_for() <= 0 and sampled
         return complete or now > self._settles_at
 
-    def _hanging(self, now: float) -> float | None:
-        """How long a living reader has waited for the same call of its start."""
-        waits = self._registered is None and self._starting is not None and now - self._beat <= BEAT_SECONDS
-        return now - self._starting_since if waits else None
-
     def _registering(self) -> dict[int, ReadUnderWay]:
         nameless = ((key, read) for key, read in self._reads.items() if key.startswith("index "))
         registering = {int(key.removeprefix("index ")): read for key, read in nameless}
@@ -248,19 +262,6 @@ class NodeState:
         return (
             self._count - len(self._refused) - len(self._hidden) - sum(known.present for known in self._known.values())
         )
-
-    def _register(self, message: DriverOpened, now: float) -> None:
-        self.driver, self._count = message.driver, message.count
-        self._registered, self.failure, self._starting = now, None, None
-        self._refused, self._hidden, self._reads = {}, {}, {}
-        for known in self._known.values():
-            known.present, known.trouble = False, None
-
-    def _find(self, identity: Identity, now: float) -> None:
-        known = self._known.setdefault(identity.uuid, _Known(identity=identity))
-        known.identity, known.found, known.present, known.lost, known.trouble = identity, now, True, False, None
-        self._refused.pop(identity.index, None)
-        self._hidden.pop(identity.index, None)
 
     def _refuse(self, message: GpuRefused) -> None:
         self.failures += 1
@@ -281,13 +282,6 @@ class NodeState:
         known = self._known.get(message.uuid)
         if known is not None:
             known.trouble, known.lost = message.reason, message.lost
-
-    def _status(self, known: _Known, now: float, at: float) -> GpuStatus:
-        state, detail = self._state(known, now)
-        if state is not known.state or known.changed is None:
-            known.state, known.changed = state, at
-        share = self._read_intervals(known) if state is GpuState.FRESH else None
-        return GpuStatus(identity=known.identity, state=state, detail=detail, since=known.changed, read_intervals=share)
 
     def _read_intervals(self, known: _Known) -> float | None:
         read = self._reads.get(known.identity.uuid)

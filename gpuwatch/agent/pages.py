@@ -126,6 +126,12 @@ def routes(agent: PageContext) -> Mapping[str, Handler]:
         why = agent.ready()
         return text(200, "ready") if why is None else text(503, f"not ready: {why}")
 
+    def newest() -> Response:
+        body = agent.board.view_json()
+        if body is None:
+            return text(503, "no snapshot yet; ask again in a moment")
+        return Response(content_type=JSON, body=body)
+
     def recent(_: Request) -> Response:
         return Response(content_type=JSON, body=msgspec.json.encode(agent.recent()))
 
@@ -139,7 +145,7 @@ def routes(agent: PageContext) -> Mapping[str, Handler]:
         "/metrics": _metrics(agent),
         **dict.fromkeys(("/-/healthy", "/healthz"), healthy),
         **dict.fromkeys(("/-/ready", "/readyz", "/health"), ready),
-        "/api/v1/view": _of_newest_view(agent, lambda: _newest(agent)),
+        "/api/v1/view": _of_newest_view(agent, newest),
         "/api/v1/events": events,
         "/api/v1/recent": recent,
         "/api/v1/recommendations": _recommendations(agent),
@@ -234,13 +240,6 @@ def _recommendations(agent: PageContext) -> Handler:
         return Response(content_type=JSON, body=encoded[1])
 
     return page
-
-
-def _newest(agent: PageContext) -> Response:
-    body = agent.board.view_json()
-    if body is None:
-        return text(503, "no snapshot yet; ask again in a moment")
-    return Response(content_type=JSON, body=body)
 
 
 API = (

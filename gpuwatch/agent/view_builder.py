@@ -243,7 +243,11 @@ class ViewBuilder:
         roles = self._repairer, self._roles
         slow = SlowSources(tuple(statuses), self.bus, *given, owners, self._validations, *roles, consents)
         view = self._join.view(inputs, slow)
-        self._notice_news(view.attribution, owners)
+        # a device or pod process nobody told us of: the kubelet may know more by now; each is asked about once
+        pods = {pid for pid, owner in owners.items() if owner.pod_uid}
+        strangers: frozenset[int | str] = frozenset((*pods, *view.attribution.unknown_devices))
+        self.wants_allocations = bool(strangers - self._strangers)
+        self._strangers = strangers
         return view
 
     def configure(self, config: Config) -> None:
@@ -288,13 +292,6 @@ class ViewBuilder:
                     "run in the host's pid namespace (hostPID)"
                 )
         return owners
-
-    def _notice_news(self, attribution: Attribution, owners: dict[int, ProcessOwner]) -> None:
-        """A device or pod process nobody told us of: the kubelet may know more by now. Each is asked about once."""
-        pods = {pid for pid, owner in owners.items() if owner.pod_uid}
-        strangers: frozenset[int | str] = frozenset((*pods, *attribution.unknown_devices))
-        self.wants_allocations = bool(strangers - self._strangers)
-        self._strangers = strangers
 
 
 _Party = tuple[str, int | None, str | None, str | None, str | None]

@@ -79,7 +79,7 @@ def page(view: View | None, recent: Recent, links: Sequence[tuple[str, str]]) ->
     body = _PAGE.format(
         node=_text(view.snapshot.node or "this node") if view else "no values yet",
         version=_text(view.agent.version) if view else "",
-        at=_clock(view.snapshot.at) if view else "no moment yet",
+        at=time.strftime("%H:%M:%S UTC", time.gmtime(view.snapshot.at)) if view else "no moment yet",
         live=live(view, recent),
         links="".join(f'<li><a href="{escape(path)}">{escape(path)}</a> {escape(what)}</li>' for path, what in links),
     )
@@ -145,7 +145,11 @@ def _row(view: View, status: GpuStatus, recent: Recent) -> str:
     gpu = next((gpu for gpu in view.snapshot.gpus if gpu.identity.uuid == uuid), None)
     health = view.judgement.gpus.get(uuid, Health.UNKNOWN)
     busy, *readings = _readings(gpu) if gpu else (_text(status.detail or status.state), *[""] * 5)
-    cells = (busy, _sparkline(recent.gpus.get(uuid, ())), *readings, _text(_users(view, uuid)))
+    holders = (holder for use in view.attribution.devices if use.gpu == uuid for holder in use.holders)
+    names = list(dict.fromkeys(f"{holder.workload.namespace}/{holder.workload.pod}" for holder in holders))
+    more = f" and {len(names) - WORKLOADS} more" if len(names) > WORKLOADS else ""
+    users = ", ".join(names[:WORKLOADS]) + more or UNKNOWN
+    cells = (busy, _sparkline(recent.gpus.get(uuid, ())), *readings, _text(users))
     shown = (f'<td data-of="{column}">{cell}</td>' for column, cell in zip(_COLUMNS[2:], cells, strict=True))
     return (
         f'<tr><th scope="row">{status.identity.index}</th>'
@@ -190,14 +194,6 @@ def _sparkline(samples: Sequence[RecentSample]) -> str:
     )
 
 
-def _users(view: View, uuid: str) -> str:
-    """Pods that hold the GPU or a part of it."""
-    holders = (holder for use in view.attribution.devices if use.gpu == uuid for holder in use.holders)
-    names = list(dict.fromkeys(f"{holder.workload.namespace}/{holder.workload.pod}" for holder in holders))
-    more = f" and {len(names) - WORKLOADS} more" if len(names) > WORKLOADS else ""
-    return ", ".join(names[:WORKLOADS]) + more or UNKNOWN
-
-
 def _news(view: View) -> Iterator[str]:
     """The latest XIDs and findings of this View, the newest first."""
     index = {status.identity.uuid: status.identity.index for status in view.snapshot.statuses}
@@ -223,7 +219,3 @@ def _text(text: str) -> str:
 
 def _utc(at: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
-
-
-def _clock(at: float) -> str:
-    return time.strftime("%H:%M:%S UTC", time.gmtime(at))
