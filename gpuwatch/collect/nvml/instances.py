@@ -47,11 +47,17 @@ class MigReader:
             memory = Memory(total=info.total, used=info.used, free=info.free)
         nvml = self._nvml
         uuid = text(ask(nvml, "nvmlDeviceGetUUID", mig)) or ""
+        if uuid in self._starts:
+            start = self._starts[uuid]
+        else:
+            instance = ask_optional(nvml, "nvmlDeviceGetGpuInstanceById", self._handle, gi)
+            placed = ask_optional(nvml, "nvmlGpuInstanceGetInfo", instance) if instance is not None else None
+            start = int(placed.placement.start) if placed is not None else None
         return MigInstance(
             index=index,
             uuid=uuid,
             gi=gi,
-            start=self._starts[uuid] if uuid in self._starts else self._start(gi),
+            start=start,
             ci=int(ask(self._nvml, "nvmlDeviceGetComputeInstanceId", mig)),
             profile=self._profile(mig, attributes),
             memory=memory,
@@ -78,11 +84,6 @@ class MigReader:
         size = round(attributes.memorySizeMB * (1 << 20) / GIB)
         compute, whole = attributes.computeInstanceSliceCount, attributes.gpuInstanceSliceCount
         return f"{whole}g.{size}gb" if compute in (0, whole) else f"{compute}c.{whole}g.{size}gb"
-
-    def _start(self, gi: int) -> int | None:
-        instance = ask_optional(self._nvml, "nvmlDeviceGetGpuInstanceById", self._handle, gi)
-        info = ask_optional(self._nvml, "nvmlGpuInstanceGetInfo", instance) if instance is not None else None
-        return int(info.placement.start) if info is not None else None
 
     def _activity(self, gi: int, now: float) -> Activity:
         if self._gpm is None:

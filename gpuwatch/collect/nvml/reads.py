@@ -148,7 +148,9 @@ class FieldReader:
             self._asked.add(field)
             self._values.update(zip(field.paths, values if len(field.paths) > 1 else (values,), strict=True))
             return True
-        self._forget(field)
+        self._asked.discard(field)
+        for path in field.paths:
+            self._values.pop(path, None)
         if failed is not None:
             self._failures.append(failed)
             self.errors.update(dict.fromkeys(field.paths, str(failed)))
@@ -340,20 +342,17 @@ class GpmSampler:
         # kept also when the comparison below fails: of an instance made anew only the next pair has two samples
         self._older, self._newer, self._taken = self._newer, self._older, now
         if before is not None:
-            self._last = self._activity(now - before)
+            # swapped above: `_older` is the newest sample by now
+            self._request.sample1, self._request.sample2 = self._newer, self._older
+            answer = ask(self._nvml, "nvmlGpmMetricsGet", self._request)
+            ratios = {
+                name: value / 100
+                for name, metric in zip(GPM_METRICS, answer.metrics, strict=False)
+                # a metric without data comes back as NaN, which compares unequal to itself
+                if not _member(metric, "nvmlReturn") and (value := _member(metric, "value")) == value
+            }
+            self._last = Activity(**ratios, window_seconds=now - before)
         return self._last
-
-    def _activity(self, window: float) -> Activity:
-        """From the newest sample, which `read` has just made the older one, and the one before."""
-        self._request.sample1, self._request.sample2 = self._newer, self._older
-        answer = ask(self._nvml, "nvmlGpmMetricsGet", self._request)
-        ratios = {
-            name: value / 100
-            for name, metric in zip(GPM_METRICS, answer.metrics, strict=False)
-            # a metric without data comes back as NaN, which compares unequal to itself
-            if not _member(metric, "nvmlReturn") and (value := _member(metric, "value")) == value
-        }
-        return Activity(**ratios, window_seconds=window)
 
     def close(self) -> None:
         """Give both samples back to the library."""
