@@ -156,17 +156,13 @@ def write_archive(target: Path, members: Iterable[BundleMember], top: str, at: f
             tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
         ):
             for member in (BundleMember(path="", folder=True), *members):
-                tar.addfile(_tar_entry(member, top, at), io.BytesIO(member.body))
+                entry = tarfile.TarInfo(f"{top}/{member.path}".rstrip("/"))
+                entry.mtime = int(member.modified or at)
+                entry.mode = 0o644
+                entry.uname = entry.gname = "root"
+                if member.folder:
+                    entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+                else:
+                    entry.size = len(member.body)
+                tar.addfile(entry, io.BytesIO(member.body))
         return file.tell()
-
-
-def _tar_entry(member: BundleMember, top: str, at: float) -> tarfile.TarInfo:
-    entry = tarfile.TarInfo(f"{top}/{member.path}".rstrip("/"))
-    entry.mtime = int(member.modified or at)
-    entry.mode = 0o644
-    entry.uname = entry.gname = "root"
-    if member.folder:
-        entry.type, entry.mode = tarfile.DIRTYPE, 0o755
-    else:
-        entry.size = len(member.body)
-    return entry

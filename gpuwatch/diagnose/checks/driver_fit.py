@@ -159,10 +159,6 @@ def check_firmware(context: CheckContext) -> CheckVerdict:
         indexes = tuple(sorted({line.gpu for line in dead if line.gpu is not None}))
         evidence = {f"{number}. {line.when or 'line'}": line.text for number, line in enumerate(dead[:8], 1)}
         return failed(f"{dead[0].name}: its firmware (GSP) does not answer", evidence, gpus=indexes)
-    return _firmware_files(context)
-
-
-def _firmware_files(context: CheckContext) -> CheckVerdict:
     version, view = driver_version(context), context.facts.view
     in_use = {s.identity.gsp_firmware for s in view.snapshot.statuses} - {None} if view else set()
     if not in_use and (context.facts.kernel or Kernel()).flavor != "open":

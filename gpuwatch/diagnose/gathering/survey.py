@@ -71,23 +71,29 @@ def _pod(wire: WirePod) -> NodePod:
     containers = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
     ready = next((each.status == "True" for each in status.conditions or () if each.type == "Ready"), None)
     app = next((labels[label] for label in APP_LABELS if label in labels), None)
+    environment: dict[str, str] = {}
+    configs = None
+    if app and "device-plugin" in app:
+        environment = {
+            each.name: each.value
+            for container in wire.spec.containers or ()
+            for each in container.env or ()
+            if each.value is not None and (each.name.startswith("DP_") or each.name in PLUGIN_VARIABLES)
+        }
+        # NVIDIA's config-manager chooses among the files of this ConfigMap, wherever the volume has its name from
+        started = (*(wire.spec.init_containers or ()), *(wire.spec.containers or ()))
+        mounted = {m.name for each in started for m in each.volume_mounts or () if m.mount_path == PLUGIN_CONFIGS}
+        named = (each.config_map.name for each in wire.spec.volumes or () if each.config_map and each.name in mounted)
+        configs = next(named, None)
     return NodePod(
         **base,
         app=app,
         ready=ready,
         waiting=next(_waiting(status), None),
         restarts=sum(each.restart_count for each in containers),
-        environment=dict(_variables(wire)) if app and "device-plugin" in app else {},
-        configs=_configs(wire) if app and "device-plugin" in app else None,
+        environment=environment,
+        configs=configs,
     )
-
-
-def _configs(pod: WirePod) -> str | None:
-    """NVIDIA's config-manager chooses among the files of this ConfigMap, wherever the volume has its name from."""
-    containers = (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))
-    mounted = {m.name for each in containers for m in each.volume_mounts or () if m.mount_path == PLUGIN_CONFIGS}
-    named = (each.config_map.name for each in pod.spec.volumes or () if each.config_map and each.name in mounted)
-    return next(named, None)
 
 
 def _waiting(status: PodStatus) -> Iterator[str]:
@@ -98,13 +104,6 @@ def _waiting(status: PodStatus) -> Iterator[str]:
     for each in (*(status.init_container_statuses or ()), *(status.container_statuses or ())):
         if each.state.waiting is not None and each.state.waiting.reason:
             yield each.state.waiting.reason
-
-
-def _variables(pod: WirePod) -> Iterator[tuple[str, str]]:
-    for container in pod.spec.containers or ():
-        for each in container.env or ():
-            if each.value is not None and (each.name.startswith("DP_") or each.name in PLUGIN_VARIABLES):
-                yield each.name, each.value
 
 
 class SurveyReader(NodeReader):

@@ -95,10 +95,13 @@ def kernel(root: Path | None, proc: Path, sys: Path) -> Kernel:
     except OSError:
         secure_boot = b""
     enforced = text(sys / "module/module/parameters/sig_enforce")
+    listed = text(proc / "modules") or ""
+    # `nvidia 56770560 121 nvidia_uvm,nvidia_modeset, Live 0x0000000000000000 (OE)`
+    rows = [row for row in map(str.split, listed.splitlines()) if len(row) >= 5 and row[1].isdecimal()]
     return Kernel(
         release=release,
         cmdline=cmdline,
-        modules=_modules(text(proc / "modules") or None),
+        modules={row[0]: Module(size=int(row[1]), state=row[4]) for row in rows} if listed else None,
         driver=driver,
         flavor=flavor,
         machine=machine,
@@ -132,14 +135,6 @@ def parameters(text: str) -> dict[str, str]:
     """`Name: value` lines."""
     pairs = (line.partition(":") for line in text.splitlines())
     return {name.strip(): value.strip() for name, colon, value in pairs if colon}
-
-
-def _modules(text: str | None) -> dict[str, Module] | None:
-    """`nvidia 56770560 121 nvidia_uvm,nvidia_modeset, Live 0x0000000000000000 (OE)`"""
-    if text is None:
-        return None
-    rows = (line.split() for line in text.splitlines())
-    return {row[0]: Module(size=int(row[1]), state=row[4]) for row in rows if len(row) >= 5 and row[1].isdecimal()}
 
 
 def _blacklisted(root: Path, cmdline: str) -> Iterator[str]:

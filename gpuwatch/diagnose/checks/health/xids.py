@@ -44,9 +44,14 @@ def check_recent(context: CheckContext) -> CheckVerdict:
     """The worst XID of GPUs that answer; XIDs of the others are evidence of N04."""
     if not context.gpus:
         return skipped("no GPU answers")
-    found = sorted(
-        (*_with_finding(context), *_without_finding(context)), key=lambda x: (WORST_FIRST.index(x.status), x.gpu)
-    )
+    alive = {gpu.identity.index for gpu in context.gpus}
+    found = [
+        RecentXid(STATUS_OF_CHECK[finding.check], _text(context, finding), index, finding.xid, finding.remedy)
+        for index, finding in context.findings(*STATUS_OF_CHECK)
+        if index in alive
+    ]
+    found += _without_finding(context)
+    found.sort(key=lambda x: (WORST_FIRST.index(x.status), x.gpu))
     if not found:
         return passed("none")
     worst = found[0]
@@ -74,14 +79,6 @@ def _evidence(found: Iterable[tuple[int | None, int | None, str]]) -> dict[str, 
         f"XID {xid}" if gpu is None else f"gpu {gpu}, XID {xid}": text.removeprefix(f"XID {xid}: ")
         for gpu, xid, text in found
     }
-
-
-def _with_finding(context: CheckContext) -> Iterator[RecentXid]:
-    alive = {gpu.identity.index for gpu in context.gpus}
-    for index, finding in context.findings(*STATUS_OF_CHECK):
-        if index in alive:
-            text = _text(context, finding)
-            yield RecentXid(STATUS_OF_CHECK[finding.check], text, index, finding.xid, finding.remedy)
 
 
 def _text(context: CheckContext, finding: Finding) -> str:
