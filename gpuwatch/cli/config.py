@@ -47,23 +47,17 @@ def show(session: Session, /, output: str, **options: Any) -> None:
         session.terminal.document(found.config, output)
     else:
         values = flat(msgspec.to_builtins(found.config))
-        session.terminal.show(*_lines(values, found.origins))
-
-
-def _lines(values: dict[str, Any], origins: Any) -> list[Any]:
-    """Key, value, origin; what is not default stands out."""
-    import msgspec
-
-    written = {key: msgspec.json.encode(value).decode() for key, value in values.items()}
-    key_width, value_width = (max(map(len, texts)) for texts in (written, written.values()))
-    return [
-        Text.assemble(
-            f"{key:<{key_width}}  {value:<{value_width}}  ",
-            (origins[key], "bold") if key in origins else ("default", "dim"),
-            no_wrap=True,
-        )
-        for key, value in written.items()
-    ]
+        written = {key: msgspec.json.encode(value).decode() for key, value in values.items()}
+        key_width, value_width = (max(map(len, texts)) for texts in (written, written.values()))
+        lines = [
+            Text.assemble(
+                f"{key:<{key_width}}  {value:<{value_width}}  ",
+                (found.origins[key], "bold") if key in found.origins else ("default", "dim"),
+                no_wrap=True,
+            )
+            for key, value in written.items()
+        ]
+        session.terminal.show(*lines)
 
 
 @click.command(short_help="Check a configuration file.")

@@ -56,13 +56,13 @@ def demo(session: Session, pace: float, listen: str, socket: str | None, end: bo
             "",
         )
         for number, chapter in enumerate(STORY, 1):
-            _title(session, number, chapter, stage)
-            _play(session, stage, chapter, pace)
+            _play(session, stage, number, chapter, pace)
         while not end:
             _narrate(session, stage, lambda: False, 3600.0)
 
 
-def _title(session: Session, number: int, chapter: "Chapter", stage: "DemoStage") -> None:
+def _play(session: Session, stage: "DemoStage", number: int, chapter: "Chapter", pace: float) -> None:
+    """Show what comes, then act and narrate until the time of the chapter is over and its goal is reached."""
     terminal = session.terminal
     title = Text.assemble((f"{number}. {chapter.title}", "bold"))
     text = Text(chapter.text).wrap(terminal.console(), min(terminal.width, WIDTH))
@@ -71,10 +71,6 @@ def _title(session: Session, number: int, chapter: "Chapter", stage: "DemoStage"
         typed = f"gpuwatch {command.format(directory=stage.directory)}"
         commands.append(Text.assemble(("   try  ", "dim"), (typed, "cyan")))
     terminal.show(title, *text, *commands, Text(""))
-
-
-def _play(session: Session, stage: "DemoStage", chapter: "Chapter", pace: float) -> None:
-    """Act and narrate until the time of the chapter is over and its goal is reached."""
     stage.act(chapter)
     begun = time.monotonic()
     _narrate(session, stage, lambda: False, pace / 3)
@@ -84,26 +80,22 @@ def _play(session: Session, stage: "DemoStage", chapter: "Chapter", pace: float)
 
 
 def _narrate(session: Session, stage: "DemoStage", enough: Callable[[], bool], seconds: float) -> None:
-    """Narrate for so many seconds, or until `enough`."""
+    """Narrate for so many seconds, or until `enough`: `12:03:04  gpuwatch    taints gpu-node-1 …`, the rest hanging
+    below.
+    """
+    from gpuwatch.cli.console.words import wrap
+
     end = time.monotonic() + seconds
     while True:
         done = enough() or time.monotonic() >= end
         for actor, text in stage.sentences():
-            _line(session, actor, text)
+            rows = wrap(text, min(session.terminal.width, WIDTH) - 22, break_on_hyphens=False)
+            at = (f"{time.strftime('%H:%M:%S')}  ", "dim")
+            head = Text.assemble(at, (f"{actor:<12}", STYLES.get(actor, "")), rows[0])
+            session.terminal.show(head, *(Text(f"{'':22}{row}") for row in rows[1:]))
         if done:
             return
         time.sleep(POLL_SECONDS)
-
-
-def _line(session: Session, actor: str, text: str) -> None:
-    """`12:03:04  gpuwatch    taints gpu-node-1 …`, the rest hanging below."""
-    from gpuwatch.cli.console.words import wrap
-
-    width = min(session.terminal.width, WIDTH)
-    rows = wrap(text, width - 22, break_on_hyphens=False)
-    at = (f"{time.strftime('%H:%M:%S')}  ", "dim")
-    head = Text.assemble(at, (f"{actor:<12}", STYLES.get(actor, "")), rows[0])
-    session.terminal.show(head, *(Text(f"{'':22}{row}") for row in rows[1:]))
 
 
 STYLES = {"gpuwatch": "bold cyan", "tuner": "bold green", "repairer": "green", "driver": "bold red", "a person": "bold"}

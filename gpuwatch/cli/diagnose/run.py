@@ -89,7 +89,13 @@ def run(session: Session, options: DiagnoseOptions) -> int:
         if options.bundle is not None:
             _save_bundle(session, options.bundle, target, finished)
         if options.write_expect is not None:
-            _write_expectation(session, options.write_expect, finished.facts)
+            body = text(measured(finished.facts), finished.facts.node)
+            file = options.write_expect
+            try:
+                file.write_text(body)
+            except OSError as error:
+                raise GpuwatchError(f"cannot write {file}", error.strerror or str(error), "name another file") from None
+            session.terminal.hint(f"{file}: compare other nodes with it: gpuwatch diagnose --expect {file}")
     terminal, diagnosis = session.terminal, finished.diagnosis
     if options.output in ("json", "yaml"):
         terminal.document(finished.document, options.output)
@@ -184,20 +190,6 @@ def _save_bundle(session: Session, path: Path, target: DiagnosisTarget, finished
         session.terminal.hint(f"its README.txt names {len(written.missing)} missing things")
 
 
-def _write_expectation(session: Session, target: Path, facts: NodeFacts) -> None:
-    """Make a baseline file from the properties of this node.
-
-    Raises:
-        GpuwatchError: there is no GPU to take it from, or the file cannot be written.
-    """
-    body = text(measured(facts), facts.node)
-    try:
-        target.write_text(body)
-    except OSError as error:
-        raise GpuwatchError(f"cannot write {target}", error.strerror or str(error), "name another file") from None
-    session.terminal.hint(f"{target}: compare other nodes with it: gpuwatch diagnose --expect {target}")
-
-
 @contextmanager
 def _diagnosis_target(session: Session, root: str, node_name: str, kubeconfig: str) -> Iterator[DiagnosisTarget]:
     """The target that the options name, for as long as the block runs: a simulation ends with it.
@@ -248,18 +240,15 @@ def _without_names(
     elif source.kind == "agent":
         yield DiagnosisTarget(places, config, agent=named_agent(source, config))
     else:
-        with node(source, config if places.live else _without_files(config)) as (node_config, backend):
+        if not places.live:  # no reader but those of the diagnosis touches the tree
+            paths = ("kmsg", "proc", "sys", "dev", "pod_resources", "machine_id", "pod_logs")
+            disabled = ("kmsg", "podresources", "procfs", "pci")
+            nowhere = replace(config.sources, disabled=disabled, **dict.fromkeys(paths, os.devnull))
+            config = replace(config, sources=nowhere)
+        with node(source, config) as (node_config, backend):
             if source.kind == "sim":
                 simulated = Places.tree(Path(backend.target))
                 # its tuner keeps its record beside its other state
                 places = replace(simulated, state=node_config.state_dir) if node_config.state_dir else simulated
             hidden = DRIVER_ONLY if source.kind == "capture" and places.live else ""
             yield DiagnosisTarget(places, node_config, backend, files_hidden=hidden)
-
-
-def _without_files(config: Config) -> Config:
-    """For a driver beside a tree: no reader but those of the diagnosis touches the tree."""
-    nowhere = dict.fromkeys(("kmsg", "proc", "sys", "dev", "pod_resources", "machine_id", "pod_logs"), os.devnull)
-    return replace(
-        config, sources=replace(config.sources, disabled=("kmsg", "podresources", "procfs", "pci"), **nowhere)
-    )

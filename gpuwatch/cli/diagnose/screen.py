@@ -3,7 +3,7 @@
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 
 from gpuwatch.cli.console.terminal import ASCII
@@ -82,7 +82,12 @@ class Screen:
             titled = [(r, f"{r.title}: {r.message}" if r.message else r.title) for r in diagnosis.results]
             blocks.append([line for r, text in titled for line in self._wrapped(self._head(r), text)])
         elif all(result.result is CheckStatus.SKIP for result in diagnosis.results):
-            blocks.append(list(self._unjudged(diagnosis.results)))
+            reasons: dict[str, list[str]] = {}
+            for result in diagnosis.results:
+                reasons.setdefault(result.message, []).append(result.id)
+            unjudged = _plain("not judged: ", "yellow")
+            texts = [f"{', '.join(ids)}: {reason}" for reason, ids in reasons.items()]
+            blocks.append([line for text in texts for line in self._wrapped(unjudged, text)])
         blocks.append(list(self._unread(facts)))
         return [line for block in blocks if block for line in (_plain(), *block)][1:]
 
@@ -140,14 +145,6 @@ class Screen:
     def _head(self, result: CheckResult) -> Text:
         style = STYLES[result.result]
         return Text.assemble((self._mark(result.result), style), f" {result.id:<{INDENT - 2}}")
-
-    def _unjudged(self, results: Sequence[CheckResult]) -> Iterator[Text]:
-        """The reason why each was skipped, together where the reason is the same."""
-        reasons: dict[str, list[str]] = {}
-        for result in results:
-            reasons.setdefault(result.message, []).append(result.id)
-        for reason, ids in reasons.items():
-            yield from self._wrapped(_plain("not judged: ", "yellow"), f"{', '.join(ids)}: {reason}")
 
     def _unread(self, facts: NodeFacts) -> Iterator[Text]:
         """Sections that could not be read, together where the reason is the same."""

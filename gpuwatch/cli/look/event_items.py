@@ -7,11 +7,11 @@ from typing import Literal
 from gpuwatch.cli.console.table import Column
 from gpuwatch.cli.console.words import Words, utc
 from gpuwatch.cli.look.items import Item, same_members
-from gpuwatch.model.event import EVERYTHING, ActionEvent, Change, EventQuery, FindingEvent, Result
+from gpuwatch.model.event import EVERYTHING, Change, EventQuery, FindingEvent, Result
 from gpuwatch.model.pci import pci_key
 from gpuwatch.model.snapshot import Identity
 from gpuwatch.model.view import Events, View
-from gpuwatch.model.xid import BusLossEvent, SxidEvent, XidEvent
+from gpuwatch.model.xid import BusLossEvent, XidEvent
 from gpuwatch.model.xid_catalogue import explain
 
 STYLES = {"warn": "yellow", "warning": "yellow", "fatal": "bold red", "critical": "bold red"}
@@ -60,13 +60,26 @@ def event_items(events: Events, view: View | None, query: EventQuery = EVERYTHIN
     gpus: dict[str | None, Identity] = {pci_key(status.identity.pci_bus_id): status.identity for status in statuses}
     gpus |= {status.identity.uuid: status.identity for status in statuses}
     items = [_xid(event, _gpu_of(gpus, event.uuid, event.pci)) for event in events.xids]
-    items += [_sxid(event) for event in events.sxids]
+    items += [
+        same_members(EventItem, event, at=utc(event.at), kind="sxid", pci_bus_id=event.pci, sources=("kernel",))
+        for event in events.sxids
+    ]
     items += [_bus_loss(event, _gpu_of(gpus, event.uuid, event.pci)) for event in events.bus_losses]
     items += [_finding(event, gpus.get(event.finding.gpu)) for event in events.findings]
     ended = {action.number for action in events.actions if action.result is not Result.INTENDED}
     for action in events.actions:  # each once: its intention only where no result is known
         if action.result is not Result.INTENDED or action.number not in ended:
-            items.append(_action(action))
+            items.append(
+                same_members(
+                    EventItem,
+                    action,
+                    at=utc(action.at),
+                    kind="action",
+                    message="; ".join(part for part in (action.why, action.detail) if part) or None,
+                    before=action.before or None,
+                    after=action.after or None,
+                )
+            )
     wanted = (item for item in items if item.kind in query.kinds and item.at >= utc(query.since))
     return sorted(wanted, key=lambda item: item.at)[-query.limit :]
 
@@ -93,10 +106,6 @@ def _xid(event: XidEvent, gpu: Identity | None) -> EventItem:
         link=event.nvlink.link if event.nvlink else None,
         severity=info.severity if info else None,
     )
-
-
-def _sxid(event: SxidEvent) -> EventItem:
-    return same_members(EventItem, event, at=utc(event.at), kind="sxid", pci_bus_id=event.pci, sources=("kernel",))
 
 
 def _bus_loss(event: BusLossEvent, gpu: Identity | None) -> EventItem:
@@ -129,18 +138,6 @@ def _finding(event: FindingEvent, gpu: Identity | None) -> EventItem:
         change=event.change,
         since=None if finding.since is None else utc(finding.since),
         evidence=(finding.key,),
-    )
-
-
-def _action(event: ActionEvent) -> EventItem:
-    return same_members(
-        EventItem,
-        event,
-        at=utc(event.at),
-        kind="action",
-        message="; ".join(part for part in (event.why, event.detail) if part) or None,
-        before=event.before or None,
-        after=event.after or None,
     )
 
 

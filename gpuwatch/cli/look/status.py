@@ -89,21 +89,16 @@ def status(ctx: click.Context, session: Session, output: str, nagios: bool, npd:
     else:
         terminal = session.terminal
         terminal.show(*status_lines(view, terminal.glyphs, terminal.width, wide=output == "wide"))
-        _hint_at_sources(session, view)
+        from gpuwatch.agent.view_builder import OFF
+
+        for each in view.snapshot.sources:  # only the kernel log is worth a hint without -v: XIDs come from it
+            if each.up is None and (session.verbose or (each.name == "kmsg" and each.reason != OFF)):
+                terminal.hint(f"hint: {each.name} is off; {each.reason}")
     judged = view.judgement
     says_why = judged.node is Health.UNKNOWN and any(
         finding.severity is Severity.WARNING for finding in judged.findings
     )
     ctx.exit(EXIT_CODES["degraded" if says_why else judged.node.value] if view.snapshot.statuses else 5)
-
-
-def _hint_at_sources(session: Session, view: View) -> None:
-    """Hints about sources that are off. Only the kernel log is worth one without -v: XIDs come from it."""
-    from gpuwatch.agent.view_builder import OFF
-
-    for source in view.snapshot.sources:
-        if source.up is None and (session.verbose or (source.name == "kmsg" and source.reason != OFF)):
-            session.terminal.hint(f"hint: {source.name} is off; {source.reason}")
 
 
 def _plugin(session: Session, *, npd: bool) -> int:

@@ -92,6 +92,10 @@ def node_item(node: NodeObject, policy: Policy, plan: Plan | None, slots: Slots 
     """
     state = read_claim(node)
     mine = held_slots(slots, node.name)
+    budget = None
+    if slots is not None and slots.leases is not None:
+        used = sum(1 for lease in slots.leases if lease.holder and slot_number(lease.name) is not None)
+        budget = SlotBudgetItem(slots=slot_limit(policy.config.budget, slots.nodes), used=used, nodes=slots.nodes)
     cordoned = state.owner is not None and state.owner.cordoned
     return NodeItem(
         node=node.name,
@@ -108,7 +112,7 @@ def node_item(node: NodeObject, policy: Policy, plan: Plan | None, slots: Slots 
         opt_out=opted_out(node),
         other=other_controller(node, cordoned=cordoned, more=policy.config.foreign),
         slot=mine[0].name if mine else None,
-        budget=_budget(policy, slots),
+        budget=budget,
         blocked=plan.blocked if plan else (),
         release_at=utc(plan.release_at) if plan and plan.release_at is not None else None,
         pods=plan.pods if plan else (),
@@ -127,13 +131,6 @@ def stage_now(node: NodeObject, plan: Plan | None) -> NodeStage:
         return NodeStage.QUARANTINED if state.owner.draining is None else NodeStage.DRAINING
     known = {"True": NodeStage.HEALTHY, "False": NodeStage.SUSPECT}
     return known.get(node.condition.status, NodeStage.UNKNOWN) if node.condition else NodeStage.UNKNOWN
-
-
-def _budget(policy: Policy, slots: Slots | None) -> SlotBudgetItem | None:
-    if slots is None or slots.leases is None:
-        return None
-    used = sum(1 for lease in slots.leases if lease.holder and slot_number(lease.name) is not None)
-    return SlotBudgetItem(slots=slot_limit(policy.config.budget, slots.nodes), used=used, nodes=slots.nodes)
 
 
 class ChangeItem(Item, frozen=True, kw_only=True):
@@ -246,17 +243,18 @@ def _yaml(node: NodeObject, touched: set[str]) -> str:
     def ours(values: dict[str, str]) -> dict[str, str]:
         return {key: values[key] for key in sorted(values) if key.startswith(f"{DOMAIN}/") or key in touched}
 
+    taints = [
+        {"key": taint.key, **({"value": taint.value} if taint.value else {}), "effect": taint.effect}
+        for taint in node.taints
+    ]
+    conditions = [
+        {name: str(getattr(each, name)) for name in ("type", "status", "reason", "message")}
+        for each in node.conditions
+        if each.type == CONDITION
+    ]
     document = {
         "metadata": {"name": node.name, "annotations": ours(node.annotations), "labels": ours(node.labels)},
-        "spec": {"taints": [_taint(taint) for taint in node.taints], "unschedulable": node.unschedulable},
-        "status": {"conditions": [_condition(c) for c in node.conditions if c.type == CONDITION]},
+        "spec": {"taints": taints, "unschedulable": node.unschedulable},
+        "status": {"conditions": conditions},
     }
     return yaml.safe_dump(document, sort_keys=False, width=2**20, allow_unicode=True)
-
-
-def _taint(taint: Taint) -> dict[str, str]:
-    return {"key": taint.key, **({"value": taint.value} if taint.value else {}), "effect": taint.effect}
-
-
-def _condition(condition: Condition) -> dict[str, str]:
-    return {name: str(getattr(condition, name)) for name in ("type", "status", "reason", "message")}

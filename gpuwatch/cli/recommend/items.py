@@ -47,15 +47,15 @@ class RecommendationFilter(NamedTuple):
             raise UsageError(
                 f"there is no recommendation {', '.join(sorted(lost))}", "", "see gpuwatch recommend -o name"
             )
-        return tuple(each for each in there if self._is_wanted(each))[: self.top]
-
-    def _is_wanted(self, each: Recommendation) -> bool:
-        return (
-            (not self.ids or each.id in self.ids)
+        wanted = (
+            each
+            for each in there
+            if (not self.ids or each.id in self.ids)
             and (not self.namespaces or each.target.namespace in self.namespaces)
             and (not self.kinds or each.kind in self.kinds)
             and LEVELS.index(each.confidence) >= LEVELS.index(Level(self.min_confidence))
         )
+        return tuple(wanted)[: self.top]
 
 
 ROOM = frozenset({FindingKind.QUOTA_SLACK, FindingKind.STEADY_LOAD, FindingKind.MIG_LAYOUT})

@@ -54,8 +54,11 @@ def read_inputs(session: Session, *, needs_view: bool = False) -> TunerInputs:
     state = TunerStatus(place).read() if place else None
     fresh = state is not None and abs(time.time() - state.at) <= FRESH_SECONDS
     view, agent = _view(session, needed=needs_view or not fresh)
-    if view is not None and state is not None and not _same_node(view, state):
-        state, fresh = None, False
+    if view is not None and state is not None:
+        there = {status.identity.uuid for status in view.snapshot.statuses}
+        # the state is about GPUs of another node than the one that was asked; a tuner may have seen none yet
+        if state.gpus and not any(gpu.uuid in there for gpu in state.gpus):
+            state, fresh = None, False
     stop = TunerStopFile(place).read() if place else None
     return TunerInputs(config, view, agent, state, fresh, _recorded(session, place), stop)
 
@@ -90,12 +93,6 @@ def _view(session: Session, *, needed: bool) -> tuple[View | None, bool]:
             raise
         session.terminal.hint(f"hint: this is what the tuner says; {error}")
         return None, False
-
-
-def _same_node(view: View, state: TunerState) -> bool:
-    """Whether the state is about GPUs of the node that was asked; a tuner may have seen none yet."""
-    there = {status.identity.uuid for status in view.snapshot.statuses}
-    return not state.gpus or any(gpu.uuid in there for gpu in state.gpus)
 
 
 def _recorded(session: Session, place: Path | None) -> Actuation | None:

@@ -51,7 +51,11 @@ def stop(ctx: click.Context, session: Session, *, reason: str, wait: float) -> N
         TunerStopFile(place).put(StopRequest(by=_who(), at=time.time(), why=reason))
     already = f" already ({before.message})" if before and not reason else ""
     session.terminal.print(f"Tuning is stopped{already}. To go on: gpuwatch tune resume")
-    left = _given_back(place, wait) if beat else held
+    left = held
+    if beat:
+        deadline = time.monotonic() + wait
+        while (left := _settings(place)) and time.monotonic() < deadline:
+            time.sleep(0.1)
     if held and not left:
         session.terminal.print(f"Given back: {len(held)} setting{'s' if len(held) > 1 else ''}.")
     if left:
@@ -131,14 +135,6 @@ def _living(place: Path) -> Heartbeat | None:
 
 def _settings(place: Path) -> tuple[Setting, ...]:
     return SettingsRecord(place).read().settings
-
-
-def _given_back(place: Path, seconds: float) -> tuple[Setting, ...]:
-    """What is still set once the tuner has had so many seconds."""
-    deadline = time.monotonic() + seconds
-    while (left := _settings(place)) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return left
 
 
 def _who() -> str:

@@ -35,14 +35,26 @@ SHORT = 24
 def status_lines(found: TuneStatus, words: Words, width: int, *, wide: bool) -> list[Text]:
     """The whole screen."""
     items: tuple[TuningItem, ...] = found.items
-    head = [Text(_summary(found, items, words), style="bold")] if found.tuner else []
+    head = []
+    if found.tuner:
+        count = Counter(item.state for item in items)
+        states = ", ".join(f"{count[state]} {state}" for state in TuningState if count[state])
+        joules = sum(item.joules_saved or 0.0 for item in items)
+        saved = f"; {words.joules(joules)} saved" if joules else ""
+        head.append(Text(f"mode {found.mode}: {states or 'no GPU'}{saved}", style="bold"))
     if found.budget is not None:
         head += [Text(line) for line in wrapped(budget_text(found.budget, words), width)]
     head += [Text(line, style="yellow") for alarm in _alarms(found, words) for line in wrapped(f"! {alarm}", width)]
+    dash = words.glyphs.dash
+    columns = [  # without measured ones of which nothing is known: WHY needs their room
+        column
+        for column in COLUMNS
+        if wide or column.header not in MEASURED or any(column.cell(item, words) != dash for item in items)
+    ]
     return [
         *head,
         *([Text("")] if head else []),
-        *table(said_once(_columns(items, words, wide=wide), items, words), items, words, width=width, wide=wide),
+        *table(said_once(columns, items, words), items, words, width=width, wide=wide),
     ]
 
 
@@ -58,23 +70,6 @@ def said_once(columns: Sequence[Column[Item]], items: Sequence[Item], words: Wor
         number = first.setdefault(same, item.gpu)
         whys[item.gpu] = f"as GPU {number}" if len(why) > SHORT and item.gpu != number else why
     return [each._replace(cell=lambda i, _: whys[i.gpu]) if each is column else each for each in columns]
-
-
-def _columns(items: tuple[TuningItem, ...], words: Words, *, wide: bool) -> "list[Column[TuningItem]]":
-    """Without measured ones of which nothing is known: WHY needs their room."""
-    dash = words.glyphs.dash
-    return [
-        column
-        for column in COLUMNS
-        if wide or column.header not in MEASURED or any(column.cell(item, words) != dash for item in items)
-    ]
-
-
-def _summary(found: TuneStatus, items: tuple[TuningItem, ...], words: Words) -> str:
-    count = Counter(item.state for item in items)
-    states = ", ".join(f"{count[state]} {state}" for state in TuningState if count[state])
-    joules = sum(item.joules_saved or 0.0 for item in items)
-    return f"mode {found.mode}: {states or 'no GPU'}" + (f"; {words.joules(joules)} saved" if joules else "")
 
 
 def budget_text(found: BudgetItem, words: Words) -> str:
@@ -164,7 +159,9 @@ def plan_lines(found: TunePlan, words: Words, width: int, *, wide: bool) -> list
     lines = [Text(head, style="bold")]
     if found.budget is not None:
         lines += [Text(line) for line in wrapped(budget_text(found.budget, words), width)]
-    lines += [Text(line, style="yellow") for each in _everywhere(items) for line in wrapped(f"! {each}", width)]
+    # what stands against all of them alike is said once
+    of_all = dict.fromkeys(each.message for item in items for each in item.obstacles if each.reason in OF_THE_NODE)
+    lines += [Text(line, style="yellow") for each in of_all for line in wrapped(f"! {each}", width)]
     dash = words.glyphs.dash
     columns = [
         column
@@ -172,11 +169,6 @@ def plan_lines(found: TunePlan, words: Words, width: int, *, wide: bool) -> list
         if wide or column.header not in OPTIONAL or any(column.cell(item, words) != dash for item in items)
     ]
     return [*lines, Text(""), *table(said_once(columns, items, words), items, words, width=width, wide=wide)]
-
-
-def _everywhere(items: tuple[PlanItem, ...]) -> list[str]:
-    """What stands against all of them alike is said once."""
-    return list(dict.fromkeys(each.message for item in items for each in item.obstacles if each.reason in OF_THE_NODE))
 
 
 def _value(item: PlanItem, value: float | None, words: Words) -> str:
