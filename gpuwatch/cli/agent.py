@@ -8,7 +8,6 @@ from gpuwatch.cli.console.options import option, settings_options
 from gpuwatch.cli.console.session import Session, pass_session
 
 if TYPE_CHECKING:
-    from gpuwatch.agent.agent import Agent
     from gpuwatch.config import Config
 
 HELP = """Run the node agent.
@@ -30,6 +29,8 @@ Examples:
 @pass_session
 def agent(session: Session, /, sim_dir: str | None, **options: Any) -> None:
     """Wire the source to the agent and run it."""
+    from shlex import quote
+
     from msgspec.structs import replace
 
     from gpuwatch.agent.agent import Agent
@@ -46,16 +47,11 @@ def agent(session: Session, /, sim_dir: str | None, **options: Any) -> None:
             new = session.effective(options).config
             return new if source.kind == "nvml" else replace(new, sources=config.sources)
 
-        watch = ConfigWatch(config, session.config_path, reread)
-        running = Agent(config, backend, watch=watch)
-        running.run(started=lambda: _tell(session, running, config))
+        def show_places() -> None:
+            session.tell_pages(running.port, config.agent.listen, tls=bool(config.agent.web_config))
+            session.terminal.hint(f"socket        {running.socket_path}")
+            named = f"--source agent:{quote(str(running.socket_path))} " if config.agent.socket else ""
+            session.terminal.hint(f"try           gpuwatch {named}status")
 
-
-def _tell(session: Session, agent: "Agent", config: "Config") -> None:
-    """Where to look, once it listens."""
-    from shlex import quote
-
-    session.tell_pages(agent.port, config.agent.listen, tls=bool(config.agent.web_config))
-    session.terminal.hint(f"socket        {agent.socket_path}")
-    source = "" if not config.agent.socket else f"--source agent:{quote(str(agent.socket_path))} "
-    session.terminal.hint(f"try           gpuwatch {source}status")
+        running = Agent(config, backend, watch=ConfigWatch(config, session.config_path, reread))
+        running.run(started=show_places)

@@ -63,6 +63,11 @@ def demo(session: Session, pace: float, listen: str, socket: str | None, end: bo
 
 def _play(session: Session, stage: "DemoStage", number: int, chapter: "Chapter", pace: float) -> None:
     """Show what comes, then act and narrate until the time of the chapter is over and its goal is reached."""
+    from gpuwatch.cli.console.words import Words
+    from gpuwatch.cli.look.gather import finding_items
+    from gpuwatch.cli.look.status import finding_lines, grouped, node_line
+    from gpuwatch.model.finding import Severity
+
     terminal = session.terminal
     title = Text.assemble((f"{number}. {chapter.title}", "bold"))
     text = Text(chapter.text).wrap(terminal.console(), min(terminal.width, WIDTH))
@@ -76,7 +81,14 @@ def _play(session: Session, stage: "DemoStage", number: int, chapter: "Chapter",
     _narrate(session, stage, lambda: False, pace / 3)
     _narrate(session, stage, lambda: stage.reached(chapter.goal), PATIENCE)
     _narrate(session, stage, lambda: False, max(1.0, pace - (time.monotonic() - begun)))
-    _picture(session, stage)
+    if (view := stage.agent.view()) is None:
+        return
+    # the node as `status` shows it, what is wrong in short, and a line per Node of the cluster
+    words, width = Words(terminal.glyphs, view.snapshot.at), min(terminal.width, WIDTH)
+    wrong = [item for item in finding_items(view) if item.severity is not Severity.INFO]
+    findings = [line for alike in grouped(wrong) for line in finding_lines(alike, words, width)[:1]]
+    power = [Text(line)] if (line := stage.power()) else []
+    terminal.show(Text(""), node_line(view, words, width), *power, *findings, *stage.nodes(width), Text(""))
 
 
 def _narrate(session: Session, stage: "DemoStage", enough: Callable[[], bool], seconds: float) -> None:
@@ -99,21 +111,3 @@ def _narrate(session: Session, stage: "DemoStage", enough: Callable[[], bool], s
 
 
 STYLES = {"gpuwatch": "bold cyan", "tuner": "bold green", "repairer": "green", "driver": "bold red", "a person": "bold"}
-
-
-def _picture(session: Session, stage: "DemoStage") -> None:
-    """The node as `status` shows it, what is wrong in short, and a line per Node of the cluster."""
-    from gpuwatch.cli.console.words import Words
-    from gpuwatch.cli.look.gather import finding_items
-    from gpuwatch.cli.look.status import finding_lines, grouped, node_line
-    from gpuwatch.model.finding import Severity
-
-    view, terminal = stage.agent.view(), session.terminal
-    blank = Text("")
-    if view is None:
-        return
-    words, width = Words(terminal.glyphs, view.snapshot.at), min(terminal.width, WIDTH)
-    wrong = [item for item in finding_items(view) if item.severity is not Severity.INFO]
-    findings = [line for alike in grouped(wrong) for line in finding_lines(alike, words, width)[:1]]
-    power = [Text(line)] if (line := stage.power()) else []
-    terminal.show(blank, node_line(view, words, width), *power, *findings, *stage.nodes(width), blank)

@@ -92,7 +92,15 @@ class DemoStage:
             stack.callback(shutil.rmtree, self.directory, ignore_errors=True)
             os.environ["NODE_NAME"] = NODE
             self._world = stack.enter_context(World(SCENARIO, self.directory))
-            config = self._settings()
+            # settings are a file, which commands in another terminal read, too
+            file, state = self.directory / "gpuwatch.yaml", self.directory / "gpuwatch-state"
+            state.mkdir(mode=0o750)
+            places = {"state": str(state), "place": str(self.directory), "python": sys.executable}
+            values = {"socket": self._socket, "hold": self._hold, **places}
+            values["sources"] = to_builtins(self._world.sources)
+            file.write_text(SETTINGS % {name: json.dumps(value) for name, value in values.items()})
+            config = load(file)
+            config = structs.replace(config, agent=structs.replace(config.agent, listen=self._listen))
             self.agent = Agent(config, self._world.backend)
             self.agent.start()
             stack.callback(self.agent.stop)
@@ -189,17 +197,6 @@ class DemoStage:
             lines.append(Text.assemble(f"{name:<12}", (f"{state:<{PODS - 12}}", style), rows[0]))
             lines += [Text(f"{'':{PODS}}{row}") for row in rows[1:]]
         return lines
-
-    def _settings(self) -> Config:
-        """From a file, which commands in another terminal read, too."""
-        file, state = self.directory / "gpuwatch.yaml", self.directory / "gpuwatch-state"
-        state.mkdir(mode=0o750)
-        places = {"state": str(state), "place": str(self.directory), "python": sys.executable}
-        values = {"socket": self._socket, "hold": self._hold, **places}
-        values["sources"] = to_builtins(self._world.sources)
-        file.write_text(SETTINGS % {name: json.dumps(value) for name, value in values.items()})
-        config = load(file)
-        return structs.replace(config, agent=structs.replace(config.agent, listen=self._listen))
 
     def _surround(self, stack: ExitStack, config: Config) -> None:
         """The cluster needs to know which machine this is, hence after the agent's first look."""

@@ -75,7 +75,7 @@ def parse_source(text: str) -> SourceSpec:
 
 
 @contextmanager
-def open_source(session: Session, *, samples: int = SAMPLES, quiet: bool = False) -> Iterator[OpenedSource]:
+def open_source(session: Session, *, quiet: bool = False) -> Iterator[OpenedSource]:
     """A source for as long as the block runs; the first View is there when it begins. Unless `quiet`, or the user
     named it, one line on stderr says whose judgement it is: the agent's or this command's own.
 
@@ -98,7 +98,7 @@ def open_source(session: Session, *, samples: int = SAMPLES, quiet: bool = False
     if search is not None and not quiet:
         session.terminal.hint(f"read the driver: {search.message}")
     with node(source or SourceSpec("nvml"), config) as started, OneShotCollector(*started) as collector:
-        collector.wait(samples, DEADLINE)
+        collector.wait(SAMPLES, DEADLINE)
         yield collector
 
 

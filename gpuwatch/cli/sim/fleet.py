@@ -113,7 +113,9 @@ def fleet(
 
     report = run(drill, remediator, notify)
     if output == "json":
-        session.terminal.document(_document(report), "json")
+        whole = {name: value for name, value in plain(report).items() if name != "phases"}
+        whole |= {"violations": [violation._asdict() for violation in report.violations], "good": report.is_good}
+        session.terminal.document(FleetReport(kind="FleetReport", items=report.phases, report=whole), "json")
     else:
         session.terminal.show(*_screen(report, session.terminal))
     if not report.is_good:
@@ -186,15 +188,6 @@ def _show_costs(session: Session, report: ScopeReport, output: str) -> None:
         session.terminal.show(*rows, Text(), Text(held), *verdict)
     if not report.is_good:
         sys.exit(EXIT_VIOLATED)
-
-
-def _document(report: DrillReport) -> FleetReport:
-    """For scripts."""
-    whole = {name: value for name, value in plain(report).items() if name != "phases"}
-    violations = [violation._asdict() for violation in report.violations]
-    return FleetReport(
-        kind="FleetReport", items=report.phases, report={**whole, "violations": violations, "good": report.is_good}
-    )
 
 
 def _screen(report: DrillReport, terminal: Terminal) -> list[Text]:

@@ -19,7 +19,7 @@ from gpuwatch.model.view import View
 from gpuwatch.tuning.cycle.cycle import FIXED
 from gpuwatch.tuning.cycle.gang import ladder_of, sampled_capabilities
 from gpuwatch.tuning.cycle.obstacles import FASTEST_VIEW
-from gpuwatch.tuning.energy.model import Ladder, Terms
+from gpuwatch.tuning.energy.model import Ladder
 from gpuwatch.tuning.energy.search import first
 from gpuwatch.tuning.gates.consent import TuningRequest, consent_decision, tuning_request
 from gpuwatch.tuning.gates.owners import Gang, Owner, consent_of, gangs
@@ -107,6 +107,9 @@ def _items(ground: PlanBasis, gang: Gang, limits: Mapping[str, float]) -> Iterat
     found = ladder_of(boards, ground.config)
     ladder = found if isinstance(found, Ladder) and found.caps else None
     indexes = tuple(sorted(ground.found[uuid].index for uuid in gang.uuids if uuid in ground.found))
+    draws = [watts_of(ground.samples[uuid].power) for uuid in gang.uuids if uuid in ground.samples]
+    known = [draw for draw in draws if draw is not None]
+    start = first(ladder, agreed.terms, sum(known) / len(known)) if ladder and agreed.terms and known else None
     for uuid in gang.uuids:
         gpu = ground.found.get(uuid)
         if gpu is None:
@@ -123,20 +126,12 @@ def _items(ground: PlanBasis, gang: Gang, limits: Mapping[str, float]) -> Iterat
             work_class=agreed.terms.latency if agreed.terms else None,
             bound=agreed.terms.slowdown if agreed.terms else None,
             knob=ladder.knob if ladder else None,
-            first=_first(ground, ladder, agreed.terms, gang),
+            first=start,
             lowest=ladder.floor if ladder else None,
             top=ladder.top if ladder else None,
             budget_limit=limits.get(uuid),
             obstacles=told,
         )
-
-
-def _first(ground: PlanBasis, ladder: Ladder | None, terms: Terms | None, gang: Gang) -> float | None:
-    draws = [watts_of(ground.samples[uuid].power) for uuid in gang.uuids if uuid in ground.samples]
-    known = [draw for draw in draws if draw is not None]
-    if ladder is None or terms is None or not known:
-        return None
-    return first(ladder, terms, sum(known) / len(known))
 
 
 def _said_by(ground: PlanBasis, gang: Gang, agreed: TuningRequest) -> str:
