@@ -65,7 +65,12 @@ class EventRecorder:
         earlier life. One storm limit holds for the store and for the log, which gets only what this returns.
         """
         with self._lock:
-            told = [e for e in events if not (resumed and e.historical) and not self._is_stored(e)]
+            told = []
+            for event in events:
+                is_line = isinstance(event, XidEvent) and event.source == "kernel"
+                is_stored = is_line and (event.boot_id, event.sequence) in self._stored_lines
+                if not (resumed and event.historical) and not is_stored:
+                    told.append(event)
             kept = [e for e in told if not self._is_too_many(e)]
             storms, self._began = self._began, []
         for event in kept:
@@ -74,10 +79,6 @@ class EventRecorder:
             where = event.pci or event.uuid
             log.info("XID %d of %s comes too often: it is counted, and not listed for a while", event.xid, where)
         return kept
-
-    def _is_stored(self, event: Event) -> bool:
-        is_line = isinstance(event, XidEvent) and event.source == "kernel"
-        return is_line and (event.boot_id, event.sequence) in self._stored_lines
 
     def _is_too_many(self, event: Event) -> bool:
         if not isinstance(event, XidEvent):

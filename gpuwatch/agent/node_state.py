@@ -198,7 +198,12 @@ class NodeState:
             state, detail = self._state(known, now)
             if state is not known.state or known.changed is None:
                 known.state, known.changed = state, at
-            share = self._read_intervals(known) if state is GpuState.FRESH else None
+            share = None
+            if state is GpuState.FRESH:
+                read = self._reads.get(known.identity.uuid)
+                took = max(read.seconds if read else 0.0, (known.sample and known.sample.read_seconds) or 0.0)
+                if took / self._interval >= QUICK_INTERVALS:
+                    share = took / self._interval
             statuses.append(
                 GpuStatus(
                     identity=known.identity, state=state, detail=detail, since=known.changed, read_intervals=share
@@ -282,12 +287,6 @@ class NodeState:
         known = self._known.get(message.uuid)
         if known is not None:
             known.trouble, known.lost = message.reason, message.lost
-
-    def _read_intervals(self, known: _Known) -> float | None:
-        read = self._reads.get(known.identity.uuid)
-        took = max(read.seconds if read else 0.0, (known.sample and known.sample.read_seconds) or 0.0)
-        share = took / self._interval
-        return share if share >= QUICK_INTERVALS else None
 
     def _state(self, known: _Known, now: float) -> tuple[GpuState, str]:
         if known.lost:

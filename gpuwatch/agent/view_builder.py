@@ -1,7 +1,7 @@
 """Joins what all sources found into one View: snapshot, who uses what, energy per pod, judgement."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -356,7 +356,7 @@ class SourceHealth:
         )
 
     @contextmanager
-    def asking(self, *failures: type[Exception], describe: Callable[[Exception], str] = str) -> Iterator[None]:
+    def asking(self, *failures: type[Exception]) -> Iterator[None]:
         """Time one use of the source; the named failures are counted and kept, not raised."""
         start, before = time.perf_counter(), self.status
         try:
@@ -365,7 +365,7 @@ class SourceHealth:
             self.status = SourceStatus(
                 name=before.name,
                 up=False,
-                reason=describe(error),
+                reason=str(error),
                 duration_seconds=time.perf_counter() - start,
                 last_success=before.last_success,
                 failures=before.failures + 1,
