@@ -120,20 +120,17 @@ class LinkReader:
         """As `_present`: by the field, one call for all links known so far, as long as it had the values of the calls
         when the links were last counted.
         """
-        by_field = self._known_states()
+        by_field: dict[int, bool | None] = {}
+        if STATE in self._ids and self._ids[STATE] not in self._dead:
+            states = self._fields([self._ids[STATE]])
+            answers = {link: states.get((self._ids[STATE], link), _MISSING) for link in self._active}
+            by_field = {link: bool(state) for link, state in answers.items() if not isinstance(state, NvmlFailure)}
         is_due, self._looks = self._looks % COUNTED_AGAIN == 0, self._looks + 1
         if self._field_agrees and not is_due and by_field.keys() == self._active.keys():
             return by_field
         counted = self._present()
         self._field_agrees = by_field == counted
         return counted
-
-    def _known_states(self) -> dict[int, bool | None]:
-        if STATE not in self._ids or self._ids[STATE] in self._dead:
-            return {}
-        states = self._fields([self._ids[STATE]])
-        answers = {link: states.get((self._ids[STATE], link), _MISSING) for link in self._active}
-        return {link: bool(state) for link, state in answers.items() if not isinstance(state, NvmlFailure)}
 
     def _present(self) -> dict[int, bool | None]:
         """Link -> active, None when that could not be read; NVML refuses link numbers the GPU does not have."""

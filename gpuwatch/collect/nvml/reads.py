@@ -302,22 +302,18 @@ def has_gpm(nvml: Nvml, handle: Any) -> bool:
     return answer is not None and bool(answer.isSupportedDevice)
 
 
-def _gpm_request(nvml: Nvml) -> Any:
-    """Made once: to set its metrics costs more than to ask for them."""
-    request = nvml.c_nvmlGpmMetricsGet_t()
-    request.version = nvml.NVML_GPM_METRICS_GET_VERSION
-    request.numMetrics = len(GPM_METRICS)
-    for slot, constant in enumerate(GPM_METRICS.values()):
-        request.metrics[slot].metricId = getattr(nvml, constant)
-    return request
-
-
 class GpmSampler:
     """The two newest counter samples of one GPU (`gi` None) or of one of its GPU instances."""
 
     def __init__(self, nvml: Nvml, handle: Any, gi: int | None = None, request: Any = None) -> None:
         self._nvml, self._handle, self._gi = nvml, handle, gi
-        self._request = request or _gpm_request(nvml)
+        if request is None:  # made once: to set its metrics costs more than to ask for them
+            request = nvml.c_nvmlGpmMetricsGet_t()
+            request.version = nvml.NVML_GPM_METRICS_GET_VERSION
+            request.numMetrics = len(GPM_METRICS)
+            for slot, constant in enumerate(GPM_METRICS.values()):
+                request.metrics[slot].metricId = getattr(nvml, constant)
+        self._request = request
         self._older, self._newer = ask(nvml, "nvmlGpmSampleAlloc"), ask(nvml, "nvmlGpmSampleAlloc")
         self._taken: float | None = None
         self._last = Activity()
