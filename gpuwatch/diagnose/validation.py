@@ -41,7 +41,6 @@ def validate(
     command: ValidationCommand | None = None,
     *,
     library: str = "",
-    deadline: float = DEADLINE_SECONDS,
     progress: Callable[[str], None] = lambda text: None,
     run: Callable[..., Active] = run_active,
 ) -> ValidationRun:
@@ -50,7 +49,7 @@ def validate(
     A GPU passes when every check was tried on each of its devices, none failed, and the command ended with 0.
     """
     at = clock.time()
-    active = run(view, selected=indexes, library=library, deadline=deadline, progress=progress)
+    active = run(view, selected=indexes, library=library, deadline=DEADLINE_SECONDS, progress=progress)
     uuids = {s.identity.index: s.identity.uuid for s in view.snapshot.statuses if s.identity.index in indexes}
     found: list[Validation] = []
     refused = {index: "NVML lists no such GPU" for index in indexes - uuids.keys()}

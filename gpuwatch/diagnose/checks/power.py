@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, passed, skipped, warned
 from gpuwatch.diagnose.checks.per_gpu import count_gpus, verdict_on_gpus
 from gpuwatch.diagnose.model import CheckStage
-from gpuwatch.tuning.model.setting import Setting, is_same
+from gpuwatch.tuning.model.setting import is_same
 
 ALIVE_SECONDS = 60.0
 """A tuner writes its heartbeat every few seconds."""
@@ -26,7 +26,12 @@ def check_orphans(context: CheckContext) -> CheckVerdict:
     is_alive = heartbeat is not None and abs(context.sampled_at - heartbeat.at) <= ALIVE_SECONDS
     left: dict[str, str] = {}
     for setting in recorded:
-        name = f"{_setting_name(setting)} of gpuwatch's tuner"
+        value = setting.applied[0] if setting.applied else None
+        if setting.knob == "power_limit":
+            kind = "a power limit" if value is None else f"a power limit of {value:.0f} W"
+        else:
+            kind = "a clock lock" if value is None else f"a clock lock at {value / 1e6:.0f} MHz"
+        name = f"{kind} of gpuwatch's tuner"
         if boot is not None and boot != setting.boot_id:
             left[setting.uuid] = f"{name} is still recorded, but was set before the last boot"
         elif driver is not None and driver != setting.driver:
@@ -40,13 +45,6 @@ def check_orphans(context: CheckContext) -> CheckVerdict:
     problems = {(f"gpu {index[uuid]}" if uuid in index else uuid): why for uuid, why in left.items()}
     where, why = next(iter(problems.items()))
     return warned(f"{where.replace('gpu', 'GPU')}: {why}", problems, gpus=gpus)
-
-
-def _setting_name(setting: Setting) -> str:
-    value = setting.applied[0] if setting.applied else None
-    if setting.knob == "power_limit":
-        return "a power limit" if value is None else f"a power limit of {value:.0f} W"
-    return "a clock lock" if value is None else f"a clock lock at {value / 1e6:.0f} MHz"
 
 
 def check_others(context: CheckContext) -> CheckVerdict:

@@ -44,7 +44,13 @@ def expected_devices(
             found[WHOLE] += len(gpu.mig)
         else:
             return None
-    return {name: count * _replicas(name, count, about, advertised) for name, count in found.items()}
+    devices = {}
+    for name, count in found.items():
+        # slots of each device; without a label any whole number of them is accepted
+        there = advertised.get(name, 0)
+        guessed = there // count if count and there and there % count == 0 else 1
+        devices[name] = count * (_number(about.get(f"{name}.replicas")) or guessed)
+    return devices
 
 
 def healthy_devices(facts: NodeFacts) -> dict[str, tuple[str, ...]] | None:
@@ -87,15 +93,6 @@ def is_shared(facts: NodeFacts, resource: str) -> bool | None:
         return any((parsed := parse_device_id(each)) is None or parsed.replica is not None for each in ids)
     replicas = _number(facts.node_labels.get(f"{resource}.replicas"))
     return None if replicas is None else replicas > 1
-
-
-def _replicas(name: str, count: int, about: Mapping[str, str], advertised: Mapping[str, int]) -> int:
-    """Slots of each device. Without a label any whole number of slots is accepted."""
-    labelled = _number(about.get(f"{name}.replicas"))
-    if labelled:
-        return labelled
-    there = advertised.get(name, 0)
-    return there // count if count and there and there % count == 0 else 1
 
 
 def _number(text: str | None) -> int | None:
