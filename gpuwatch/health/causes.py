@@ -71,7 +71,13 @@ WHY: dict[str, str] = {check: cause.why for cause in CAUSES for check in cause.c
 def with_causes(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """The findings, each with the key of the root that explains it, if another one does."""
     causes = {finding.key: _cause(finding, findings) for finding in findings}
-    return tuple(replace(finding, caused_by=_root(finding.key, causes)) for finding in findings)
+    rooted = []
+    for finding in findings:
+        root = causes[finding.key]
+        while root is not None and (above := causes[root]) is not None:
+            root = above
+        rooted.append(replace(finding, caused_by=root))
+    return tuple(rooted)
 
 
 def _cause(finding: Finding, findings: Sequence[Finding]) -> str | None:
@@ -92,10 +98,3 @@ def _precedence(finding: Finding) -> tuple[int, float, str]:
 
 _REMEDY = {remedy: place for place, remedy in enumerate(Remedy)}
 _SEVERITY = {severity: place for place, severity in enumerate(Severity)}
-
-
-def _root(key: str, causes: dict[str, str | None]) -> str | None:
-    root = causes[key]
-    while root is not None and (above := causes[root]) is not None:
-        root = above
-    return root

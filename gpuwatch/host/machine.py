@@ -4,7 +4,7 @@ and what this process, and those like it, may do: locked memory, shared memory, 
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from gpuwatch.host.plain_file import content, text
@@ -19,9 +19,9 @@ def boot_id_file(proc: Path) -> Path:
     return proc / "sys/kernel/random/boot_id"
 
 
-def in_pod(environment: Mapping[str, str] = os.environ) -> bool:
+def in_pod() -> bool:
     """Whether this process runs in a container of Kubernetes: the kubelet sets the API server's address in each."""
-    return "KUBERNETES_SERVICE_HOST" in environment
+    return "KUBERNETES_SERVICE_HOST" in os.environ
 
 
 def machine(proc: Path, sys: Path, machine_id: Path = MACHINE_ID) -> Host:

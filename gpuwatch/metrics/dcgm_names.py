@@ -57,27 +57,22 @@ def whole(scale: float) -> Callable[[float], float]:
     return lambda value: floor(value * scale + 1e-6)
 
 
-def real(scale: float = 1) -> Callable[[float], float]:
-    """Floating-point fields."""
-    return lambda value: float(value * scale)
-
-
 UNITS: dict[str, Callable[[float], float]] = {
     "": whole(1),
     "MHz": whole(1e-6),
     "Hz": whole(1),
     "C": whole(1),
-    "W": real(),
+    "W": float,
     "mJ": whole(1e3),
     "J": whole(1),
     "%": whole(100),
-    "ratio": real(),
+    "ratio": float,
     "MiB": whole(1 / MIB),
     "B": whole(1),
     "B/s": whole(1),
     "MB/s": whole(1 / KIB / 1000),  # DCGM divides the driver's KiB/s by 1000
     "ns": whole(1e9),
-    "s": real(),
+    "s": float,
 }
 """Unit -> base unit to the number DCGM gives."""
 

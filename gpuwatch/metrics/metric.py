@@ -264,21 +264,22 @@ def read(path: str, *, mig: bool = False) -> Samples[MetricContext]:
     get = attrgetter(path)
 
     def samples(context: MetricContext) -> list[Sample]:
-        return [(key, value) for key, source in _sources(context, mig) if (value := get(source)) is not None]
+        sources: list[tuple[SubjectKey, Any]] = [*context.gpus, *context.instances] if mig else context.gpus
+        return [(key, value) for key, source in sources if (value := get(source)) is not None]
 
     return samples
 
 
-def split(*, mig: bool = False, **paths: str) -> Samples[MetricContext]:
+def split(**paths: str) -> Samples[MetricContext]:
     """Several values of every GPU under one label: label value -> path."""
     getters = [((value,), attrgetter(path)) for value, path in paths.items()]
 
     def samples(context: MetricContext) -> list[Sample]:
         return [
             ((subject, own), value)
-            for (subject, _), source in _sources(context, mig)
+            for (subject, _), gpu in context.gpus
             for own, get in getters
-            if (value := get(source)) is not None
+            if (value := get(gpu)) is not None
         ]
 
     return samples
@@ -324,7 +325,3 @@ def summed(samples: Iterable[Sample]) -> list[Sample]:
 def distinct(keys: Iterable[Key]) -> list[Sample]:
     """Each key once, with the value 1."""
     return [(key, 1) for key in dict.fromkeys(keys)]
-
-
-def _sources(context: MetricContext, mig: bool) -> list[tuple[SubjectKey, Any]]:
-    return [*context.gpus, *context.instances] if mig else context.gpus

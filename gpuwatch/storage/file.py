@@ -111,7 +111,8 @@ class StoreFile:
                 for kind in EVENT_KINDS:
                     self._connection.execute(_TOO_MANY, (kind, kind, rows - 1))
             while self._used() > size:
-                if not self._connection.execute(_OLDEST, (1 + self._count() // 10,)).rowcount:
+                (count,) = self._connection.execute("SELECT count(*) FROM events").fetchone()
+                if not self._connection.execute(_OLDEST, (1 + count // 10,)).rowcount:
                     break
             self._connection.executescript("PRAGMA incremental_vacuum")  # execute() would free one page
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
@@ -149,10 +150,6 @@ class StoreFile:
     def _used(self) -> int:
         """Bytes of the pages in use."""
         return (self._number("page_count") - self._number("freelist_count")) * self._number("page_size")
-
-    def _count(self) -> int:
-        (count,) = self._connection.execute("SELECT count(*) FROM events").fetchone()
-        return int(count)
 
 
 @contextlib.contextmanager

@@ -183,7 +183,12 @@ class Store:
             try:
                 self._write(self._directory)
             except FAILURES as error:
-                self._fail(self._directory, error)
+                self._give_back()
+                said = trouble(self._directory, error)
+                self._usual = is_usual(error)
+                if said != self.trouble:
+                    log.log(logging.INFO if self._usual else logging.ERROR, "%s", said)
+                self.trouble = said
         return self.trouble is None
 
     def close(self) -> None:
@@ -213,7 +218,13 @@ class Store:
             self._give_back()
         documents = self._queue.documents(written=self._file is None)  # first: none may be ahead of its rows
         rows = self._queue.rows()
-        file = self._file or self._open(directory)
+        if self._file is None:
+            self._file, aside = StoreFile.open(directory, self._clock.time())
+            if aside is not None:
+                self._set_aside += 1
+                log.error("the store in %s could not be used and is begun anew; %s", directory, aside)
+            self._trim(self._file)
+        file = self._file
         # only a write shows that writing works again
         tried = [StoredDocument("tried", self._clock.time(), b"")] if self.trouble else []
         if rows or documents or tried:
@@ -225,26 +236,10 @@ class Store:
             log.info("the store in %s is written again; events lost so far: %d", directory, self._queue.lost)
         self.trouble, self._pause = None, self._retry[0]
 
-    def _open(self, directory: Path) -> StoreFile:
-        self._file, aside = StoreFile.open(directory, self._clock.time())
-        if aside is not None:
-            self._set_aside += 1
-            log.error("the store in %s could not be used and is begun anew; %s", directory, aside)
-        self._trim(self._file)
-        return self._file
-
     def _trim(self, file: StoreFile) -> None:
         kept = self._retention
         file.trim(self._clock.time() - kept.seconds, kept.rows, kept.size)
         self._trimmed = self._clock.monotonic()
-
-    def _fail(self, directory: Path, error: Exception) -> None:
-        self._give_back()
-        said = trouble(directory, error)
-        self._usual = is_usual(error)
-        if said != self.trouble:
-            log.log(logging.INFO if self._usual else logging.ERROR, "%s", said)
-        self.trouble = said
 
     def _give_back(self) -> None:
         if self._file is not None:

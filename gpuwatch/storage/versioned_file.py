@@ -186,14 +186,13 @@ def replace_file(
     *,
     durable: bool = True,
     mode: int = FILE_MODE,
-    partial: Path | None = None,
     previous: Path | None = None,
 ) -> None:
     """Put `parts`, one after the other, in the place of the file. Raises OSError: the old content is still there.
 
-    `partial`: where the new content is written, by one process at a time. `previous`: the name that the old file gets.
+    `previous`: the name that the old file gets.
     """
-    partial = partial or path.with_name(f"{path.name}.partial")
+    partial = path.with_name(f"{path.name}.partial")  # one process at a time writes it
     try:
         partial.unlink(missing_ok=True)
         with open(partial, "xb", opener=_create) as file:

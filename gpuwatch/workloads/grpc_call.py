@@ -7,7 +7,7 @@ size. A connection for each call has no state that a kubelet's restart could mak
 
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
@@ -127,10 +127,6 @@ def _response(http: H2Connection, events: Iterator[Event], max_bytes: int) -> by
             raise GrpcError("UNAVAILABLE", f"the server gave the call up with HTTP/2 error {event.error_code}")
         elif isinstance(event, StreamEnded):
             break
-    return _result(headers, bytes(message))
-
-
-def _result(headers: Mapping[bytes, bytes], message: bytes) -> bytes:
     status = headers.get(b"grpc-status", b"").decode("latin-1")
     if status != "0":
         name = next((each for number, each in enumerate(STATUS_NAMES) if status == str(number)), "UNKNOWN")
@@ -138,4 +134,4 @@ def _result(headers: Mapping[bytes, bytes], message: bytes) -> bytes:
         raise GrpcError(name, details[:MAX_DETAILS].decode(errors="replace"))
     if message[:1] != b"\0" or int.from_bytes(message[1:MESSAGE_HEAD]) != len(message) - MESSAGE_HEAD:
         raise GrpcError("INTERNAL", "the answer is not one message, or compressed")
-    return message[MESSAGE_HEAD:]
+    return bytes(message[MESSAGE_HEAD:])

@@ -106,8 +106,16 @@ def _workloads(context: MetricContext) -> list[Sample]:
 
 def _outside_pods(context: MetricContext) -> Iterator[tuple[str, GpuProcess, tuple[str | None, ...]]]:
     for subject, process, owner in _owned_processes(context):
-        if owner is not None and owner.pod_uid is None and (ident := _ident(owner)) is not None:
-            yield subject, process, ident
+        if owner is None or owner.pod_uid is not None:
+            continue
+        container = owner.container or Container()
+        ident = container.name or (owner.container_id or "")[:12]  # of it as many as `docker ps` shows
+        names = {"slurm": owner.slurm_job, "container": ident, "unit": owner.unit, "user": owner.account}
+        job = owner.slurm_step, owner.slurm_account, owner.slurm_partition
+        image = container.image, container.project, container.service
+        kind = next((kind for kind, name in names.items() if name), None)
+        if kind is not None:
+            yield subject, process, (kind, None, names[kind], None, owner.account, *job, *image)
 
 
 def _own(member: str) -> Samples[MetricContext]:
@@ -121,15 +129,6 @@ def _own(member: str) -> Samples[MetricContext]:
         )
 
     return samples
-
-
-def _ident(owner: ProcessOwner) -> tuple[str | None, ...] | None:
-    container = owner.container or Container()
-    ident = container.name or (owner.container_id or "")[:12]  # of it as many as `docker ps` shows
-    names = {"slurm": owner.slurm_job, "container": ident, "unit": owner.unit, "user": owner.account}
-    job = owner.slurm_step, owner.slurm_account, owner.slurm_partition
-    image = container.image, container.project, container.service
-    return next(((kind, None, name, None, owner.account, *job, *image) for kind, name in names.items() if name), None)
 
 
 def _vgpus(get: Callable[[Vgpu], float | None]) -> Samples[MetricContext]:
