@@ -58,13 +58,21 @@ def status(ctx: click.Context, session: Session, output: str, gpu: str | None) -
       gpuwatch tune status
       gpuwatch tune status --gpu 0 -o json
     """
+    import time
+
+    from gpuwatch.cli.console.terminal import ASCII
+    from gpuwatch.cli.console.words import Words
     from gpuwatch.cli.tune.inputs import read_inputs
     from gpuwatch.cli.tune.screen import status_lines
 
     sight = read_inputs(session, needs_view=gpu is not None)
     found = _document(session, sight, gpu)
     if not found.tuner:
-        session.terminal.hint(_silence(sight))
+        why = "no tuner answers here; this is judged now, by what is there at this moment"
+        if sight.state is not None:
+            ago = Words(ASCII, time.time()).ago(sight.state.at)
+            why = f"the tuner was last heard {ago}; this is judged now; look at its log, or start gpuwatch tuner"
+        session.terminal.hint(f"hint: {why}")
     _print(session, found, output, status_lines)
     ctx.exit(DEGRADED if _is_degraded(sight) else 0)
 
@@ -97,19 +105,6 @@ def _document(session: Session, sight: "TunerInputs", gpu: str | None) -> "TuneS
         budget=budget_item(tuner.budget) if tuner else None,
         trouble="; ".join(filter(None, (refused, tuner.trouble))) or None if tuner else None,
     )
-
-
-def _silence(sight: "TunerInputs") -> str:
-    """Why the GPUs are judged here."""
-    import time
-
-    from gpuwatch.cli.console.terminal import ASCII
-    from gpuwatch.cli.console.words import Words
-
-    if sight.state is None:
-        return "hint: no tuner answers here; this is judged now, by what is there at this moment"
-    ago = Words(ASCII, time.time()).ago(sight.state.at)
-    return f"hint: the tuner was last heard {ago}; this is judged now; look at its log, or start gpuwatch tuner"
 
 
 def _is_degraded(sight: "TunerInputs") -> bool:
