@@ -27,8 +27,6 @@ class CommandResult(NamedTuple):
 
     status: int | None
     output: str
-    is_left: bool = False
-    """It is still running: SIGTERM did not end it."""
 
 
 def run_command(arguments: Sequence[str], seconds: float, values: Mapping[str, str] | None = None) -> CommandResult:
@@ -63,7 +61,7 @@ def run_command(arguments: Sequence[str], seconds: float, values: Mapping[str, s
             process.wait(LEAVE_SECONDS)
         except subprocess.TimeoutExpired:
             threading.Thread(target=process.wait, name="left command", daemon=True).start()
-            return CommandResult(None, f"{late}, nor after SIGTERM: process {process.pid} was left alone; {text}", True)
+            return CommandResult(None, f"{late}, nor after SIGTERM: process {process.pid} was left alone; {text}")
         return CommandResult(None, f"{late}; {text}")
 
 
