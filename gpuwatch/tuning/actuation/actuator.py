@@ -118,13 +118,11 @@ class SettingWriter:
         capabilities = self._control.capabilities(self._order.uuid)
         if self._order.knob == "locked_clocks":
             lowest = lowest_clock(value, capabilities)
-            return replace(self._blank, applied=(value,)), lambda: self._lock(lowest, value)
+            lock = partial(self._control.set_locked_clocks, self._order.uuid, lowest, value)
+            return replace(self._blank, applied=(value,)), lock
         original = original_limit(capabilities, before)
         watts = watts_to_set(value, capabilities, original)
         return replace(self._blank, original=original, applied=(watts,)), lambda: self._limit(watts)
-
-    def _lock(self, lowest: float, cap: float) -> None:
-        self._control.set_locked_clocks(self._order.uuid, lowest, cap)
 
     def _limit(self, watts: float) -> None:
         self._control.set_power_limit(self._order.uuid, watts)

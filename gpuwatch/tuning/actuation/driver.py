@@ -6,8 +6,8 @@ in force.
 """
 
 import contextlib
-from collections.abc import Mapping
-from typing import Any, NoReturn, Self
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
 
 from gpuwatch.model.errors import GpuwatchError, NoGpuStack, PermissionMissing, Unsupported
 from gpuwatch.tuning.model.setting import GpuCapabilities
@@ -70,22 +70,17 @@ class NvmlControl:
         """What may be set; what the driver says it does not know of this GPU is left out."""
         gpu = self._gpu(uuid)
         low, high = self._if_known("nvmlDeviceGetPowerManagementLimitConstraints", gpu) or (None, None)
+        clocks: Iterable[int] = ()
+        if memory := self._if_known("nvmlDeviceGetSupportedMemoryClocks", gpu):  # the highest is the one at work
+            clocks = self._if_known("nvmlDeviceGetSupportedGraphicsClocks", gpu, max(memory)) or ()
         return GpuCapabilities(
             uuid=uuid,
-            clocks=self._clocks(gpu),
+            clocks=tuple(mhz * 1e6 for mhz in sorted(set(clocks), reverse=True)),
             limit=_watts(self._if_known("nvmlDeviceGetPowerManagementLimit", gpu)),
             limit_default=_watts(self._if_known("nvmlDeviceGetPowerManagementDefaultLimit", gpu)),
             limit_min=_watts(low),
             limit_max=_watts(high),
         )
-
-    def _clocks(self, gpu: Any) -> tuple[float, ...]:
-        """Supported graphics clocks at the highest memory clock, which is the one at work; highest first."""
-        memory = self._if_known("nvmlDeviceGetSupportedMemoryClocks", gpu)
-        if not memory:
-            return ()
-        found = self._if_known("nvmlDeviceGetSupportedGraphicsClocks", gpu, max(memory)) or ()
-        return tuple(mhz * 1e6 for mhz in sorted(set(found), reverse=True))
 
     def set_power_limit(self, uuid: str, watts: float) -> None:
         """Until the next boot or driver load."""
@@ -106,20 +101,18 @@ class NvmlControl:
         try:
             return getattr(self._nvml, name)(*args)
         except self._nvml.NVMLError as error:
-            self._refuse(name, error)
+            if error.value == self._nvml.NVML_ERROR_NO_PERMISSION:
+                step = "run as root with CAP_SYS_ADMIN"
+                raise PermissionMissing(f"{name} is not allowed", str(error), step) from error
+            kinds = (kind for code, kind in KINDS.items() if error.value == getattr(self._nvml, f"NVML_ERROR_{code}"))
+            kind = next(kinds, GpuwatchError)
+            raise kind(f"{name} failed", str(error)) from error
 
     def _if_known(self, name: str, *args: Any) -> Any:
         try:
             return self._ask(name, *args)
         except Unsupported:
             return None
-
-    def _refuse(self, name: str, error: Any) -> NoReturn:
-        if error.value == self._nvml.NVML_ERROR_NO_PERMISSION:
-            raise PermissionMissing(f"{name} is not allowed", str(error), "run as root with CAP_SYS_ADMIN") from error
-        kinds = (kind for code, kind in KINDS.items() if error.value == getattr(self._nvml, f"NVML_ERROR_{code}"))
-        kind = next(kinds, GpuwatchError)
-        raise kind(f"{name} failed", str(error)) from error
 
 
 def _watts(milliwatts: int | None) -> float | None:

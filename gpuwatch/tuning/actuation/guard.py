@@ -57,7 +57,14 @@ class Guard:
     def step(self) -> float:
         """Look once, and give back where nobody else will; seconds until the next look."""
         now = self._clock.monotonic()
-        self._beat()
+        try:
+            self._own.beat("guard", self._clock.time())
+        except GpuwatchError as error:
+            if not self._mute:
+                log.error("%s; no tuner will set anything", error)
+            self._mute = True
+        else:
+            self._mute = False
         recorded = self._is_recorded()
         seen = self._heartbeat.look()  # after the record: whoever has written that has beaten before
         if seen is not None and seen != self._seen:
@@ -88,17 +95,6 @@ class Guard:
             cooldown.wait(self._farewell / FAREWELL_LOOKS)
         if self._is_recorded():
             self._restore()
-
-    def _beat(self) -> None:
-        """Tell the tuner that somebody would give back; a tuner that does not hear it sets nothing."""
-        try:
-            self._own.beat("guard", self._clock.time())
-        except GpuwatchError as error:
-            if not self._mute:
-                log.error("%s; no tuner will set anything", error)
-            self._mute = True
-        else:
-            self._mute = False
 
     def _abandoned(self, now: float) -> str:
         """Why nobody answers for what is recorded; empty: a tuner does, or may yet begin to."""

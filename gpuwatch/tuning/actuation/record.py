@@ -132,8 +132,12 @@ class SettingsRecord:
     def _decoded(self, *, only_shown: bool = False) -> _Sealed:
         found = self._file.read(only_shown=only_shown) or _Sealed(actuation=Actuation())
         settings = found.actuation.settings
-        if wrong := next(filter(None, map(_nonsense, settings)), "") or _twice(settings):
-            raise self._file.unreadable(wrong)
+        wrong = list(filter(None, map(_nonsense, settings)))
+        # Given back one after the other, the second of a knob could raise what the first has restored.
+        counts = Counter(map(_key, settings))
+        wrong += [f"{uuid}: {knob} is listed twice" for (uuid, knob), count in counts.items() if count > 1]
+        if wrong:
+            raise self._file.unreadable(wrong[0])
         return found
 
     def add(self, setting: Setting) -> None:
@@ -207,7 +211,8 @@ class SettingsRecord:
             if now != before:
                 if not before.settings:
                     self._make_key()
-                self._write(now)
+                seal = _seal(now, self._seal_key()) if now.settings else ""
+                self._file.write(_Sealed(actuation=now, seal=seal))
             for each in changed:
                 each.error = None
         except GpuwatchError as error:
@@ -223,10 +228,6 @@ class SettingsRecord:
             replace_file(self._key_path, (secrets.token_bytes(KEY_BYTES),), mode=RECORD_MODE)
         except OSError as error:
             raise self._file.error(error, "cannot write") from error
-
-    def _write(self, actuation: Actuation) -> None:
-        seal = _seal(actuation, self._seal_key()) if actuation.settings else ""
-        self._file.write(_Sealed(actuation=actuation, seal=seal))
 
     def _seal_key(self) -> bytes:
         """Raises UnreadableFile: there is none that only gpuwatch can have written."""
@@ -276,12 +277,6 @@ def _seal(actuation: Actuation, key: bytes) -> str:
 
 def _key(setting: Setting) -> tuple[str, str]:
     return setting.uuid, setting.knob
-
-
-def _twice(settings: tuple[Setting, ...]) -> str:
-    """Given back one after the other, the second could raise what the first has restored."""
-    counts = Counter(map(_key, settings))
-    return next((f"{uuid}: {knob} is listed twice" for (uuid, knob), count in counts.items() if count > 1), "")
 
 
 def _nonsense(setting: Setting) -> str:

@@ -9,7 +9,7 @@ from gpuwatch.model.consent import ProgressCounter
 from gpuwatch.model.snapshot import Gpu, Record
 from gpuwatch.tuning.energy.hold import SavingEstimate, saving_estimate
 from gpuwatch.tuning.energy.meter import IdleCap, Meter, idle_step, take
-from gpuwatch.tuning.energy.model import GangWindow, Ladder, Terms, TrialPhase, TrialState
+from gpuwatch.tuning.energy.model import Ladder, Terms, TrialPhase, TrialState
 from gpuwatch.tuning.energy.resumption import released, resumed
 from gpuwatch.tuning.energy.slo import Named
 from gpuwatch.tuning.energy.tuner import step, verification, wanted, window_seconds
@@ -77,8 +77,11 @@ def looked(
     state, would = tuned.state, tuned.would
     for windows in complete:
         after = step(state, windows, tuned.ladder, tuned.terms)
-        if not enforcing:
-            after, would = _watching(state, after, windows)
+        if not enforcing:  # nothing is ever searched: the newest windows are judged again and again
+            would = None
+            if after.phase is TrialPhase.SEARCH and after.probe is not None:
+                would = after.probe.cap
+                after = replace(state, full=(*state.full, windows)[1:], ignored=0)
         state = after
         if wanted(state) != tuned.cap:
             break  # what is left was measured before the knob is turned
@@ -101,13 +104,6 @@ def _limited(tuned: GangState, gpus: tuple[Gpu, ...]) -> GangState:
     elif state.phase is TrialPhase.VERIFY or (state.phase is TrialPhase.HOLD and max(steps) > TOLERANCE_WATTS):
         state = verification(state)
     return replace(known, state=state, switched=max(gpu.at for gpu in gpus))
-
-
-def _watching(state: TrialState, after: TrialState, windows: GangWindow) -> tuple[TrialState, float | None]:
-    """Without an actuator nothing is ever searched: the newest windows are judged again and again."""
-    if after.phase is not TrialPhase.SEARCH or after.probe is None:
-        return after, None
-    return replace(state, full=(*state.full, windows)[1:], ignored=0), after.probe.cap
 
 
 def rested(tuned: GangState, gpus: tuple[Gpu, ...], now: float, *, allowed: bool) -> GangState:

@@ -109,25 +109,17 @@ def take(
     samples = {gpu.identity.uuid: gpu for gpu in gpus}
     if not samples.keys() <= set(meter.uuids):
         meter = Meter(uuids=tuple(samples), cap=cap)
-    news = {uuid: gpu for uuid, gpu in samples.items() if _is_news(meter.marks.get(uuid), gpu)}
-    if any(_is_gap(meter.marks.get(uuid), gpu) for uuid, gpu in news.items()):
+    before = meter.marks
+    news = {uuid: gpu for uuid, gpu in samples.items() if uuid not in before or gpu.at != before[uuid].at}
+    if any(uuid not in before or not 0 < gpu.at - before[uuid].at <= LONGEST_SECONDS for uuid, gpu in news.items()):
         marks = {uuid: MeterMark(at=gpu.at, energy=gpu.power.energy) for uuid, gpu in samples.items()}
         return Meter(uuids=meter.uuids, marks=marks, cap=cap), ()
-    calm = all(_is_calm(meter.marks[uuid], gpu, switched) for uuid, gpu in news.items())
-    marks = {**meter.marks, **{uuid: _moved(meter.marks[uuid], gpu) for uuid, gpu in news.items()}}
+    calm = all(_is_calm(before[uuid], gpu, switched) for uuid, gpu in news.items())
+    marks = {**before, **{uuid: _moved(before[uuid], gpu) for uuid, gpu in news.items()}}
     meter = replace(meter, marks=marks, cap=cap, settled=meter.settled and calm and cap == meter.cap)
     if not meter.uuids or len(news) < len(meter.uuids):
         return meter, ()
     return _told(meter, counters, seconds, slo, serving=serving)
-
-
-def _is_news(mark: MeterMark | None, gpu: Gpu) -> bool:
-    return mark is None or gpu.at != mark.at
-
-
-def _is_gap(mark: MeterMark | None, gpu: Gpu) -> bool:
-    """Whether nobody can say what happened since the newest sample; there may be none."""
-    return mark is None or not 0 < gpu.at - mark.at <= LONGEST_SECONDS
 
 
 def _is_calm(mark: MeterMark, gpu: Gpu, switched: float | None) -> bool:
@@ -139,10 +131,6 @@ def _is_calm(mark: MeterMark, gpu: Gpu, switched: float | None) -> bool:
 
 
 def _moved(mark: MeterMark, gpu: Gpu) -> MeterMark:
-    return replace(mark, at=gpu.at, energy=gpu.power.energy, open=mark.open + _sample(mark, gpu))
-
-
-def _sample(mark: MeterMark, gpu: Gpu) -> Sums:
     seconds = gpu.at - mark.at
     joules = None if gpu.power.energy is None or mark.energy is None else gpu.power.energy - mark.energy
     if joules is not None and not 0 <= joules <= MOST_WATTS * seconds:
@@ -152,7 +140,8 @@ def _sample(mark: MeterMark, gpu: Gpu) -> Sums:
     signals = {name: (value * window, window) for name, value in known.items()}
     if gpu.clocks.sm is not None:
         signals["clock"] = (gpu.clocks.sm * seconds, seconds)
-    return Sums(seconds=seconds, joules=joules, signals=signals)
+    sample = Sums(seconds=seconds, joules=joules, signals=signals)
+    return replace(mark, at=gpu.at, energy=gpu.power.energy, open=mark.open + sample)
 
 
 def _told(
@@ -246,12 +235,13 @@ def idle_step(rest: IdleCap, gpus: tuple[Gpu, ...], now: float) -> tuple[IdleCap
     energy = {gpu.identity.uuid: gpu.power.energy for gpu in gpus if gpu.power.energy is not None}
     if rest.since is None or not 0 <= now - rest.at <= IDLE_GAP_SECONDS:
         return IdleCap(since=now, at=now, energy=energy), False
-    joules, seconds = _drawn(rest, energy, len(gpus)), now - rest.at
-    lasted = now - rest.since
+    seconds, lasted = now - rest.at, now - rest.since
     kept = replace(rest, at=now, energy=energy, resting=lasted >= IDLE_SECONDS)
-    if joules is None:
+    is_known = len(rest.energy) == len(gpus) and rest.energy.keys() == energy.keys()
+    drawn = [energy[uuid] - before for uuid, before in rest.energy.items()] if is_known else []
+    if not is_known or min(drawn) < 0:  # a counter fails, or was set back
         return kept, kept.resting
-    before, span = rest.baseline
+    joules, (before, span) = sum(drawn), rest.baseline
     if rest.resting:
         saved = before / span * seconds - joules if span else 0.0
         return replace(kept, joules_saved=rest.joules_saved + saved), True
@@ -272,11 +262,3 @@ def _is_idle(gpu: Gpu) -> bool:
     return activity.graphics is not None and all(
         value < IDLE for value in (activity.graphics, *others) if value is not None
     )
-
-
-def _drawn(rest: IdleCap, energy: dict[str, float], members: int) -> float | None:
-    """Joules since the newest look. None: a counter fails, or was set back."""
-    if not len(rest.energy) == len(energy) == members or rest.energy.keys() != energy.keys():
-        return None
-    joules = [energy[uuid] - before for uuid, before in rest.energy.items()]
-    return None if min(joules) < 0 else sum(joules)

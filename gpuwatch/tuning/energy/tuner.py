@@ -183,7 +183,10 @@ def _hold(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms) 
     elif state.level and is_odd(state.level, windows, idle_at(state.probes, state.held), terms):
         odd, most = state.odd + 1, ODD
     else:
-        odd, most, state = 0, ODD, _leveled(state, windows)
+        odd, most = 0, ODD
+        if len(state.watched) < LEVEL:  # too few windows tell how the work looks
+            watched = (*state.watched, windows)
+            state = replace(state, watched=watched, level=level(watched))
     if odd >= most:
         return TrialState(rest=state.rest) if terms.slo else verification(state)
     if state.seconds >= HOLD_SECONDS:
@@ -196,14 +199,6 @@ def _forgetful(state: TrialState, terms: Terms) -> TrialState:
     kept = tuple(probe for probe in state.probes if probe.cap == state.held)
     backed_off = state.holds & (state.holds - 1)
     return state if backed_off or not has_room(kept, terms) else replace(state, probes=kept)
-
-
-def _leveled(state: TrialState, windows: GangWindow) -> TrialState:
-    """Learn how the work looks as long as too few windows tell."""
-    if len(state.watched) >= LEVEL:
-        return state
-    watched = (*state.watched, windows)
-    return replace(state, watched=watched, level=level(watched))
 
 
 def verification(state: TrialState) -> TrialState:
@@ -288,10 +283,7 @@ def step(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms) -
     gang of another size than before.
     """
     seconds = windows[0].seconds if windows[0].is_sound else 0.0
-    return _step(replace(state, seconds=state.seconds + seconds), windows, ladder, terms)
-
-
-def _step(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms) -> TrialState:
+    state = replace(state, seconds=state.seconds + seconds)
     if state.phase is TrialPhase.REFUSED:
         return TrialState(rest=state.rest) if state.seconds >= state.rest else state
     if is_burst(windows, terms):

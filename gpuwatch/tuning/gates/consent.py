@@ -84,9 +84,17 @@ def tuning_request(
     if node is not None and node.mode != "enforce":
         reason = ObstacleReason.STOPPED if node.mode == "off" else ObstacleReason.NOT_OPTED_IN
         obstacles.append(Obstacle(reason=reason, message=node.message))
+    slowdowns = [say.slowdown for say in says if say.slowdown is not None]
+    latencies = {say.latency for say in says}
+    terms = None
+    if len(slowdowns) == len(says) and None not in latencies:  # what keeps the promise to all of them, or to each
+        latency: Latency = "serving" if "serving" in latencies else "batch"
+        slo = tuple(target for say in says for target in say.slo) if all(say.slo for say in says) else ()
+        each = shared and config.shared == "refuse"
+        terms = Terms(slowdown=min(slowdowns), latency=latency, each=each, slo=slo)
     return TuningRequest(
         mode=min([config.mode, *(say.mode for say in says), *([node.mode] if node else [])], key=MODES.index),
-        terms=_strictest(says, each=shared and config.shared == "refuse"),
+        terms=terms,
         obstacle=min(obstacles, key=lambda obstacle: tuple(ObstacleReason).index(obstacle.reason), default=None),
         priority=max(say.priority for say in says),
     )
@@ -126,7 +134,12 @@ def power_agent(consents: Consents | None, owner: Owner) -> str:
 
 def consent_decision(places: Sequence[Place]) -> ConsentDecision | None:
     """The least that is said of AUTOTUNE. None: nobody says anything."""
-    said = [_mode(who, text) for who, texts in places if (text := texts.get(AUTOTUNE)) is not None]
+    said = []
+    for who, texts in places:
+        if (text := texts.get(AUTOTUNE)) is not None:
+            mode = next((mode for mode in MODES if mode == text.strip()), None)
+            shown = mode or f"{_shown(text)}, which is none of {', '.join(MODES)}"
+            said.append(ConsentDecision(mode or "off", f"{who} says {AUTOTUNE}: {shown}"))
     return min(said, key=lambda each: MODES.index(each.mode), default=None)
 
 
@@ -135,13 +148,6 @@ def share(text: str) -> float | None:
     found = SHARE.fullmatch(text.strip())
     value = float(found[1]) / (100 if found[2] else 1) if found else 0.0
     return value if 0 < value < 1 else None
-
-
-def _mode(who: str, text: str) -> ConsentDecision:
-    mode = next((mode for mode in MODES if mode == text.strip()), None)
-    if mode is None:
-        return ConsentDecision("off", f"{who} says {AUTOTUNE}: {_shown(text)}, which is none of {', '.join(MODES)}")
-    return ConsentDecision(mode, f"{who} says {AUTOTUNE}: {mode}")
 
 
 def _said(config: TuningConfig, consents: Consents | None, owner: Owner, now: float) -> ConsentValue:
@@ -245,16 +251,6 @@ def _elsewhere(pod: PodConsent) -> str:
         f"pod {pod.namespace}/{pod.name} belongs to {pod.job}, which may be on other nodes too; "
         f"if not: {GANG}: local; if its pods do not wait for each other: {GANG}: independent"
     )
-
-
-def _strictest(says: Sequence[ConsentValue], *, each: bool) -> Terms | None:
-    """What keeps the promise to all of them, or to each."""
-    slowdowns = [say.slowdown for say in says if say.slowdown is not None]
-    classes = {say.latency for say in says}
-    if len(slowdowns) < len(says) or None in classes:
-        return None
-    slo = tuple(target for say in says for target in say.slo) if all(say.slo for say in says) else ()
-    return Terms(slowdown=min(slowdowns), latency="serving" if "serving" in classes else "batch", each=each, slo=slo)
 
 
 def _obstacle(reason: ObstacleReason, message: str) -> Iterator[Obstacle]:

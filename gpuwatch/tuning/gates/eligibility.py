@@ -190,24 +190,18 @@ def _shared(case: GateInputs) -> str:
 def _conflict(case: GateInputs) -> str:
     agents = {name for owner in case.owners if (name := power_agent(case.consents, owner))}
     message = [f"by {name} somebody else sets its power" for name in sorted(agents)]
-    if case.gpu is not None:
-        message += filter(None, (_foreign_limit(case.gpu, case.settings), _foreign_clocks(case.gpu, case.settings)))
+    if (gpu := case.gpu) is None:
+        return "; ".join(message)
+    if foreign_limit(gpu, case.settings):
+        limit = min(watts for watts in (gpu.power.limit_configured, gpu.power.limit_enforced) if watts is not None)
+        default = gpu.power.limit_default
+        message.append(f"its power limit is {limit:.0f} W, by default {default:.0f} W, and not by gpuwatch")
+    # The driver names locked clocks, too, so that nothing can be said where gpuwatch has locked them.
+    is_locked = any(setting.knob == "locked_clocks" for setting in case.settings)
+    is_set = not is_locked and gpu.clock_events.active.get(SETTING)
+    if is_set and float(gpu.identity.compute_capability or VOLTA) >= VOLTA:
+        message.append(f"its clocks are held by a setting, and not by gpuwatch: {WHO}")
     return "; ".join(message)
-
-
-def _foreign_limit(gpu: Gpu, settings: tuple[Setting, ...]) -> str:
-    if not foreign_limit(gpu, settings):
-        return ""
-    limit = min(watts for watts in (gpu.power.limit_configured, gpu.power.limit_enforced) if watts is not None)
-    return f"its power limit is {limit:.0f} W, by default {gpu.power.limit_default:.0f} W, and not by gpuwatch"
-
-
-def _foreign_clocks(gpu: Gpu, settings: tuple[Setting, ...]) -> str:
-    """The driver names locked clocks, too, so that nothing can be said where gpuwatch has locked them."""
-    if any(setting.knob == "locked_clocks" for setting in settings) or not gpu.clock_events.active.get(SETTING):
-        return ""
-    is_older = float(gpu.identity.compute_capability or VOLTA) < VOLTA
-    return "" if is_older else f"its clocks are held by a setting, and not by gpuwatch: {WHO}"
 
 
 def _sampled(closed: Callable[[Gpu], str]) -> Callable[[GateInputs], str]:
@@ -265,7 +259,11 @@ def judge(
     `config` None: nobody has opted in.
     """
     samples = {gpu.identity.uuid: gpu for gpu in view.snapshot.gpus}
-    kept = {key: span for key, span in (seen or {}).items() if now - span.last < _kept(key[1])}
+    kept = {
+        (uuid, what): span
+        for (uuid, what), span in (seen or {}).items()
+        if now - span.last < (LINGER_SECONDS if isinstance(what, Setting) else RESTS[what])
+    }
     kept |= {(setting.uuid, setting): Span(now, now) for setting in settings}
     found = []
     for status in view.snapshot.statuses:
@@ -289,11 +287,6 @@ def judge(
             obstacles = tuple(_obstacles(uuid, closed, kept, now))
         found.append(_tuning(case, obstacles))
     return tuple(found), kept
-
-
-def _kept(what: ObstacleReason | Setting) -> float:
-    """Seconds for which it counts."""
-    return LINGER_SECONDS if isinstance(what, Setting) else RESTS[what]
 
 
 def _after(uuid: str, closed: Mapping[ObstacleReason, str], kept: dict[_Key, Span], now: float) -> dict[_Key, Span]:

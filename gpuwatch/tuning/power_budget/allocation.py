@@ -148,13 +148,11 @@ def emergency(budget: float, gpus: Sequence[PowerDemand], now: Mapping[str, floa
 
 
 def _shares(gpus: Sequence[PowerDemand], watts: Sequence[float], how: ShareMethod, message: str) -> Shares:
-    limits = {gpu.uuid: _whole(gpu, each) for gpu, each in zip(gpus, watts, strict=True)}
+    limits = {  # downwards, so that the sum stays within; a limit of before is given back as it was
+        gpu.uuid: gpu.ceiling if each >= gpu.ceiling else max(gpu.range.low, float(math.floor(each + HAIR)))
+        for gpu, each in zip(gpus, watts, strict=True)
+    }
     return Shares(limits=limits, how=how, message=message)
-
-
-def _whole(gpu: PowerDemand, watts: float) -> float:
-    """Watts downwards, so that the sum stays within; a limit of before is given back as it was."""
-    return gpu.ceiling if watts >= gpu.ceiling else max(gpu.range.low, float(math.floor(watts + HAIR)))
 
 
 def _curve(gpu: PowerDemand) -> Curve | None:

@@ -149,7 +149,9 @@ def with_sample(
 
 def _demanded(draw: Draw, state: TrialState | None, now: float) -> Draw:
     """The demand. Under the energy tuner's cap a GPU draws a known share of what it would."""
-    share, seen = _share(draw, state), p95(draw.readings, now)
+    probes = () if state is None or draw.held is None else state.probes
+    held = [probe for probe in probes if probe.cap == draw.held][:1]
+    share, seen = next(_points(held), (1.0, 1.0))[0], p95(draw.readings, now)
     known = None if draw.natural is None else draw.natural * share
     bound = draw.limit if seen is None or not _is_capped(draw, now) else min(seen, draw.limit)
     found = natural(known, seen, math.inf if draw.is_free or _is_unhindered(draw, now) else bound)
@@ -190,13 +192,6 @@ def _guess(draw: Draw) -> float | None:
     if draw.natural is not None or not draw.is_free or draw.held is not None or len(draw.readings) < FEW:
         return draw.natural
     return sorted(each.watts for each in draw.readings)[math.ceil(0.95 * len(draw.readings)) - 1]
-
-
-def _share(draw: Draw, state: TrialState | None) -> float:
-    """Of its unheld draw that a GPU draws under the cap that is held."""
-    probes = () if state is None or draw.held is None else state.probes
-    found = next((probe for probe in probes if probe.cap == draw.held), None)
-    return 1.0 if found is None else next(_points([found]), (1.0, 1.0))[0]
 
 
 def _measured(draw: Draw, state: TrialState | None) -> Draw:

@@ -178,7 +178,12 @@ def looked(
         for uuid in everybody
     }
     since = {uuid: limit.unread for uuid, limit in limits.known.items()}
-    for name in _hidden(snapshot)[absent:]:
+    # GPUs that draw, and of which nobody knows how much they may: NVML does not show them, or they do not tell.
+    shown = {pci_key(status.identity.pci_bus_id) for status in snapshot.statuses}
+    bus = [address for address in snapshot.bus or () if pci_key(address) not in shown]
+    names = [*bus, *(f"index {index}" for index in sorted(snapshot.unanswered))]
+    hidden = [HIDDEN + name for name in names[: max(len(bus), len(snapshot.unanswered))]]
+    for name in hidden[absent:]:
         known[name] = KnownLimit(unread=since.get(name) or times.now - GRACE_SECONDS)
     return replace(limits, known=known, failed={uuid: watts for uuid, watts in limits.failed.items() if uuid in known})
 
@@ -186,19 +191,14 @@ def looked(
 HIDDEN = "hidden "
 
 
-def _hidden(snapshot: Snapshot) -> list[str]:
-    """GPUs that draw, and of which nobody knows how much they may: NVML does not show them, or they do not tell."""
-    shown = {pci_key(status.identity.pci_bus_id) for status in snapshot.statuses}
-    bus = [address for address in snapshot.bus or () if pci_key(address) not in shown]
-    names = [*bus, *(f"index {index}" for index in sorted(snapshot.unanswered))]
-    return [HIDDEN + name for name in names[: max(len(bus), len(snapshot.unanswered))]]
-
-
 def _seen(
     before: KnownLimit, gpu: Gpu | None, board: GpuCapabilities | None, setting: Setting | None, times: Times
 ) -> KnownLimit:
     limit = before if gpu is None else _read(before, gpu, times.at)
-    tops = [limit.most, limit.watts, *_tops(gpu, board), *((setting.original, *setting.applied) if setting else ())]
+    tops = [limit.most, limit.watts]
+    tops += [gpu.power.limit_max, gpu.power.limit_default] if gpu else []
+    tops += [board.limit_max, board.limit_default, board.limit] if board else []
+    tops += [setting.original, *setting.applied] if setting else []
     floors = [gpu.power.limit_min if gpu else None, board.limit_min if board else None, before.floor]
     is_read = gpu is not None and (limit.results is not None or _configured(gpu) is not None)
     return replace(
@@ -226,11 +226,6 @@ def _configured(gpu: Gpu) -> float | None:
     return next(_sound([gpu.power.limit_configured]), None)
 
 
-def _tops(gpu: Gpu | None, board: GpuCapabilities | None) -> tuple[float | None, ...]:
-    tops: tuple[float | None, ...] = (gpu.power.limit_max, gpu.power.limit_default) if gpu else ()
-    return (*tops, board.limit_max, board.limit_default, board.limit) if board else tops
-
-
 def _sound(watts: Iterable[float | None]) -> Iterator[float]:
     """Those that are known and can be."""
     return (each for each in watts if each is not None and 0 < each < math.inf)
@@ -241,13 +236,12 @@ def in_force(limits: KnownLimits, now: float) -> tuple[InForce, ...] | None:
     highest = max(_sound(limit.most for limit in limits.known.values()), default=None)
     if highest is None and limits.known:
         return None
-    return tuple(_counted(uuid, limit, highest or 0.0, now) for uuid, limit in limits.known.items())
-
-
-def _counted(uuid: str, limit: KnownLimit, highest: float, now: float) -> InForce:
-    known = limit.most or 0.0
-    most = known if known and limit.floor is not None else max(highest, known)  # a record alone tells no board's most
-    if limit.unread is None:
-        return InForce(uuid=uuid, watts=limit.watts, most=most)
-    is_known = limit.watts is not None and now - limit.unread < GRACE_SECONDS
-    return InForce(uuid=uuid, watts=None, most=limit.watts if is_known and limit.watts is not None else most)
+    found = []
+    for uuid, limit in limits.known.items():
+        known = limit.most or 0.0
+        is_board = known and limit.floor is not None  # a record alone tells no board's most
+        most = known if is_board else max(highest or 0.0, known)
+        if limit.unread is not None and limit.watts is not None and now - limit.unread < GRACE_SECONDS:
+            most = limit.watts
+        found.append(InForce(uuid=uuid, watts=limit.watts if limit.unread is None else None, most=most))
+    return tuple(found)

@@ -259,7 +259,22 @@ def _kept(memory: BudgetMemory, look: BudgetInputs, budget: float) -> BudgetStep
     orders = {order.uuid: order for order in _orders(memory, look, budget, now)}
     asked = {uuid: ceiling(memory, look, uuid) if each.value is None else each.value for uuid, each in orders.items()}
     memory = replace(memory, limits=replace(seen, asked=asked), ours=memory.ours | asked.keys())
-    return BudgetStep(memory=memory, orders=tuple(orders.values()), state=_told(memory, look, budget, now))
+    verdict, read = memory.verdict, [each.watts for each in now if each.watts is not None]
+    blind = [f"{each.uuid} counts for {each.most:.0f} W: it cannot be read" for each in now if each.watts is None]
+    late = [f"{uuid} may still get {watts:.0f} W" for uuid, watts in memory.limits.failed.items()]
+    message = verdict.message if verdict else "nobody is held yet: looking what each GPU draws"
+    total, is_whole = drawn(memory, look)
+    return BudgetStep(
+        memory=memory,
+        orders=tuple(orders.values()),
+        state=BudgetState(
+            budget=budget,
+            how=verdict.how if verdict else BudgetCondition.LEARNING,
+            message="; ".join((message, *blind, *late)),
+            limits=sum(read) if len(read) == len(now) else None,
+            draw=total if is_whole else None,
+        ),
+    )
 
 
 def _waiting(memory: BudgetMemory, budget: float, message: str) -> BudgetStep:
@@ -291,18 +306,3 @@ def _order(memory: BudgetMemory, look: BudgetInputs, uuid: str, watts: float, wh
     """What was before is given back, not set: then nothing is recorded any more."""
     is_own = uuid in look.settings and watts >= ceiling(memory, look, uuid) - UNIT_WATTS
     return SettingOrder(uuid=uuid, knob="power_limit", value=None if is_own else watts, why=f"power budget: {why}")
-
-
-def _told(memory: BudgetMemory, look: BudgetInputs, budget: float, now: tuple[InForce, ...]) -> BudgetState:
-    verdict, read = memory.verdict, [each.watts for each in now if each.watts is not None]
-    blind = [f"{each.uuid} counts for {each.most:.0f} W: it cannot be read" for each in now if each.watts is None]
-    late = [f"{uuid} may still get {watts:.0f} W" for uuid, watts in memory.limits.failed.items()]
-    message = verdict.message if verdict else "nobody is held yet: looking what each GPU draws"
-    total, is_whole = drawn(memory, look)
-    return BudgetState(
-        budget=budget,
-        how=verdict.how if verdict else BudgetCondition.LEARNING,
-        message="; ".join((message, *blind, *late)),
-        limits=sum(read) if len(read) == len(now) else None,
-        draw=total if is_whole else None,
-    )

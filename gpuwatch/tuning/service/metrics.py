@@ -137,20 +137,13 @@ def _page_rows(now: TunerState) -> Iterator[tuple[str, str]]:
         yield "Stopped", f"{now.stopped}; to go on: gpuwatch tune resume"
     if now.guard is not None:
         yield "Guard", "answers" if now.guard else "is not heard; nothing is set without one"
-    if now.budget is not None:
-        yield "Power budget", _budget_text(now.budget)
+    if (budget := now.budget) is not None:
+        sums = (f"{name} {watts:.0f} W" for name, watts in (("limits", budget.limits), ("draw", budget.draw)) if watts)
+        parts = f"{budget.budget:.0f} W", *sums, *filter(None, (budget.how, budget.message))
+        yield "Power budget", "; ".join(parts)
     for gpu in now.gpus:
         yield f"GPU {gpu.index}", _gpu_text(gpu)
     yield from (("Trouble", why) for why in (now.trouble, now.config_error) if why)
-
-
-def _energy(joules: float) -> str:
-    return f"{joules:.0f} J" if joules < 3600 else f"{joules / 3600:.1f} Wh"
-
-
-def _budget_text(budget: BudgetState) -> str:
-    sums = (f"{name} {watts:.0f} W" for name, watts in (("limits", budget.limits), ("draw", budget.draw)) if watts)
-    return "; ".join((f"{budget.budget:.0f} W", *sums, *filter(None, (budget.how, budget.message))))
 
 
 def _gpu_text(gpu: GpuTuning) -> str:
@@ -167,7 +160,8 @@ def _gpu_text(gpu: GpuTuning) -> str:
     if gpu.bound is not None:
         parts.append(f"allowed {gpu.bound:.1%}")
     if gpu.joules_saved:
-        parts.append(f"about {_energy(gpu.joules_saved)} saved")
+        joules = gpu.joules_saved
+        parts.append(f"about {f'{joules:.0f} J' if joules < 3600 else f'{joules / 3600:.1f} Wh'} saved")
     return "; ".join((*parts, *filter(None, (gpu.note, gpu.message))))
 
 

@@ -68,13 +68,12 @@ class TunerService(RoleService):
                 self._tuner.step()
             except Exception:  # a bug in one cycle must not end the tuner
                 log.exception("this cycle failed; everything is given back, and the next begins anew")
-                self._give_up()
+                try:
+                    self._tuner.give_up()
+                except (
+                    Exception
+                ):  # a bug there, too: what is recorded stays so, the next cycle gives back what it finds
+                    log.exception("not everything was given back")
                 self.stopping.wait(PAUSE)
             if self._views.trouble is not None:
                 self.stopping.wait(PAUSE)
-
-    def _give_up(self) -> None:
-        try:
-            self._tuner.give_up()
-        except Exception:  # a bug there, too: what is recorded stays so, and the next cycle gives back what it finds
-            log.exception("not everything was given back")

@@ -138,7 +138,13 @@ class SavedSearches:
 
     def __init__(self, file: TunerMemory) -> None:
         self._file = file
-        self.saved: Mapping[str, TrialState] = dict(_read(file))
+        found = []
+        for owner, body in file.read().items():
+            try:
+                found.append((owner, msgspec.json.decode(body, type=prepared(TrialState))))
+            except UNREADABLE as error:
+                log.warning("what is remembered of %s is of no use: %s", owner, error)
+        self.saved: Mapping[str, TrialState] = dict(found)
         self._kept: Mapping[str, TrialState] = {}
         self._written: Mapping[str, float | None] = {}
 
@@ -156,16 +162,6 @@ class SavedSearches:
             self._file.write(self._kept)
         except GpuwatchError as error:
             log.warning("%s; a restarted tuner searches anew", error)
-
-
-def _read(file: TunerMemory) -> list[tuple[str, TrialState]]:
-    found = []
-    for owner, body in file.read().items():
-        try:
-            found.append((owner, msgspec.json.decode(body, type=prepared(TrialState))))
-        except UNREADABLE as error:
-            log.warning("what is remembered of %s is of no use: %s", owner, error)
-    return found
 
 
 CAPS_NAME = "tuner-caps.json"

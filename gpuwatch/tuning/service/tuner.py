@@ -7,12 +7,12 @@ it goes by, and what it leads to. A tuner that observes has no actuator, and can
 import logging
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TypeVar
 
 from gpuwatch.agent.client import ViewSource
 from gpuwatch.config import Config, TuningConfig
 from gpuwatch.model.clock import Clock
-from gpuwatch.model.consent import Consents, Progress
 from gpuwatch.model.errors import GpuwatchError, UsageError
 from gpuwatch.model.event import Result
 from gpuwatch.model.finding import XidClass
@@ -22,10 +22,12 @@ from gpuwatch.tuning.actuation.interface import Actuator
 from gpuwatch.tuning.cycle.cycle import cycle
 from gpuwatch.tuning.cycle.obstacles import stopped
 from gpuwatch.tuning.cycle.state import CycleInputs, CycleMemory, CycleResult, OrderReport
-from gpuwatch.tuning.model.setting import Actuation, ApplyResult, Knob, OrderOutcome, Trigger
+from gpuwatch.tuning.model.setting import ApplyResult, Knob, OrderOutcome, Trigger
 from gpuwatch.tuning.model.status import ObstacleReason, TunerState
 from gpuwatch.tuning.service.gpu_capabilities import CapabilityCache
 from gpuwatch.tuning.service.state_dir import HeartbeatMonitor, KnownCaps, SavedSearches, TunerFolder
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -84,8 +86,32 @@ class Tuner:
     def step(self) -> TunerState:
         """Beat, look, decide, set; what is known after it."""
         with self._acting:
-            if not self._ended:
-                self._step(self._config)
+            if self._ended:
+                return self.state
+            config, troubles = self._config, list[str | None]()  # another one may come while this cycle runs
+            try:
+                self._folder.heartbeat.beat(config.mode, self._clock.time())
+            except GpuwatchError as error:
+                troubles.append(str(error))
+            enforcing = config.mode == "enforce" and self._actuator is not None
+            if self._actuator is not None:
+                troubles += self._ready(self._actuator, config, enforcing=enforcing)
+            inputs = self._inputs(config, troubles)
+            found = cycle(self._memory, inputs)
+            self._memory = found.memory
+            if self._actuator is not None and enforcing:
+                orders = () if self._ended else found.orders
+                self._results = self._actuator.apply(orders) if orders else ()
+                for each in self._results:
+                    self._actions[each.order.knob, each.outcome] += 1
+                self._capabilities.doubt(
+                    each.order.uuid for each in self._results if each.outcome is not OrderOutcome.DONE
+                )
+                self._write_audit(found.reports)
+                self._past.keep(found.kept, found.memory.met)
+                self._caps.keep(found.known)
+            troubles.append(self._views.trouble if config.mode != "off" else None)
+            self._show(inputs, found, troubles, enforcing=enforcing)
             return self.state
 
     def give_up(self) -> None:
@@ -108,19 +134,6 @@ class Tuner:
             if held:
                 self._acting.release()
 
-    def _step(self, config: TuningConfig) -> None:
-        troubles: list[str | None] = [self._beat(config.mode)]
-        enforcing = config.mode == "enforce" and self._actuator is not None
-        if self._actuator is not None:
-            troubles += self._ready(self._actuator, config, enforcing=enforcing)
-        inputs = self._inputs(config, troubles)
-        found = cycle(self._memory, inputs)
-        self._memory = found.memory
-        if self._actuator is not None and enforcing:
-            self._act(self._actuator, found)
-        troubles.append(self._views.trouble if config.mode != "off" else None)
-        self._show(inputs, found, troubles, enforcing=enforcing)
-
     def _ready(self, actuator: Actuator, config: TuningConfig, *, enforcing: bool) -> list[str]:
         """Before the first cycle nothing is in force, and in a mode that sets nothing, neither. Only what a budget has
         limited stays so: to give it back would exceed the budget until it is limited again.
@@ -129,15 +142,12 @@ class Tuner:
         if enforcing != self._enforced:
             self._forget()
         is_adopted = trigger is Trigger.START and enforcing and config.node_budget_watts is not None
-        settled = self._begun and (enforcing or self._is_clean(actuator))
+        try:
+            settled = self._begun and (enforcing or not actuator.recorded().settings)
+        except GpuwatchError:
+            settled = False  # to give back says why
         self._begun, self._enforced = True, enforcing
         return [] if settled else self._give_back(actuator, trigger, ADOPTED if is_adopted else ())
-
-    def _is_clean(self, actuator: Actuator) -> bool:
-        try:
-            return not actuator.recorded().settings
-        except GpuwatchError:
-            return False  # to give back says why
 
     def _give_back(self, actuator: Actuator, trigger: Trigger, kept_knobs: Collection[Knob] = ()) -> list[str]:
         left = list(actuator.give_back(trigger, kept_knobs=kept_knobs))
@@ -157,14 +167,21 @@ class Tuner:
         view, now = self._views.view, self._clock.monotonic()
         interval = view.snapshot.interval if view is not None else 0.0
         stop = self._folder.stop.read()
+        consents = _read(self._folder.consents.read, troubles)
+        actuation = _read(self._folder.record.read, troubles)
+        if actuation is not None and actuation.settings and self._actuator is None:
+            troubles.append(
+                f"{len(actuation.settings)} settings of an earlier tuner are recorded; "
+                "a guard gives them back, or `gpuwatch tune restore`"
+            )
         return CycleInputs(
             view=view,
             fresh=view is not None and self._views.age <= max(STALE_INTERVALS * interval, FRESH_SECONDS),
             now=now,
             at=self._clock.time(),
             config=config,
-            consents=self._consents(troubles),
-            actuation=self._recorded(troubles),
+            consents=consents,
+            actuation=actuation,
             capabilities=self._capabilities.known(view, now, troubles),
             guarded=self._hearing.is_alive(now),
             guard_awaited=self._hearing.is_awaited(now),
@@ -173,19 +190,8 @@ class Tuner:
             saved=self._past.saved,
             known=self._caps.known,
             classes=self._classes,
-            progress=self._progress(troubles),
+            progress=_read(self._folder.progress.read, troubles),  # without it GPU counters rule
         )
-
-    def _act(self, actuator: Actuator, found: CycleResult) -> None:
-        """Carry out the orders, unless it is over."""
-        orders = () if self._ended else found.orders
-        self._results = actuator.apply(orders) if orders else ()
-        for each in self._results:
-            self._actions[each.order.knob, each.outcome] += 1
-        self._capabilities.doubt(each.order.uuid for each in self._results if each.outcome is not OrderOutcome.DONE)
-        self._write_audit(found.reports)
-        self._past.keep(found.kept, found.memory.met)
-        self._caps.keep(found.known)
 
     def _write_audit(self, reports: Iterable[OrderReport]) -> None:
         """One entry for each decision. A decision without an order is done by being made."""
@@ -199,41 +205,6 @@ class Tuner:
                 action=each.action, target=f"gpu/{each.uuid}", why=each.why, before=each.before, after=each.after
             )
             self._audit.note(entry, result, found.message if found else "")
-
-    def _beat(self, mode: str) -> str | None:
-        try:
-            self._folder.heartbeat.beat(mode, self._clock.time())
-        except GpuwatchError as error:
-            return str(error)
-        return None
-
-    def _consents(self, troubles: list[str | None]) -> Consents | None:
-        try:
-            return self._folder.consents.read()
-        except GpuwatchError as error:
-            troubles.append(str(error))
-            return None
-
-    def _progress(self, troubles: list[str | None]) -> Progress | None:
-        """Without it GPU counters rule."""
-        try:
-            return self._folder.progress.read()
-        except GpuwatchError as error:
-            troubles.append(str(error))
-            return None
-
-    def _recorded(self, troubles: list[str | None]) -> Actuation | None:
-        try:
-            found = self._folder.record.read()
-        except GpuwatchError as error:
-            troubles.append(str(error))
-            return None
-        if found.settings and self._actuator is None:
-            troubles.append(
-                f"{len(found.settings)} settings of an earlier tuner are recorded; "
-                "a guard gives them back, or `gpuwatch tune restore`"
-            )
-        return found
 
     def _show(self, inputs: CycleInputs, found: CycleResult, troubles: list[str | None], *, enforcing: bool) -> None:
         self.state = TunerState(
@@ -254,11 +225,7 @@ class Tuner:
             self._folder.status.write(self.state)
         except GpuwatchError as error:
             log.debug("%s", error)  # the heartbeat has told of the folder
-        self._tell(inputs.now)
-
-    def _tell(self, now: float) -> None:
-        """Log what has changed."""
-        is_early, waits = self._hearing.is_awaited(now, QUIET_SECONDS), self._hearing.is_awaited(now)
+        is_early, waits = self._hearing.is_awaited(inputs.now, QUIET_SECONDS), self._hearing.is_awaited(inputs.now)
         for gpu in self.state.gpus:
             is_unguarded = gpu.reason is ObstacleReason.NO_GUARD
             if is_early and is_unguarded:
@@ -270,6 +237,14 @@ class Tuner:
         if self.state.trouble != self._trouble and self.state.trouble:
             log.warning("%s", self.state.trouble)
         self._trouble = self.state.trouble
+
+
+def _read(read: Callable[[], T | None], troubles: list[str | None]) -> T | None:
+    try:
+        return read()
+    except GpuwatchError as error:
+        troubles.append(str(error))
+        return None
 
 
 def checked(config: Config, *, enforcing: bool) -> Config:
