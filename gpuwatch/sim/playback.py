@@ -32,7 +32,7 @@ from gpuwatch.health.judge import Judge
 from gpuwatch.health.xid.ledger import XidLedger
 from gpuwatch.model.snapshot import Host
 from gpuwatch.model.view import AgentStatus, View
-from gpuwatch.model.workload import Allocation, ProcessOwner
+from gpuwatch.model.workload import ProcessOwner
 from gpuwatch.model.xid import KernelEvent
 from gpuwatch.sim.node.gpu import SimGpu
 from gpuwatch.sim.node.node import SimNode
@@ -138,8 +138,13 @@ class Playback:
             news=ledger.news(),
         )
         bus = tuple(str(gpu.address) for gpu in node.gpus if not gpu.faults.off_bus)
-        given = _allocations(node), tuple(allocatable(node))
-        return self._join.view(inputs, SlowSources((), bus, *given, _owners(node)))
+        # The kubelet's answer, with the uids of the pods, which the agent learns from their log folders.
+        uids = {(pod.namespace, pod.pod): pod.pod_uid for pod in pods(node)}
+        works = [(each, each.workload) for each in allocations(node)]
+        allocated = tuple(
+            replace(each, workload=replace(work, pod_uid=uids.get((work.namespace, work.pod)))) for each, work in works
+        )
+        return self._join.view(inputs, SlowSources((), bus, allocated, tuple(allocatable(node)), _owners(node)))
 
     def _messages(self) -> Iterator[AnyMessage]:
         """What a reader process would send now."""
@@ -181,15 +186,6 @@ class Playback:
                 yield GpuRefused(index=index, lost=lost, reason=str(error))
             else:
                 yield GpuTrouble(uuid=uuid, lost=lost, reason=str(error))
-
-
-def _allocations(node: SimNode) -> tuple[Allocation, ...]:
-    """The kubelet's answer, with the uids of the pods, which the agent learns from their log folders."""
-    uids = {(pod.namespace, pod.pod): pod.pod_uid for pod in pods(node)}
-    return tuple(
-        replace(each, workload=replace(each.workload, pod_uid=uids.get((each.workload.namespace, each.workload.pod))))
-        for each in allocations(node)
-    )
 
 
 def _owners(node: SimNode) -> dict[int, ProcessOwner]:

@@ -162,7 +162,12 @@ class Rehearsal:
 
     def _look(self, view: View) -> Iterator[RehearsedAction]:
         now = view.snapshot.at
-        cluster = self._place(view)
+        if self._cluster is None:
+            self._cluster = InMemoryCluster(
+                view.snapshot.node or "node", view.snapshot.host, self._policy.config.budget.slot_seconds, self._leases
+            )
+        self._cluster.edit(host=view.snapshot.host)
+        cluster = self._cluster
         if not 0 <= now - self.last <= self._gap:
             self._clean_since = None
         self.first = self.first or now
@@ -191,15 +196,6 @@ class Rehearsal:
                     yield deed
             self._note(made)
             self._memory = remember(self._memory, node, made, now)
-
-    def _place(self, view: View) -> InMemoryCluster:
-        """The Node, made at the first View; its boot is the recording's."""
-        if self._cluster is None:
-            self._cluster = InMemoryCluster(
-                view.snapshot.node or "node", view.snapshot.host, self._policy.config.budget.slot_seconds, self._leases
-            )
-        self._cluster.edit(host=view.snapshot.host)
-        return self._cluster
 
     def _plan(self, view: View, cluster: InMemoryCluster, now: float) -> Plan:
         observation = Observation(view=view, age=0.0)

@@ -219,19 +219,16 @@ class SimHostTree:
     def show(self, node: SimNode) -> None:
         """Write what differs from what was shown before; what the node no longer has disappears."""
         wanted = {path: content for area in AREAS for path, content in area(node).items()}
-        for path, content in wanted.items():
-            if self._shown.get(path) != content:
-                _write(self._root / path, content)
-        for path in self._shown.keys() - wanted.keys():
-            (self._root / path).unlink(missing_ok=True)
+        for name, content in wanted.items():
+            if self._shown.get(name) != content:
+                path = self._root / name
+                path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+                path.unlink(missing_ok=True)
+                if isinstance(content, Symlink):
+                    path.symlink_to(content.target)
+                else:
+                    path.write_text(content)
+                    path.chmod(0o644)
+        for name in self._shown.keys() - wanted.keys():
+            (self._root / name).unlink(missing_ok=True)
         self._shown = wanted
-
-
-def _write(path: Path, content: str | Symlink) -> None:
-    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
-    if isinstance(content, Symlink):
-        path.symlink_to(content.target)
-    else:
-        path.write_text(content)
-        path.chmod(0o644)

@@ -160,19 +160,14 @@ def _sample(
             log.warning("the capture is full after %d samples", number + 1)
             return number + 1
         if number + 1 < samples:
-            _wait(events, interval, sleep)
+            end = time.monotonic() + interval  # driver events until then go into the file
+            while events and (left := end - time.monotonic()) > 0:
+                try:
+                    events.wait(max(1, round(left * 1e3)), time.time)
+                except NvmlFailure:
+                    break
+            sleep(max(0.0, end - time.monotonic()))
     return samples
-
-
-def _wait(events: DriverEventReader | None, interval: float, sleep: Callable[[float], None]) -> None:
-    """Until the next sample; driver events of that time go into the file."""
-    end = time.monotonic() + interval
-    while events and (left := end - time.monotonic()) > 0:
-        try:
-            events.wait(max(1, round(left * 1e3)), time.time)
-        except NvmlFailure:
-            break
-    sleep(max(0.0, end - time.monotonic()))
 
 
 def _text(nvml: Nvml, name: str) -> str | None:

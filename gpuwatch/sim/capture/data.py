@@ -171,36 +171,30 @@ def load(data: bytes, path: Path) -> Recording:
     body, _, last = data.rstrip(b"\n").rpartition(b"\n")
     first, *rest = (body + b"\n").split(b"\n")[:-1]
     try:
-        recording = Recording(_header(first, path))
+        header = msgspec.json.decode(first, type=prepared(Header))
+        if header.format != FORMAT or header.version != VERSION:
+            raise UsageError(
+                f"{path} is a capture of another version",
+                f"{header.format} {header.version}, this gpuwatch reads version {VERSION}",
+                f"replay it with gpuwatch {header.gpuwatch or 'that wrote it'}",
+            )
+        recording = Recording(header)
         end = msgspec.json.decode(last, type=prepared(End))
         if end.crc not in (None, zlib.crc32(body + b"\n")):
             raise ValueError("its content was changed")
         for raw in rest:
-            _add(recording, msgspec.json.decode(raw, type=prepared(CaptureLine)))
+            line = msgspec.json.decode(raw, type=prepared(CaptureLine))
+            is_question = line.ask and isinstance(line.ask[0], str)
+            if not is_question or not line.answers or any(n < 1 for n, _ in line.answers):
+                raise ValueError("not a question with answers")
+            question = tuple(tuple(a) if isinstance(a, list) else a for a in line.ask)
+            recording.runs[question] = line.answers
+            recording.microseconds[question] = line.us
     except (TypeError, ValueError, *UNREADABLE) as problem:
         raise _broken(path, str(problem)) from None
     if end.end != len(recording.runs):
         raise _broken(path, "lines are missing")
     return recording
-
-
-def _header(raw: bytes, path: Path) -> Header:
-    header = msgspec.json.decode(raw, type=prepared(Header))
-    if header.format != FORMAT or header.version != VERSION:
-        raise UsageError(
-            f"{path} is a capture of another version",
-            f"{header.format} {header.version}, this gpuwatch reads version {VERSION}",
-            f"replay it with gpuwatch {header.gpuwatch or 'that wrote it'}",
-        )
-    return header
-
-
-def _add(recording: Recording, line: CaptureLine) -> None:
-    if not line.ask or not isinstance(line.ask[0], str) or not line.answers or any(n < 1 for n, _ in line.answers):
-        raise ValueError("not a question with answers")
-    question = tuple(tuple(a) if isinstance(a, list) else a for a in line.ask)
-    recording.runs[question] = line.answers
-    recording.microseconds[question] = line.us
 
 
 def _broken(path: Path, why: str) -> UsageError:
@@ -250,22 +244,16 @@ class _Masking:
     def plain(self, data: Any) -> Any:
         """Plain data with every id replaced."""
         if isinstance(data, str):
-            return self._text(data)
+            return self._serials[data] if data in self._serials else _UUID.sub(self._uuid, data)
         if isinstance(data, list | tuple):
             return type(data)(self.plain(item) for item in data)
         if isinstance(data, dict):
-            return {key: self._bytes(item) if key in _BYTES else self.plain(item) for key, item in data.items()}
+            return {
+                key: ([0] * len(item) if isinstance(item, list) else "") if key in _BYTES else self.plain(item)
+                for key, item in data.items()
+            }
         return data
-
-    def _text(self, text: str) -> str:
-        if text in self._serials:
-            return self._serials[text]
-        return _UUID.sub(self._uuid, text)
 
     def _uuid(self, match: re.Match[str]) -> str:
         number = len(self._uuids)
         return self._uuids.setdefault(match[0], f"{match['kind']}{number:08x}-0000-0000-0000-{number:012x}")
-
-    @staticmethod
-    def _bytes(item: Any) -> Any:
-        return [0] * len(item) if isinstance(item, list) else ""

@@ -87,7 +87,9 @@ class Recorder:
         if outputs:
             self._keep(asked, {"fills": [members(struct, self._token) for struct in outputs]}, microseconds)
         elif name == "nvmlDeviceGetSamples":
-            self._keep(asked, _samples(answer), microseconds)
+            kind, samples = answer
+            rows = [[sample.timeStamp, getattr(sample.sampleValue, VALUE_MEMBERS[kind])] for sample in samples]
+            self._keep(asked, {"type": kind, "samples": rows}, microseconds)
         else:
             self._keep(asked, encode(answer, self._token), microseconds)
         return answer
@@ -166,9 +168,3 @@ def _field(item: Any) -> Answer:
     if item.nvmlReturn:
         return error(item.nvmlReturn)
     return {"type": item.valueType, "value": getattr(item.value, VALUE_MEMBERS[item.valueType])}
-
-
-def _samples(answer: tuple[int, list[Any]]) -> Answer:
-    kind, samples = answer
-    member = VALUE_MEMBERS[kind]
-    return {"type": kind, "samples": [[sample.timeStamp, getattr(sample.sampleValue, member)] for sample in samples]}

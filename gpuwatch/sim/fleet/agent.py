@@ -102,7 +102,7 @@ class SimulatedAgent:
         self.symptoms: dict[int, Symptom] = {}
         """By index; GPUs that are not here are well."""
         self._clock = clock
-        self._gpus = [_identity(node, index, random.Random(f"{seed} {node} {index}")) for index in range(gpus)]  # noqa: S311
+        self._gpus = [_identity(index, random.Random(f"{seed} {node} {index}")) for index in range(gpus)]  # noqa: S311
         self._view: View | None = None
         self.has_news = True
         """Whether something has happened since the newest View."""
@@ -155,7 +155,19 @@ class SimulatedAgent:
             at=now,
             interval=INTERVAL,
             driver=Driver(version=self.driver),
-            gpus=tuple(_sample(gpu, now, energy, self.symptoms.get(gpu.index, WELL)) for gpu in there),
+            gpus=tuple(
+                Gpu(
+                    identity=gpu,
+                    at=now,
+                    memory=Memory(total=80 << 30, used=60 << 30),
+                    power=Power(average=WATTS, energy=energy),
+                    clock_events=ClockEvents(active={"hw_thermal_slowdown": False, "hw_power_brake_slowdown": False}),
+                    ecc=Ecc(counts={"uncorrected/volatile/total": 0, "corrected/volatile/total": 0}),
+                    row_remap=RowRemap(pending=False, failure=False),
+                    recovery_action=self.symptoms.get(gpu.index, WELL).recovery_action,
+                )
+                for gpu in there
+            ),
             statuses=tuple(
                 GpuStatus(identity=gpu, state=GpuState.FRESH)
                 if gpu in there
@@ -176,20 +188,7 @@ class SimulatedAgent:
         )
 
 
-def _identity(node: str, index: int, chance: random.Random) -> Identity:
+def _identity(index: int, chance: random.Random) -> Identity:
     parts = (chance.getrandbits(32), *(chance.getrandbits(16) for _ in range(3)), chance.getrandbits(48))
     uuid = "GPU-" + "-".join(f"{part:0{width}x}" for part, width in zip(parts, (8, 4, 4, 4, 12), strict=True))
     return Identity(index=index, uuid=uuid, pci_bus_id=f"00000000:{0x1B + 16 * index:02X}:00.0", name="NVIDIA H100")
-
-
-def _sample(gpu: Identity, now: float, energy: float, symptom: Symptom) -> Gpu:
-    return Gpu(
-        identity=gpu,
-        at=now,
-        memory=Memory(total=80 << 30, used=60 << 30),
-        power=Power(average=WATTS, energy=energy),
-        clock_events=ClockEvents(active={"hw_thermal_slowdown": False, "hw_power_brake_slowdown": False}),
-        ecc=Ecc(counts={"uncorrected/volatile/total": 0, "corrected/volatile/total": 0}),
-        row_remap=RowRemap(pending=False, failure=False),
-        recovery_action=symptom.recovery_action,
-    )

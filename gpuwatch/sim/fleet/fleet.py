@@ -105,7 +105,27 @@ class SimulatedFleet:
         self._undo.callback(shared.close)
         self._pool = self._undo.enter_context(ThreadPoolExecutor(THREADS, "fleet"))
         for number in range(self._count):
-            self._add_node(f"node-{number:04}", number, shared)
+            name = f"node-{number:04}"
+            boot, machine = f"boot-1-of-{name}", f"machine-of-{name}"
+            labels = {"nvidia.com/gpu.present": "true", "example.com/rack": str(number % 40)}
+            node = self.cluster.add_node(name, machine, boot, labels, self._gpus)
+            if number % 3 == 0:  # a taint of another controller
+                theirs = [{"key": "example.com/team", "value": "research", "effect": "NoSchedule"}]
+                self.cluster.put("nodes", {**node, "spec": {**node["spec"], "taints": theirs}})
+            host = Host(boot_id=boot, machine_id=machine, system_uuid=machine)
+            context = NodeContext(
+                node=name,
+                namespace=NAMESPACE,
+                config=self.config,
+                agent=SimulatedAgent(name, host, self.clock, gpus=self._gpus, seed=self._seed),
+                transport=NodeTransport(shared, self.random_kills.checkpoint),
+                ledger=NodeLedger(self.random_kills.checkpoint),
+                clock=self.clock,
+                chance=random.Random(f"{self._seed} {name}"),  # noqa: S311
+                checkpoint=lambda _: self.random_kills.checkpoint(),
+            )
+            self.nodes[name] = FleetNode(context, self.clock.time())
+            self._schedule(self.nodes[name], self.clock.time() + self._chance.uniform(0, 60))
         self.cluster.observers.append(self.invariants)
         return self
 
@@ -220,29 +240,6 @@ class SimulatedFleet:
         member = self.nodes[name]
         member.remediator = None
         self._schedule(member, self.clock.time() + TICK)
-
-    def _add_node(self, name: str, number: int, shared: Transport) -> None:
-        """Add a node; every third one has a taint of another controller."""
-        boot, machine = f"boot-1-of-{name}", f"machine-of-{name}"
-        labels = {"nvidia.com/gpu.present": "true", "example.com/rack": str(number % 40)}
-        node = self.cluster.add_node(name, machine, boot, labels, self._gpus)
-        if number % 3 == 0:
-            theirs = [{"key": "example.com/team", "value": "research", "effect": "NoSchedule"}]
-            self.cluster.put("nodes", {**node, "spec": {**node["spec"], "taints": theirs}})
-        host = Host(boot_id=boot, machine_id=machine, system_uuid=machine)
-        context = NodeContext(
-            node=name,
-            namespace=NAMESPACE,
-            config=self.config,
-            agent=SimulatedAgent(name, host, self.clock, gpus=self._gpus, seed=self._seed),
-            transport=NodeTransport(shared, self.random_kills.checkpoint),
-            ledger=NodeLedger(self.random_kills.checkpoint),
-            clock=self.clock,
-            chance=random.Random(f"{self._seed} {name}"),  # noqa: S311
-            checkpoint=lambda _: self.random_kills.checkpoint(),
-        )
-        self.nodes[name] = FleetNode(context, self.clock.time())
-        self._schedule(self.nodes[name], self.clock.time() + self._chance.uniform(0, 60))
 
     def _schedule(self, member: FleetNode, due: float) -> None:
         member.due = due

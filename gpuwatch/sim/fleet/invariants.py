@@ -95,7 +95,8 @@ class InvariantChecker:
             for message in _foreign_changes(before, after):
                 self._violation(name, "not ours", message)
             self._labels(name, before, after)
-        was_confined, is_confined = name in self.confined, _is_confined(after)
+        owner = after["metadata"].get("annotations", {}).get(OWNER, "")
+        was_confined, is_confined = name in self.confined, '"applied"' in owner and '"scope":"gpu"' in owner
         if is_confined and not was_confined:
             self._confined(name, after)
         if has and not had:
@@ -192,11 +193,6 @@ def visible_state(node: Object) -> Object:
         "unschedulable": spec.get("unschedulable", False),
         "conditions": {each["type"]: each["status"] for each in conditions},
     }
-
-
-def _is_confined(node: Object) -> bool:
-    owner = node["metadata"].get("annotations", {}).get(OWNER, "")
-    return '"applied"' in owner and '"scope":"gpu"' in owner
 
 
 def _ours(node: Object) -> list[Object]:

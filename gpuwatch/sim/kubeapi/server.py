@@ -14,7 +14,7 @@ from typing import Any, Self
 from urllib.parse import parse_qsl, unquote
 
 from gpuwatch.sim.kubeapi.cluster import ADMIN, SimulatedCluster
-from gpuwatch.sim.kubeapi.messages import ApiError, ApiRequest, ApiResponse, bad_request, reply
+from gpuwatch.sim.kubeapi.messages import ApiError, ApiRequest, bad_request, reply
 
 _TICK_SECONDS = 0.1
 _BODY_BYTES = 3 * 1024 * 1024  # as the real server's limit
@@ -35,7 +35,22 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         try:
-            response = self.server.cluster.handle(self._request())
+            length = self.headers.get("Content-Length", "0")
+            if not (length.isascii() and length.isdecimal()):
+                raise bad_request("the length of the body is not a number")
+            body = self.rfile.read(min(int(length), 2 * _BODY_BYTES))  # a client takes no answer before it has sent all
+            if int(length) > _BODY_BYTES:
+                raise ApiError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {_BODY_BYTES}")
+            path, _, query = self.path.partition("?")
+            response = self.server.cluster.handle(
+                ApiRequest(
+                    method=self.command,
+                    path=unquote(path),
+                    query=dict(parse_qsl(query, keep_blank_values=True)),
+                    headers={name.lower(): value for name, value in self.headers.items()},
+                    body=body,
+                )
+            )
         except ApiError as error:
             self.close_connection = True
             response = reply(error.status, error.code)
@@ -48,26 +63,6 @@ class _Handler(BaseHTTPRequestHandler):
         if self.connection not in self.server.connections:
             self.close_connection = True
             return
-        self._send(response)
-
-    def _request(self) -> ApiRequest:
-        """Raises ApiError where it cannot be read to its end."""
-        length = self.headers.get("Content-Length", "0")
-        if not (length.isascii() and length.isdecimal()):
-            raise bad_request("the length of the body is not a number")
-        body = self.rfile.read(min(int(length), 2 * _BODY_BYTES))  # a client takes no answer before it has sent all
-        if int(length) > _BODY_BYTES:
-            raise ApiError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {_BODY_BYTES}")
-        path, _, query = self.path.partition("?")
-        return ApiRequest(
-            method=self.command,
-            path=unquote(path),
-            query=dict(parse_qsl(query, keep_blank_values=True)),
-            headers={name.lower(): value for name, value in self.headers.items()},
-            body=body,
-        )
-
-    def _send(self, response: ApiResponse) -> None:
         self.send_response(response.status)
         headers = (("Content-Type", "application/json"), ("Cache-Control", "no-cache, private"), *response.headers)
         for name, value in (*headers, ("Content-Length", str(len(response.body)))):

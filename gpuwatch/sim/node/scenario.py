@@ -92,7 +92,17 @@ def parse(document: Any, origin: str) -> Scenario:
         _check_keys(entry, SimWorkload, f"workloads[{i}].", origin)
     timeline = [_action(entry, f"timeline[{i}].", origin) for i, entry in enumerate(document.get("timeline") or ())]
     found: Scenario = _convert({**document, "timeline": timeline}, Scenario, origin)
-    _check_sense(found, origin)
+    node = found.node
+    if node.model not in MODELS:
+        raise UsageError(f"unknown model {node.model} in {origin}", "node.model", f"use one of {', '.join(MODELS)}")
+    if not 0 <= node.gpus <= MOST_GPUS or node.replicas < 1:
+        raise UsageError(f"wrong value in {origin}", f"node.gpus is 0 to {MOST_GPUS}, node.replicas 1 or more")
+    for profiles in node.mig.values():
+        _check_profiles(profiles, node, origin)
+    for workload in found.workloads:
+        _check_workload(workload, origin)
+    for action in found.timeline:
+        check_action(action, node, origin)
     return found
 
 
@@ -171,20 +181,6 @@ def _convert(document: Any, kind: Any, origin: str) -> Any:
         return msgspec.convert(document, prepared(kind), strict=False)
     except msgspec.ValidationError as error:
         raise UsageError(f"wrong value in {origin}", str(error).replace("`$.", "`")) from None
-
-
-def _check_sense(scenario: Scenario, origin: str) -> None:
-    node = scenario.node
-    if node.model not in MODELS:
-        raise UsageError(f"unknown model {node.model} in {origin}", "node.model", f"use one of {', '.join(MODELS)}")
-    if not 0 <= node.gpus <= MOST_GPUS or node.replicas < 1:
-        raise UsageError(f"wrong value in {origin}", f"node.gpus is 0 to {MOST_GPUS}, node.replicas 1 or more")
-    for profiles in node.mig.values():
-        _check_profiles(profiles, node, origin)
-    for workload in scenario.workloads:
-        _check_workload(workload, origin)
-    for action in scenario.timeline:
-        check_action(action, node, origin)
 
 
 def _check_workload(workload: SimWorkload, origin: str) -> None:

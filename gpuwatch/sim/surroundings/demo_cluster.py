@@ -77,7 +77,11 @@ class PodWorkloads:
     def step(self) -> None:
         """Stop the work of pods that have left, start that of new ones."""
         gpus = [gpu.index for gpu in offered(self._world.node)]
-        self._report(len(gpus))
+        with self._cluster.lock:
+            node = self._cluster.get("nodes", "", self._node)
+            if node is not None and node["status"]["allocatable"][GPU] != str(len(gpus)):
+                status = {**node["status"], "allocatable": {**node["status"]["allocatable"], GPU: str(len(gpus))}}
+                self._cluster.put("nodes", {**node, "status": status}, user="system:kubelet")
         pods = {
             f"{pod['metadata']['namespace']}/{pod['metadata']['name']}": pod
             for pod in self._cluster.pods_on(self._node)
@@ -95,14 +99,6 @@ class PodWorkloads:
             if name not in self._running and kind is not None and len(free) == gpus_of(pod):
                 self._running[name] = replace(kind, name=name, gpus=free, uid=pod["metadata"]["uid"])
                 self._world.inject(StartWorkload(workload=self._running[name]))
-
-    def _report(self, gpus: int) -> None:
-        """In the Node's status."""
-        with self._cluster.lock:
-            node = self._cluster.get("nodes", "", self._node)
-            if node is not None and node["status"]["allocatable"][GPU] != str(gpus):
-                status = {**node["status"], "allocatable": {**node["status"]["allocatable"], GPU: str(gpus)}}
-                self._cluster.put("nodes", {**node, "status": status}, user="system:kubelet")
 
 
 class DemoCluster:

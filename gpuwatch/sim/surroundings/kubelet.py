@@ -65,7 +65,16 @@ class SimKubelet:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._undo.callback(self.path.unlink, missing_ok=True)
         if self._fault in ("refused", "noise"):
-            self._listen_badly()
+            listener = socket.socket(socket.AF_UNIX)
+            self._undo.callback(listener.close)
+            self.path.unlink(missing_ok=True)
+            listener.bind(str(self.path))
+            if self._fault == "noise":
+                listener.listen()
+                listener.settimeout(0.05)
+                thread = threading.Thread(target=self._make_noise, args=(listener,), name="sim-kubelet-noise")
+                thread.start()
+                self._undo.callback(thread.join)
             return self
         pool = ThreadPoolExecutor(max_workers=2, thread_name_prefix="sim-kubelet")
         server = grpc.server(pool, options=(("grpc.max_send_message_length", -1),))
@@ -92,18 +101,6 @@ class SimKubelet:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-    def _listen_badly(self) -> None:
-        listener = socket.socket(socket.AF_UNIX)
-        self._undo.callback(listener.close)
-        self.path.unlink(missing_ok=True)
-        listener.bind(str(self.path))
-        if self._fault == "noise":
-            listener.listen()
-            listener.settimeout(0.05)
-            thread = threading.Thread(target=self._make_noise, args=(listener,), name="sim-kubelet-noise")
-            thread.start()
-            self._undo.callback(thread.join)
 
     def _make_noise(self, listener: socket.socket) -> None:
         while not self._stopping.is_set():

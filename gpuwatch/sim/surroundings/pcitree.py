@@ -61,7 +61,19 @@ class PciTree:
             if not gpu.faults.off_bus:
                 wanted |= self._device(gpu)
             if node.driver_up and gpu.attached and not gpu.faults.off_bus:
-                wanted[self._module / str(gpu.address) / "information"] = _information(gpu)
+                rows = {
+                    "Model": gpu.model.name,
+                    "IRQ": str(100 + gpu.index),
+                    "GPU UUID": gpu.uuid,
+                    "Video BIOS": gpu.model.vbios,
+                    "Bus Type": "PCIe",
+                    "Bus Location": str(gpu.address),
+                    "Device Minor": str(gpu.index),
+                    "GPU Excluded": "No",
+                }
+                wanted[self._module / str(gpu.address) / "information"] = "".join(
+                    f"{name + ':':<16} {text}\n" for name, text in rows.items()
+                ).encode()
         for path, content in wanted.items():
             if self._shown.get(path) != content:
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -124,20 +136,6 @@ class PciTree:
                 link.unlink(missing_ok=True)
             elif link.parent.is_dir() and not link.is_symlink():
                 link.symlink_to(os.path.relpath(self._driver.resolve(), link.parent.resolve()))
-
-
-def _information(gpu: SimGpu) -> bytes:
-    rows = {
-        "Model": gpu.model.name,
-        "IRQ": str(100 + gpu.index),
-        "GPU UUID": gpu.uuid,
-        "Video BIOS": gpu.model.vbios,
-        "Bus Type": "PCIe",
-        "Bus Location": str(gpu.address),
-        "Device Minor": str(gpu.index),
-        "GPU Excluded": "No",
-    }
-    return "".join(f"{name + ':':<16} {text}\n" for name, text in rows.items()).encode()
 
 
 def gpu_config(model: Model, answers: bool) -> bytes:

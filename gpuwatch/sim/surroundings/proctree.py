@@ -108,26 +108,22 @@ class ProcTree:
             self._remove(self.proc / str(pid))
         for pid, process in wanted.items():
             if self._processes.get(pid) != process:
-                self._write(process)
+                new = self.proc / f".{process.pid}"  # the folder appears whole, as a process does
+                new.mkdir()
+                state = f"S 1 {process.pid} {process.pid}" + " 0" * 15
+                files = {
+                    "comm": process.name[:15] + "\n",
+                    "status": f"Name:\t{process.name[:15]}\nPid:\t{process.pid}\nUid:" + f"\t{process.uid}" * 4 + "\n",
+                    "stat": f"{process.pid} ({process.name[:15]}) {state} {process.start_time} 0 0\n",
+                    "cgroup": process.cgroup,
+                }
+                for name, text in files.items():
+                    (new / name).write_text(text)
+                self._remove(self.proc / str(process.pid))
+                new.rename(self.proc / str(process.pid))
         seen = {process.workload for process in wanted.values() if process.workload}
         self._set_pods(seen | set(pods))
         self._processes = wanted
-
-    def _write(self, process: SimProcess) -> None:
-        """The folder appears whole, as a process does."""
-        new = self.proc / f".{process.pid}"
-        new.mkdir()
-        state = f"S 1 {process.pid} {process.pid}" + " 0" * 15
-        files = {
-            "comm": process.name[:15] + "\n",
-            "status": f"Name:\t{process.name[:15]}\nPid:\t{process.pid}\nUid:" + f"\t{process.uid}" * 4 + "\n",
-            "stat": f"{process.pid} ({process.name[:15]}) {state} {process.start_time} 0 0\n",
-            "cgroup": process.cgroup,
-        }
-        for name, text in files.items():
-            (new / name).write_text(text)
-        self._remove(self.proc / str(process.pid))
-        new.rename(self.proc / str(process.pid))
 
     def _set_pods(self, pods: set[Workload]) -> None:
         for gone in self._pods - pods:

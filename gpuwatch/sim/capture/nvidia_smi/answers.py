@@ -65,19 +65,7 @@ def recording(log: DumpNode, extras: OtherOutputs, cut: DumpNode | None = None) 
     driver = _optional(log, "kmd_version") or _optional(log, "driver_version")
     models = [_optional(gpu, "product_name") or "" for gpu in gpus]
     answers = Recording(Header(driver=driver, models=models, fields_by_name=True))
-    _system(answers, log, extras, len(gpus))
-    known: set[str] = set()
-    for index, gpu in enumerate(gpus):
-        if refusal := _refusal(gpu):
-            answers.add(("nvmlDeviceGetHandleByIndex", index), error(refusal))
-            continue
-        _identity(answers, gpu, index, known)
-        _gpu(answers, gpu, index, extras, pynvml.NVML_ERROR_UNKNOWN if gpu is cut else pynvml.NVML_ERROR_NOT_SUPPORTED)
-    return answers
-
-
-def _system(answers: Recording, log: DumpNode, extras: OtherOutputs, gpus: int) -> None:
-    answers.add(("nvmlDeviceGetCount",), gpus)
+    answers.add(("nvmlDeviceGetCount",), len(gpus))
     answers.add(("nvmlEventSetCreate",), {"handle": EVENTS})
     cuda = _optional(log, "cuda_umd_version") or _optional(log, "cuda_version")
     if answers.header.driver:
@@ -87,6 +75,14 @@ def _system(answers: Recording, log: DumpNode, extras: OtherOutputs, gpus: int) 
     major, _, minor = (cuda or "").partition(".")
     if major.isdecimal() and minor.isdecimal():
         answers.add(("nvmlSystemGetCudaDriverVersion_v2",), int(major[:4]) * 1000 + int(minor[:2]) * 10)
+    known: set[str] = set()
+    for index, gpu in enumerate(gpus):
+        if refusal := _refusal(gpu):
+            answers.add(("nvmlDeviceGetHandleByIndex", index), error(refusal))
+            continue
+        _identity(answers, gpu, index, known)
+        _gpu(answers, gpu, index, extras, pynvml.NVML_ERROR_UNKNOWN if gpu is cut else pynvml.NVML_ERROR_NOT_SUPPORTED)
+    return answers
 
 
 def _refusal(gpu: DumpNode) -> int | None:

@@ -34,7 +34,8 @@ def process_lists(gpu: DumpNode) -> dict[str, Answer]:
             return dict.fromkeys(lists, error(problem.code))
         return dict(lists) if none_running else {}
     for kinds, process in _processes(section):
-        for kind in _letters(kinds):
+        letters = [letter for letter in kinds.upper().split("+") if letter in LISTS]
+        for kind in ["M"] if "M" in letters else letters or ["C"]:
             lists[LISTS[kind]].append({"object": process})
     return dict(lists)
 
@@ -95,8 +96,3 @@ def _number(entry: dict[str, str], convert: Any, *labels: str) -> int | None:
             except NoValue:
                 return None
     return None
-
-
-def _letters(printed: str) -> list[str]:
-    letters = [letter for letter in printed.upper().split("+") if letter in LISTS]
-    return ["M"] if "M" in letters else letters or ["C"]
