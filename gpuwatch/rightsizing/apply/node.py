@@ -46,23 +46,18 @@ def sharing(about: Recommendation, around: ApplyContext) -> tuple[Apply, ...]:
     data = {"default": pretty(UNSHARED), name: pretty(file)}
     steps = [add(config_map(SHARING_CONFIG, data))]
     steps += [cordon(nodes)] if nodes else []
-    note = _sharing_note(
-        name, resource, label(nodes, SHARING_LABEL, name) if nodes else f"the label {SHARING_LABEL}={name}"
-    )
-    return (Apply(what="device_plugin", note=note, command="\n".join(steps), manifest=file),)
-
-
-def _sharing_note(name: str, resource: str, labelling: str) -> str:
+    labelling = label(nodes, SHARING_LABEL, name) if nodes else f"the label {SHARING_LABEL}={name}"
     switch = told({"devicePlugin": {"config": {"name": SHARING_CONFIG, "default": "default"}}})
-    return (
+    note = (
         f"Every GPU of the node is shared, and offered as {resource}.shared instead of {resource}: choose a node whose"
         " work may share. It is for a node that no pod uses a GPU of: the plugin would give a GPU to others that a pod"
         " has alone, and MPS lets no process of that pod begin any more. When the pods of the cordoned node have ended:"
         f" {labelling}, then uncordon it."
         f" The plugin has to be told of the ConfigMap once: {switch}, or the chart's config.name."
         f" Where it has one already, put the key {name} in there instead."
-        f" {WORDS['mps' if name.startswith('mps') else 'time_slicing']}"
+        f" {WORDS['mps' if key == 'mps' else 'time_slicing']}"
     )
+    return (Apply(what="device_plugin", note=note, command="\n".join(steps), manifest=file),)
 
 
 MIG_CONFIG = "gpuwatch-mig-parted"
@@ -80,8 +75,17 @@ def partitioning(about: Recommendation, around: ApplyContext) -> tuple[Apply, ..
     names: dict[str, list[str]] = defaultdict(list)
     for node in nodes:
         names[_name(around.specs[node])].append(node)
+    if not nodes:
+        return ()
     own = {name: around.specs[here[0]] for name, here in names.items()}
-    return (_by_operator(about.id, names, around), _by_hand(own, names)) if nodes else ()
+    which = "; ".join(f"{name} on {', '.join(here)}" for name, here in names.items())
+    note = (
+        f"Without the GPU Operator: `nvidia-mig-parted apply --config-file FILE --selected-config NAME`, as root on the"
+        f" node itself. {ALONE}. NAME: {which}. Instances are gone after a reboot."
+    )
+    # The bare file is for the nodes themselves, so there is no command for here.
+    bare = Apply(what="mig_parted", note=note, manifest={"version": "v1", "mig-configs": own})
+    return _by_operator(about.id, names, around), bare
 
 
 def specs_of(layouts: Iterable[Layout], fleet: FleetFacts) -> dict[str, Specs]:
@@ -129,16 +133,6 @@ def _by_operator(about: str, nodes: Mapping[str, list[str]], around: ApplyContex
         f" ConfigMap once: {switch}. Where it has one already, put the configurations in there instead. {words}"
     )
     return Apply(what="mig_parted", note=note, command="\n".join([add(made), *steps]), manifest=made)
-
-
-def _by_hand(configs: Mapping[str, Specs], nodes: Mapping[str, list[str]]) -> Apply:
-    """The bare file; it is for the nodes themselves, so there is no command for here."""
-    which = "; ".join(f"{name} on {', '.join(names)}" for name, names in nodes.items())
-    note = (
-        f"Without the GPU Operator: `nvidia-mig-parted apply --config-file FILE --selected-config NAME`, as root on the"
-        f" node itself. {ALONE}. NAME: {which}. Instances are gone after a reboot."
-    )
-    return Apply(what="mig_parted", note=note, manifest={"version": "v1", "mig-configs": dict(configs)})
 
 
 def _specs(layouts: Iterable[Layout], *, is_mixed: bool) -> Specs:

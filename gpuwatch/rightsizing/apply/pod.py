@@ -79,15 +79,11 @@ def resources(about: Recommendation, _: ApplyContext) -> tuple[Apply, ...]:
     dropped = [now] if now != then else []
     guess = ""
     if not change.resource:
-        dropped += [each for each in _instances(about.target.model) if then.startswith(MIG) and each != then]
+        known = mig_profiles.model_of(about.target.model)
+        instances = [profile.resource for profile in known.plain()] if known and then.startswith(MIG) else []
+        dropped += [each for each in instances if each != then]  # to take one out that is not there changes nothing
         guess = f"What it asks for now is not known, and taken to be {USUAL}{' or an instance' if dropped[1:] else ''}."
     return (_container(about.target, {then: str(count)}, dropped, _words(need, fewer, guess)),)
-
-
-def _instances(model: str | None) -> list[str]:
-    """Resources of all instances of a model: to take one out that is not there changes nothing."""
-    known = mig_profiles.model_of(model)
-    return [profile.resource for profile in known.plain()] if known else []
 
 
 def annotations(about: Recommendation, _: ApplyContext) -> tuple[Apply, ...]:

@@ -85,12 +85,10 @@ def draw_above_idle(holds: Iterable[DeviceAllocation], fleet: FleetFacts) -> flo
 
 
 def _does_something(hold: DeviceAllocation) -> bool:
-    if hold.device:
+    if hold.device or hold.has_requests:
         return hold.has_requests
-    return hold.has_requests or (hold.pcie is not None and hold.pcie >= PCIE_IDLE) or _draws(hold)
-
-
-def _draws(hold: DeviceAllocation) -> bool:
+    if hold.pcie is not None and hold.pcie >= PCIE_IDLE:
+        return True
     if hold.watts is None or hold.loaded_idle_watts is None or hold.watts < DRAW * hold.loaded_idle_watts:
         return False
     return hold.power_limit is None or hold.watts > DRAW_AT_REST * hold.power_limit

@@ -113,6 +113,11 @@ def _advice(
 ) -> Recommendation:
     gpus = [gpu for gpu, _ in cut]
     model = gpus[0].model or ""
+    instances = sum(len(layout) for _, layout in cut)
+    names = [f"{fit.target.namespace}/{fit.target.name}" for fit in fits]
+    others = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    whole = f"{len(cut)} GPU{'s' if len(cut) > 1 else ''}"
+    gain = "What they save is counted with them." if instances > len(cut) else "It pays when others move in, too."
     return Recommendation(
         id=recommendation_id(FindingKind.MIG_LAYOUT, node, model),
         kind=FindingKind.MIG_LAYOUT,
@@ -120,7 +125,8 @@ def _advice(
         target=RecommendationTarget(nodes=(node,), gpus=tuple(gpu.uuid for gpu in gpus), model=model),
         current="; ".join(f"{_name(gpu)}: {_words(gpu.layout) or 'not cut'}, free" for gpu in gpus),
         recommended="; ".join(f"{_name(gpu)}: {_words(each.profile for each in layout)}" for gpu, layout in cut),
-        why=_why(cut, fits),
+        why=f"Place for {instances} instance{'s' if instances > 1 else ''} on {whole} that nobody holds, for "
+        f"{', '.join(names[:NAMED])}{others}. {gain}",
         evidence=Evidence(
             days=min(fit.evidence.days for fit in fits), coverage=min(fit.evidence.coverage for fit in fits)
         ),
@@ -135,18 +141,6 @@ def _advice(
         ),
         at=now,
         expires=now + config.expire,
-    )
-
-
-def _why(cut: Sequence[Cutting], fits: Sequence[Recommendation]) -> str:
-    instances = sum(len(layout) for _, layout in cut)
-    names = [f"{fit.target.namespace}/{fit.target.name}" for fit in fits]
-    others = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    whole = f"{len(cut)} GPU{'s' if len(cut) > 1 else ''}"
-    gain = "What they save is counted with them." if instances > len(cut) else "It pays when others move in, too."
-    return (
-        f"Place for {instances} instance{'s' if instances > 1 else ''} on {whole} that nobody holds, for "
-        f"{', '.join(names[:NAMED])}{others}. {gain}"
     )
 
 

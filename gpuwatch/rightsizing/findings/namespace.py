@@ -64,9 +64,17 @@ def steady_load(
     """Nodes to reserve: those of which it holds every GPU, at most as many as are always at work. `holds`: its own."""
     if not context.fleet.whole or use.resource != "nvidia.com/gpu" or not _is_known(use):
         return None
-    nodes = _reservable(use.steady, context, holds)
-    if not nodes:
+    sizes = Counter(gpu.node for gpu in context.fleet.gpus)
+    held = {hold.gpu for hold in holds if hold.present and not hold.device and hold.holders == 1}
+    own = [node for node in sizes if all(gpu.uuid in held for gpu in context.fleet.gpus if gpu.node == node)]
+    chosen, left = list[str](), use.steady
+    for node in sorted(own, key=lambda node: (-sizes[node], node)):  # the largest first
+        if sizes[node] <= left:
+            chosen.append(node)
+            left -= sizes[node]
+    if not chosen:
         return None
+    nodes = tuple(sorted(chosen))
     gpus = tuple(sorted(gpu.uuid for gpu in context.fleet.gpus if gpu.node in nodes))
     return Recommendation(
         id=recommendation_id(FindingKind.STEADY_LOAD, use.namespace, use.resource),
@@ -85,19 +93,6 @@ def steady_load(
         at=context.now,
         expires=context.now + context.config.expire,
     )
-
-
-def _reservable(steady: int, context: FleetContext, holds: tuple[DeviceAllocation, ...]) -> tuple[str, ...]:
-    """The largest first; together no more GPUs than are always at work."""
-    sizes = Counter(gpu.node for gpu in context.fleet.gpus)
-    held = {hold.gpu for hold in holds if hold.present and not hold.device and hold.holders == 1}
-    own = [node for node in sizes if all(gpu.uuid in held for gpu in context.fleet.gpus if gpu.node == node)]
-    chosen: list[str] = []
-    for node in sorted(own, key=lambda node: (-sizes[node], node)):
-        if sizes[node] <= steady:
-            chosen.append(node)
-            steady -= sizes[node]
-    return tuple(sorted(chosen))
 
 
 def _is_known(use: NamespaceUsage) -> bool:

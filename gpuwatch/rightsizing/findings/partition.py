@@ -42,6 +42,9 @@ def mig_fit(facts: WorkloadFacts) -> Recommendation | None:
     if need is None or fit is None or facts.is_preallocating:
         return None
     hours = facts.hours_per_day * fit.saved
+    busy = facts.summary.busy
+    work = f"Busy {percent(busy.mean)} of the time, {percent(busy.p95)} at the 95th percentile. " if busy else ""
+    grown = f", growing by {gib(need.per_day)} a day" if need.per_day >= LITTLE else ""
     return advice(
         facts,
         FindingKind.MIG_FIT,
@@ -59,7 +62,9 @@ def mig_fit(facts: WorkloadFacts) -> Recommendation | None:
             else Level.LOW,
             text=_risk(facts, fit, need),
         ),
-        why=_why(facts, fit, need),
+        why=f"{work}At most {gib(need.peak)} of memory{grown}: {gib(need.needed)} with margin, "
+        f"of {gib(fit.profile.memory)}. On {fit.profile.name} it takes {percent(max(0.0, fit.slowdown.low))} to "
+        f"{percent(fit.slowdown.high)} longer.",
         savings=savings(facts.config, facts.model, hours),
         predicted=Predicted(
             slowdown_low=fit.slowdown.low,
@@ -97,17 +102,6 @@ def _share_now(facts: WorkloadFacts, model: GpuModel) -> float | None:
         return None if facts.profile is None else 1.0
     profile = mig_profiles.instance(facts.model, None, facts.profile)
     return model.share(profile) if profile else None
-
-
-def _why(facts: WorkloadFacts, fit: MigFit, need: MemoryDemand) -> str:
-    busy = facts.summary.busy
-    work = f"Busy {percent(busy.mean)} of the time, {percent(busy.p95)} at the 95th percentile. " if busy else ""
-    grown = f", growing by {gib(need.per_day)} a day" if need.per_day >= LITTLE else ""
-    return (
-        f"{work}At most {gib(need.peak)} of memory{grown}: {gib(need.needed)} with margin, "
-        f"of {gib(fit.profile.memory)}. On {fit.profile.name} it takes {percent(max(0.0, fit.slowdown.low))} to "
-        f"{percent(fit.slowdown.high)} longer."
-    )
 
 
 def _risk(facts: WorkloadFacts, fit: MigFit, need: MemoryDemand) -> str:
@@ -154,14 +148,13 @@ MPS = SharingStrategy(
 
 def duty_cycled(facts: WorkloadFacts) -> Recommendation | None:
     """Several of its kind on one GPU."""
-    need, way = facts.memory(), sharing_strategy(facts)
-    count = min(most_by_time(facts), _by_memory(facts))
-    if need is None or count < 2 or facts.is_preallocating:
+    need, total, busy = facts.memory(), facts.summary.memory_total, facts.summary.busy
+    if need is None or total is None or busy is None or is_full(need.peak, total) or facts.is_preallocating:
         return None
-    busy, resource = facts.summary.busy, facts.resource or "nvidia.com/gpu"
-    total = facts.summary.memory_total
-    if busy is None or total is None:
+    count = min(most_by_time(facts), int(MEMORY * total / need.needed))
+    if count < 2:
         return None
+    way, resource = sharing_strategy(facts), facts.resource or "nvidia.com/gpu"
     return advice(
         facts,
         FindingKind.DUTY_CYCLED,
@@ -202,11 +195,3 @@ def most_by_time(facts: WorkloadFacts) -> int:
     return max(
         1, min(MOST_REPLICAS, int(sharing_strategy(facts).busy / busy.p95 + 1e-9) if busy.p95 > 0 else MOST_REPLICAS)
     )
-
-
-def _by_memory(facts: WorkloadFacts) -> int:
-    """How many a GPU has memory for; with MPS each gets no more than its part of it."""
-    need, total = facts.memory(), facts.summary.memory_total
-    if need is None or total is None or is_full(need.peak, total):
-        return 1
-    return int(MEMORY * total / need.needed)

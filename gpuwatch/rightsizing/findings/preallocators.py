@@ -119,7 +119,8 @@ def preallocator(programs: Iterable[str], image: str | None) -> Preallocator | N
     for each in PREALLOCATORS:
         if any(fnmatchcase(name, pattern) for name in names for pattern in each.programs):
             return each
-    plain = _untagged(image or "").lower()
+    path, _, last = (image or "").partition("@")[0].rpartition("/")  # a port of the registry is no tag
+    plain = f"{path}/{last.partition(':')[0]}".lstrip("/").lower()
     return next((each for each in PREALLOCATORS if any(fnmatchcase(plain, like) for like in each.images)), None)
 
 
@@ -133,9 +134,3 @@ def is_server(programs: Iterable[str], image: str | None) -> bool:
 
 def _names(programs: Iterable[str]) -> list[str]:
     return [name.rsplit("/", 1)[-1].lower() for name in programs]
-
-
-def _untagged(image: str) -> str:
-    """A port of the registry is no tag."""
-    path, _, last = image.partition("@")[0].rpartition("/")
-    return f"{path}/{last.partition(':')[0]}".lstrip("/")

@@ -30,7 +30,7 @@ def time(at: float) -> str:
     return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
 
 
-def some(names: Collection[str], most: int = 3) -> str:
+def some(names: Collection[str]) -> str:
     """`a, b, c and 4 more`."""
-    shown = ", ".join(sorted(names)[:most])
-    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
+    shown = ", ".join(sorted(names)[:3])
+    return f"{shown} and {len(names) - 3} more" if len(names) > 3 else shown

@@ -6,7 +6,6 @@ What people have for remote_read, Grafana Agent or promtool works here word for 
 
 import base64
 import ssl
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -121,7 +120,10 @@ class HttpConfig(_Section, frozen=True, kw_only=True):
         Raises:
             UsageError: a file that it names cannot be read.
         """
-        found = {name: ",".join(_values(value)) for name, value in self.http_headers.items()}
+        found = {
+            name: ",".join((*header.values, *header.secrets, *map(_secret, header.files)))
+            for name, header in self.http_headers.items()
+        }
         auth = self.basic_auth
         if auth is not None:
             user = auth.username or _secret(auth.username_file)
@@ -137,12 +139,6 @@ class HttpConfig(_Section, frozen=True, kw_only=True):
 def basic(user: str, password: str) -> str:
     """The value of the header Authorization."""
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
-
-
-def _values(header: HeaderValues) -> Iterator[str]:
-    yield from header.values
-    yield from header.secrets
-    yield from (_secret(name) for name in header.files)
 
 
 def _secret(name: str) -> str:

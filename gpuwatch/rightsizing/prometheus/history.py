@@ -76,26 +76,23 @@ class FleetHistory:
         try:
             self.plan = plan = read_plan(self._api, self._options, self._now())
             ledger = UsageLedger(self._config)
-            self._read(plan, ledger)
+            reader = ChunkReader(self._api, plan.dialect, self._options.namespaces, plan.way)
+            at, wanted = plan.begin, self._options.namespaces
+            while at < plan.end:
+                self._report(plan, at)
+                steps = min(plan.steps, round((plan.end - at) / plan.step))
+                for window in windows(reader.read(at, plan.step, steps)):
+                    if not wanted or window.key.namespace in wanted:
+                        ledger.add(window)
+                        self._windows += 1
+                at += steps * plan.step
+            self._report(plan, at)
             fleet = fleet_facts(self._api, plan, ledger.namespaces(plan.end), self._options.namespaces)
             if ledger.rejected:
                 log.warning("there are more workloads than rightsizing.max_workloads; nothing is said of some")
             return ledger, fleet
         finally:
             self._api.http.close()
-
-    def _read(self, plan: ReadPlan, ledger: UsageLedger) -> None:
-        reader = ChunkReader(self._api, plan.dialect, self._options.namespaces, plan.way)
-        at, wanted = plan.begin, self._options.namespaces
-        while at < plan.end:
-            self._report(plan, at)
-            steps = min(plan.steps, round((plan.end - at) / plan.step))
-            for window in windows(reader.read(at, plan.step, steps)):
-                if not wanted or window.key.namespace in wanted:
-                    ledger.add(window)
-                    self._windows += 1
-            at += steps * plan.step
-        self._report(plan, at)
 
     def _report(self, plan: ReadPlan, at: float) -> None:
         done, received = round((at - plan.begin) / plan.step), self._api.http.traffic.received

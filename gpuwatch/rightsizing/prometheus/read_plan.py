@@ -66,7 +66,9 @@ def read_plan(api: PrometheusApi, options: HistoryOptions, now: float) -> ReadPl
     rows = [row for at in moments for row in api.query(dialect.expression("info", 3600.0), at)]
     gpus = len({row.metric.get(dialect.uuid) for row in rows})
     counts = [count for row in rows if (count := row.now())]
-    step = options.step or _step(gpus, 3600.0 / median(counts) if counts else 0.0)
+    # A step has two scrapes at least, or rates could not be told.
+    least = max(next(step for most, step in STEPS if gpus <= most), 2 * 3600.0 / median(counts) if counts else 0.0)
+    step = options.step or next((step for _, step in STEPS if step >= least), STEPS[-1][1])
     end = end // step * step
     begin = end - max(1.0, options.window // step) * step
     steps = int(max(1, min(LONGEST_CHUNK / step, options.points / max(1, gpus), MOST_STEPS)))
@@ -91,12 +93,6 @@ def _dialect(api: PrometheusApi, options: HistoryOptions, end: float) -> Dialect
 
 def _gpus(api: PrometheusApi, dialect: Dialect, end: float) -> int:
     return len({row.metric.get(dialect.uuid) for row in api.query(dialect.expression("info", 3600.0), end)})
-
-
-def _step(gpus: int, interval: float) -> float:
-    """A step has two scrapes at least, or rates could not be told."""
-    wanted = next(step for most, step in STEPS if gpus <= most)
-    return next((step for _, step in STEPS if step >= max(wanted, 2 * interval)), STEPS[-1][1])
 
 
 def _way(api: PrometheusApi, moments: list[float]) -> str | None:

@@ -57,7 +57,10 @@ class UsageLearner:
         if self._due or not 0 <= now - self._judged < SPAN:
             self._due = False
             self._look_around(view)
-            self._judge(view)
+            self._judged = now
+            fleet = fleet_of(view, self._ledger.namespaces(now))
+            summaries, node = self._ledger.summaries(now), view.snapshot.node
+            self.advice = recommend(summaries, fleet, self._config, now, since=self._ledger.since, node=node)
         if not 0 <= now - self._saved < SAVE_SECONDS:
             self._saved = now
             self.save()
@@ -81,12 +84,6 @@ class UsageLearner:
     def _add(self, windows: tuple[UsageWindow, ...]) -> None:
         for window in windows:
             self._ledger.add(window)
-
-    def _judge(self, view: View) -> None:
-        now = self._judged = view.snapshot.at
-        fleet = fleet_of(view, self._ledger.namespaces(now))
-        summaries, node = self._ledger.summaries(now), view.snapshot.node
-        self.advice = recommend(summaries, fleet, self._config, now, since=self._ledger.since, node=node)
 
     def _look_around(self, view: View) -> None:
         """Whose the pods are, and whether their CPU limits hold them back."""

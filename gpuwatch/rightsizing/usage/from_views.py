@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from gpuwatch.config import RightsizingConfig
-from gpuwatch.model.snapshot import Gpu
 from gpuwatch.model.view import View
 from gpuwatch.rightsizing.model.usage import FleetFacts, GpuFacts, NamespaceUsage
 from gpuwatch.rightsizing.usage.ledger import UsageLedger
@@ -19,26 +18,22 @@ def fleet_of(view: View, namespaces: tuple[NamespaceUsage, ...] = ()) -> FleetFa
         for use in view.attribution.devices
         if use.holders or use.allocated is not False  # where there is no kubelet to ask, nobody knows
     }
-    return FleetFacts(
-        gpus=tuple(_facts(view, gpu, gpu.identity.uuid in held) for gpu in view.snapshot.gpus),
-        namespaces=namespaces,
-        alone=True,
-    )
-
-
-def _facts(view: View, gpu: Gpu, held: bool) -> GpuFacts:
-    identity = gpu.identity
-    return GpuFacts(
-        node=view.snapshot.node or "",
-        uuid=identity.uuid,
-        index=identity.index,
-        model=identity.name,
-        memory_total=gpu.memory.total,
-        mig_enabled=gpu.mig_enabled,
-        layout=tuple(mig.profile for mig in gpu.mig if mig.profile),
-        held=held or bool(gpu.processes),
-        idle_watts=None if held or gpu.processes else gpu.power.mean or gpu.power.average,
-    )
+    gpus = []
+    for gpu in view.snapshot.gpus:
+        is_held = gpu.identity.uuid in held or bool(gpu.processes)
+        facts = GpuFacts(
+            node=view.snapshot.node or "",
+            uuid=gpu.identity.uuid,
+            index=gpu.identity.index,
+            model=gpu.identity.name,
+            memory_total=gpu.memory.total,
+            mig_enabled=gpu.mig_enabled,
+            layout=tuple(mig.profile for mig in gpu.mig if mig.profile),
+            held=is_held,
+            idle_watts=None if is_held else gpu.power.mean or gpu.power.average,
+        )
+        gpus.append(facts)
+    return FleetFacts(gpus=tuple(gpus), namespaces=namespaces, alone=True)
 
 
 class RecordedUsage(NamedTuple):

@@ -52,10 +52,11 @@ def memory_demand(peaks: Sequence[DayPeak], margin: float, horizon: float) -> Me
     is_sure = len(seen) >= TREND_DAYS
     slope = max(0.0, _slope(seen)) if is_sure else 0.0
     growth = slope * horizon / DAY_SECONDS if is_sure else peak * UNKNOWN_GROWTH
+    rests = [each.bytes - slope * (each.day - seen[0].day) for each in seen]  # above a line of this slope
     return MemoryDemand(
         peak=peak,
         margin=max(int(peak * margin), LEAST_MARGIN),
-        spread=int(_spread(seen, slope)),
+        spread=int(max(rests) - median(rests)),
         growth=int(growth),
         per_day=int(slope),
         sure=is_sure,
@@ -71,9 +72,3 @@ def _slope(peaks: Sequence[DayPeak]) -> float:
     """Bytes a day, the median of the slopes of all pairs of days (Theil and Sen): one odd day does not bend it."""
     slopes = [(b.bytes - a.bytes) / (b.day - a.day) for a, b in combinations(peaks, 2) if b.day > a.day]
     return median(slopes) if slopes else 0.0
-
-
-def _spread(peaks: Sequence[DayPeak], slope: float) -> float:
-    """By how much the worst day is above a line of this slope through the middle of all days."""
-    rests = [each.bytes - slope * (each.day - peaks[0].day) for each in peaks]
-    return max(rests) - median(rests)

@@ -191,6 +191,10 @@ def _reading(
     sm, dram, pipe = engines if alone else (None, None, None)
     sent, received = gpu.pcie.transmit_bytes, gpu.pcie.receive_bytes
     has_traffic = alone and device.use.mig is None and sent is not None and received is not None
+    names: dict[str, None] = {}  # what the kernel calls them, which servers set themselves, and the driver's file
+    for process in own or ():
+        owner = device.owners.get(process.pid)
+        names |= {name: None for name in (owner.name if owner else None, program(process.name)) if name}
     return TenantReading(
         facts=facts,
         sampled=True,
@@ -203,7 +207,7 @@ def _reading(
         watts=_first(gpu.power.mean, gpu.power.average, gpu.power.instant),
         power_limit=gpu.power.limit_enforced,
         processes=None if own is None else len(own),
-        programs=_programs(own or (), device.owners),
+        programs=tuple(names),
         pids=tuple(process.pid for process in own or ()),
     )
 
@@ -227,15 +231,6 @@ def _own_memory(own: Sequence[GpuProcess] | None, row: PodUsage | None) -> int |
         return row.memory if row else None
     sizes = [process.used_memory for process in own]
     return None if None in sizes else sum(size for size in sizes if size is not None)
-
-
-def _programs(own: Sequence[GpuProcess], owners: Mapping[int, ProcessOwner]) -> tuple[str, ...]:
-    """What the kernel calls them, which servers set themselves, and the file that the driver names."""
-    names: dict[str, None] = {}
-    for process in own:
-        owner = owners.get(process.pid)
-        names |= {name: None for name in (owner.name if owner else None, program(process.name)) if name}
-    return tuple(names)
 
 
 def program(name: str | None) -> str | None:
