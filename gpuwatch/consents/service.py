@@ -64,8 +64,9 @@ class Consenting:
         self._source, self._file, self._clock, self._boot_id = source, file, clock, boot_id
         self._chance = chance or random.Random()  # noqa: S311 no secret
         self._backoff = Backoff(self._chance)
-        self._namespaces: dict[str, tuple[int, dict[str, str]]] = {}
         self._looks = 0
+        self._namespaces: dict[str, tuple[int, dict[str, str]]] = {}
+        """The look at which each was asked for, and its annotations."""
         self._trouble: str | None = ""
 
     def run(self, ended: Callable[[float], bool]) -> None:
@@ -74,9 +75,31 @@ class Consenting:
             pass
 
     def step(self) -> float:
-        """Look once; seconds until the next look."""
+        """Look once; seconds until the next look. All of it, or nothing: half of what people say could allow what the
+        other half forbids.
+        """
         try:
-            consents = self._look()
+            at = self._clock.time()
+            node = self._source.node()
+            if self._boot_id and node.host.boot_id and node.host.boot_id.lower() != self._boot_id.lower():
+                raise GpuwatchError(
+                    f"node {node.name} is not this machine",
+                    f"its boot id is {node.host.boot_id}, this machine's {self._boot_id}",
+                    "check NODE_NAME",
+                )
+            pods = self._source.gpu_pods()
+            self._looks += 1
+            names = sorted({pod.namespace for pod in pods})
+            recent = {name: each for name, each in self._namespaces.items() if self._looks - each[0] < NAMESPACE_LOOKS}
+            self._namespaces = {name: recent.get(name) or (self._looks, self._source.namespace(name)) for name in names}
+            consents = Consents(
+                at=at,
+                node=kept(node.annotations),
+                node_labels=exported("label", node.labels, self._source.metrics.node_labels),
+                quarantined=any(taint.key == TAINT for taint in node.taints),
+                namespaces={name: annotations for name, (_, annotations) in self._namespaces.items()},
+                pods=pods,
+            )
             self._file.write(consents)
         except GpuwatchError as error:
             self._say(str(error))
@@ -84,36 +107,6 @@ class Consenting:
         self._say(None)
         self._backoff.succeeded()
         return LOOK_SECONDS * self._chance.uniform(1 - SPREAD, 1 + SPREAD)
-
-    def _look(self) -> Consents:
-        """All of it, or nothing: half of what people say could allow what the other half forbids."""
-        at = self._clock.time()
-        node = self._source.node()
-        if self._boot_id and node.host.boot_id and node.host.boot_id.lower() != self._boot_id.lower():
-            raise GpuwatchError(
-                f"node {node.name} is not this machine",
-                f"its boot id is {node.host.boot_id}, this machine's {self._boot_id}",
-                "check NODE_NAME",
-            )
-        pods = self._source.gpu_pods()
-        self._looks += 1
-        names = sorted({pod.namespace for pod in pods})
-        self._namespaces = {name: self._namespace(name) for name in names}
-        return Consents(
-            at=at,
-            node=kept(node.annotations),
-            node_labels=exported("label", node.labels, self._source.metrics.node_labels),
-            quarantined=any(taint.key == TAINT for taint in node.taints),
-            namespaces={name: annotations for name, (_, annotations) in self._namespaces.items()},
-            pods=pods,
-        )
-
-    def _namespace(self, name: str) -> tuple[int, dict[str, str]]:
-        """The look at which it was asked for, and its annotations."""
-        known = self._namespaces.get(name)
-        if known is not None and self._looks - known[0] < NAMESPACE_LOOKS:
-            return known
-        return self._looks, self._source.namespace(name)
 
     def _say(self, trouble: str | None) -> None:
         """Once for each change. None: all is well."""

@@ -110,9 +110,9 @@ class StoreFile:
                 self._connection.execute(_TOO_OLD, (oldest,))
                 for kind in EVENT_KINDS:
                     self._connection.execute(_TOO_MANY, (kind, kind, rows - 1))
-            while self._used() > size:
+            while (self._number("page_count") - self._number("freelist_count")) * self._number("page_size") > size:
                 (count,) = self._connection.execute("SELECT count(*) FROM events").fetchone()
-                if not self._connection.execute(_OLDEST, (1 + count // 10,)).rowcount:
+                if not self._connection.execute(_OLDEST, (1 + int(count) // 10,)).rowcount:
                     break
             self._connection.executescript("PRAGMA incremental_vacuum")  # execute() would free one page
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
@@ -146,10 +146,6 @@ class StoreFile:
     def _number(self, pragma: str) -> int:
         (value,) = self._connection.execute(f"PRAGMA {pragma}").fetchone()
         return int(value)
-
-    def _used(self) -> int:
-        """Bytes of the pages in use."""
-        return (self._number("page_count") - self._number("freelist_count")) * self._number("page_size")
 
 
 @contextlib.contextmanager
@@ -223,18 +219,15 @@ def is_usual(error: Exception) -> bool:
 def trouble(directory: Path, error: Exception) -> str:
     """A failure to write in `directory`, for people."""
     why = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
-    what = f"the store in {directory} cannot be written"
-    return f"{what}; {why}; what happens is kept in memory meanwhile: {_next_step(error)}"
-
-
-def _next_step(error: Exception) -> str:
+    step = "look at its disk, or name another place with --state-dir"
     if isinstance(error, Newer):
-        return "use the gpuwatch that wrote it, or another --state-dir"
-    if isinstance(error, Unusable):
-        return "it will be set aside"
-    if _is_denied(error):
-        return "make it writable or name another place with --state-dir"
-    return "look at its disk, or name another place with --state-dir"
+        step = "use the gpuwatch that wrote it, or another --state-dir"
+    elif isinstance(error, Unusable):
+        step = "it will be set aside"
+    elif _is_denied(error):
+        step = "make it writable or name another place with --state-dir"
+    what = f"the store in {directory} cannot be written"
+    return f"{what}; {why}; what happens is kept in memory meanwhile: {step}"
 
 
 def _is_denied(error: Exception) -> bool:

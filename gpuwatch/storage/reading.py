@@ -39,7 +39,13 @@ class EventReader:
             unless_complete.callback(self.close)
             if self._connection is not None:
                 self._connection.execute("BEGIN")  # all that follows is read as of one moment
-            self._first = self._oldest()
+            # All rows from the oldest of the newest `limit` on.
+            kinds, since, limit = self._query.kinds, self._query.since, self._query.limit
+            own = sorted((_moment(row) for row in self._waiting.values() if row.kind in kinds), reverse=True)
+            written = [self._select(_SELECT_MOMENTS, kind, since, limit + len(own)) for kind in kinds]
+            wanted = (moment for moment in heapq.merge(*written, reverse=True) if moment[1] not in self._replaced)
+            newest = heapq.merge(wanted, own, reverse=True)
+            self._first = next(itertools.islice(newest, limit - 1, None), (since, ""))
             unless_complete.pop_all()
 
     def rows(self, kind: str) -> Iterator[StoredRow]:
@@ -54,15 +60,6 @@ class EventReader:
     def close(self) -> None:
         """Let go of the file."""
         self._open.close()
-
-    def _oldest(self) -> Moment:
-        """The first of the newest `limit`."""
-        kinds, since, limit = self._query.kinds, self._query.since, self._query.limit
-        own = sorted((_moment(row) for row in self._waiting.values() if row.kind in kinds), reverse=True)
-        written = [self._select(_SELECT_MOMENTS, kind, since, limit + len(own)) for kind in kinds]
-        wanted = (moment for moment in heapq.merge(*written, reverse=True) if moment[1] not in self._replaced)
-        newest = heapq.merge(wanted, own, reverse=True)
-        return next(itertools.islice(newest, limit - 1, None), (since, ""))
 
     def _select(self, statement: str, *values: str | float) -> Iterator[Any]:
         if self._connection is not None:
