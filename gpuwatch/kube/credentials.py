@@ -1,24 +1,32 @@
 """Where the API server is and who asks it: the pod's service account, or a kubeconfig.
 
-A kubeconfig is the official client's part (plugins, token refresh, proxies). Of it only the configuration and the
-connections are used: its generated models cost 35 MiB, and refuse what a newer API server adds. A pod needs an address,
-an authority and a token from files that never change their form, and to import the client for that costs each process
-16 MiB on each node; so a pod goes without it.
+A kubeconfig is the official client's part (token refresh, proxies), but for credential plugins, which it would run
+without bounds. Of it only the configuration and the connections are used: its generated models cost 35 MiB, and refuse
+what a newer API server adds. A pod needs an address, an authority and a token from files that never change their form,
+and to import the client for that costs each process 16 MiB on each node; so a pod goes without it.
 """
 
+import base64
 import logging
+import math
 import os
 import ssl
-import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.request import getproxies, proxy_bypass
 
+import msgspec
+
 from gpuwatch import DISTRIBUTION
 from gpuwatch.config.named_file import read_named_file
+from gpuwatch.model.decoding import prepared
 from gpuwatch.model.errors import UsageError
+from gpuwatch.model.snapshot import UNREADABLE
+from gpuwatch.process.command import run_command
 
 if TYPE_CHECKING:
     import urllib3
@@ -27,6 +35,12 @@ log = logging.getLogger(__name__)
 
 KUBECONFIG_BYTES = 8 << 20
 """Some have hundreds of clusters, each with its certificates."""
+
+PLUGIN_SECONDS, PLUGIN_BYTES, PLUGIN_QUOTED = 60.0, 1 << 20, 1000
+"""How long a credential plugin (`exec`) may take, what is read of its answer, and what an error quotes of it."""
+EARLY_SECONDS = 60.0
+"""A plugin is asked again so long before its credential ends."""
+PLUGIN_INPUT, PLUGIN_EXTENSION = "KUBERNETES_EXEC_INFO", "client.authentication.k8s.io/exec"
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
@@ -41,6 +55,17 @@ class Access(NamedTuple):
     host: str
     pool: "urllib3.PoolManager"
     token: Callable[[], str]
+
+
+class _ExecStatus(msgspec.Struct, rename="camel"):
+    token: str | None = None
+    client_certificate_data: str | None = None
+    client_key_data: str | None = None
+    expiration_timestamp: datetime | None = None
+
+
+class _ExecCredential(msgspec.Struct):
+    status: _ExecStatus
 
 
 def access(kubeconfig: str, connections: int) -> Access:
@@ -118,25 +143,64 @@ def _of_kubeconfig(path: str, connections: int) -> Access:
     configuration.connection_pool_maxsize = connections
     merged = _merged(path)
     loader = KubeConfigLoader(merged, config_base_path=None)  # paths in it are relative to its folder
-    context = loader.current_context["context"]
+    context, expires = loader.current_context["context"], math.inf
     user = next((each for each in merged["users"] if each["name"] == context.get("user")), None)
     if user and (file := user["user"].safe_get("tokenFile")):  # the client would wait for a FIFO, and read a device
         file = os.path.join(os.path.dirname(user.path), file)
         user["user"].value["token"] = read_named_file(file, "the token file", path).decode().strip()
-    with client_log_messages() as heard:
+    if user and "cmd-path" in ((user["user"].safe_get("auth-provider") or {}).get("config") or {}):
+        raise ValueError("its auth-provider has a cmd-path: kubectl has `exec` in its place since version 1.26")
+    # a token goes before a plugin; the client would run what is left in the user
+    plugin = user and not user["user"].safe_get("token") and user["user"].value.pop("exec", None)
+    cluster = next(each["cluster"].value for each in merged["clusters"] if each["name"] == context["cluster"])
+
+    def load() -> None:
+        nonlocal expires
+        if plugin:
+            expires = _ask_plugin(plugin, cluster, user)
         loader.load_and_set(configuration)
-    if heard:
-        raise ValueError(f"its credential plugin gives nothing: {'; '.join(heard)}")
+
+    load()
     if configuration.host.startswith("https:"):
         check_certificates(configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)
     if not configuration.verify_ssl:
         _warn_no_more()
 
     def token() -> str:
-        """The client asks the plugin again once its token ends."""
+        if time.time() > expires - EARLY_SECONDS:
+            load()
         return str(configuration.auth_settings().get("BearerToken", {}).get("value") or "")
 
     return Access(str(configuration.host), RESTClientObject(configuration).pool_manager, token)
+
+
+def _ask_plugin(plugin: Mapping[str, Any], cluster: Mapping[str, Any], user: Any) -> float:
+    """Put the credential that a plugin gives into `user`, as if the kubeconfig had it; the unix time when it ends.
+
+    It gets no terminal: whoever has to log in does so with kubectl, and plugins keep what they get.
+    """
+    spec: dict[str, Any] = {"interactive": False}
+    if plugin.get("provideClusterInfo"):
+        ours = (each["extension"] for each in cluster.get("extensions") or () if each["name"] == PLUGIN_EXTENSION)
+        spec["cluster"] = {**cluster, "config": next(ours, None)}
+    asked = msgspec.json.encode({"apiVersion": plugin["apiVersion"], "kind": "ExecCredential", "spec": spec}).decode()
+    ended = run_command(
+        [plugin["command"], *(plugin.get("args") or ())],
+        PLUGIN_SECONDS,
+        environment={each["name"]: each["value"] for each in plugin.get("env") or ()} | {PLUGIN_INPUT: asked},
+        folder=os.path.abspath(os.path.dirname(user.path)),
+        answer_bytes=PLUGIN_BYTES,
+    )
+    try:
+        if ended.status != 0:
+            raise ValueError(f"{f'it returned {ended.status}. ' if ended.status else ''}{ended.output[:PLUGIN_QUOTED]}")
+        given = msgspec.json.decode(ended.output, type=prepared(_ExecCredential)).status
+    except (ValueError, *UNREADABLE) as error:
+        raise ValueError(f"its credential plugin {plugin['command']} gives no ExecCredential: {error}") from None
+    pair = {"client-certificate-data": given.client_certificate_data, "client-key-data": given.client_key_data}
+    encoded = {name: base64.b64encode(data.encode()).decode() for name, data in pair.items() if data}
+    user["user"].value.update(encoded, token=given.token)
+    return given.expiration_timestamp.timestamp() if given.expiration_timestamp else math.inf
 
 
 def _merged(path: str) -> dict[str, Any]:
@@ -178,27 +242,6 @@ def credentials_source(kubeconfig: str, environment: Mapping[str, str] = os.envi
             "give --kubeconfig FILE",
         )
     return path
-
-
-@contextmanager
-def client_log_messages() -> Iterator[list[str]]:
-    """What the client says to the root logger in the block, in this thread, instead of raising it: that a credential
-    plugin (`exec`) is not there or has failed. It is not printed.
-    """
-    heard: list[str] = []
-    listener = threading.get_ident()
-
-    def hear(record: logging.LogRecord) -> bool:
-        if record.thread == listener:
-            heard.append(record.getMessage())
-        return record.thread != listener
-
-    root = logging.getLogger()
-    root.addFilter(hear)
-    try:
-        yield heard
-    finally:
-        root.removeFilter(hear)
 
 
 def check_certificates(authority: str | None, certificate: str | None, key: str | None) -> None:

@@ -5,6 +5,7 @@ What has not ended in time gets SIGTERM, never SIGKILL: a process that is killed
 the GPU.
 """
 
+import contextlib
 import os
 import select
 import signal
@@ -12,7 +13,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import NamedTuple
 
 MAX_OUTPUT = 4096
@@ -29,33 +29,43 @@ class CommandResult(NamedTuple):
     output: str
 
 
-def run_command(arguments: Sequence[str], seconds: float, values: Mapping[str, str] | None = None) -> CommandResult:
+def run_command(
+    arguments: Sequence[str],
+    seconds: float,
+    values: Mapping[str, str] | None = None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    folder: str = "/",
+    answer_bytes: int = 0,
+) -> CommandResult:
     """Run it within `seconds`. `{name}` in an argument stands for the value of that name.
 
-    It gets no input, a session of its own, / as its folder, and of the environment all but `NOTIFY_SOCKET`.
+    It gets no input, a session of its own, and the environment but for `NOTIFY_SOCKET`, with `environment` added.
+    `answer_bytes`: so much is kept of its stdout; of a command that fails only stderr, as its stdout may be secret.
     """
     argv = [_filled(argument, values or {}) for argument in arguments]
-    environment = {name: value for name, value in os.environ.items() if name != "NOTIFY_SOCKET"}
+    inherited = {name: value for name, value in os.environ.items() if name != "NOTIFY_SOCKET"}
     try:
         process = subprocess.Popen(
             argv,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            cwd="/",
+            stderr=subprocess.PIPE if answer_bytes else subprocess.STDOUT,
+            env={**inherited, **(environment or {})},
+            cwd=folder,
             start_new_session=True,
         )
     except (OSError, ValueError) as error:
         return CommandResult(None, f"{argv[0]} cannot be started: {error}")
     until = time.monotonic() + seconds
-    kept = _output(process, until)
-    text = kept.decode(errors="replace").strip()
+    kept = _output(process, until, answer_bytes or MAX_OUTPUT)
+    answer, text = (each.decode(errors="replace").strip() for each in (kept[0], kept[-1]))
     try:
-        return CommandResult(process.wait(max(0.0, until - time.monotonic())), text)
+        status = process.wait(max(0.0, until - time.monotonic()))
+        return CommandResult(status, text if status else answer)
     except subprocess.TimeoutExpired:
         late = f"{argv[0]} has not ended within {seconds:.0f} s"
-        with suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
         try:
             process.wait(LEAVE_SECONDS)
@@ -71,19 +81,20 @@ def _filled(argument: str, values: Mapping[str, str]) -> str:
     return argument
 
 
-def _output(process: "subprocess.Popen[bytes]", until: float) -> bytes:
-    """What it prints, up to MAX_OUTPUT, until it ends or the time is over. A child of its own that keeps the pipe open
-    is not waited for.
+def _output(process: "subprocess.Popen[bytes]", until: float, most: int) -> list[bytes]:
+    """What it prints to each of its pipes, up to `most` bytes, until it ends or the time is over. A child of its own
+    that keeps a pipe open is not waited for.
     """
-    kept, stdout = b"", process.stdout
-    assert stdout is not None  # noqa: S101 Popen was asked for a pipe
-    with stdout:
-        while (left := until - time.monotonic()) > 0:
-            if select.select([stdout], [], [], min(left, POLL_SECONDS))[0]:
-                data = os.read(stdout.fileno(), 1 << 16)
+    kept = {pipe: b"" for pipe in (process.stdout, process.stderr) if pipe is not None}
+    with contextlib.ExitStack() as pipes:
+        left = [pipes.enter_context(pipe) for pipe in kept]
+        while left and (seconds := until - time.monotonic()) > 0:
+            ready = select.select(left, [], [], min(seconds, POLL_SECONDS))[0]
+            for pipe in ready:
+                data = os.read(pipe.fileno(), 1 << 16)
+                kept[pipe] = (kept[pipe] + data)[:most]
                 if not data:
-                    break
-                kept = (kept + data)[:MAX_OUTPUT]
-            elif process.poll() is not None:
+                    left.remove(pipe)
+            if not ready and process.poll() is not None:
                 break
-    return kept
+    return list(kept.values())

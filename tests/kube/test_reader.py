@@ -15,6 +15,7 @@ import urllib3
 from msgspec.structs import replace
 
 from gpuwatch.http.server import HttpServer, text
+from gpuwatch.kube import credentials
 from gpuwatch.kube.credentials import NoCluster, access
 from gpuwatch.kube.errors import (
     AlreadyExists,
@@ -332,6 +333,7 @@ def plugin(*command):
     return {"exec": {"apiVersion": api, "command": command[0], "args": command[1:], "interactiveMode": "Never"}}
 
 
+PLUGIN_SAYS = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "t"}}
 ENDLESS = f"a.{base64.urlsafe_b64encode(json.dumps({'exp': 1e300}).encode()).decode().rstrip('=')}.c"
 NO_PEM = {"certificate-authority-data": "bm8gY2VydGlmaWNhdGU="}
 BROKEN_CREDENTIALS = {
@@ -350,10 +352,21 @@ BROKEN_CREDENTIALS = {
     "a plugin that is not there": (
         {},
         plugin("no-such-plugin"),
-        "gives nothing: .*(No such file|Permission denied).*no-such-plugin",
+        "gives no ExecCredential: no-such-plugin cannot be started: .*(No such file|Permission denied)",
     ),
     "a plugin that fails": ({}, plugin("sh", "-c", "echo expired >&2; exit 3"), "returned 3. expired"),
-    "a plugin that says nothing": ({}, plugin("true"), "failed to decode process output"),
+    "a plugin that says nothing": ({}, plugin("true"), "true gives no ExecCredential: Input data was truncated"),
+    "a plugin that prints too much": (
+        {},
+        plugin("head", "-c", "3000000", "/dev/zero"),
+        "head gives no ExecCredential: JSON is malformed",
+    ),
+    "a plugin without its name": ({}, {"exec": {"apiVersion": "v1"}}, "has another type than expected"),
+    "a program of a provider that kubectl has no more": (
+        {},
+        {"auth-provider": {"name": "gcp", "config": {"cmd-path": "gcloud"}}},
+        "has a cmd-path",
+    ),
     "a token that ends after all time": (
         {},
         {"auth-provider": {"name": "oidc", "config": {"id-token": ENDLESS}}},
@@ -375,6 +388,21 @@ def test_broken_credentials_are_refused_in_words_before_anybody_is_asked(tmp_pat
         NodeReader(transport, NODE).node()
     assert "cannot use" in refused.value.what
     assert (transport.requests, caplog.records) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("script", "ends"),
+    [
+        ("echo waiting >&2; echo s3cret; sleep 600 & wait", "sh has not ended within 1 s;"),
+        ("echo waiting >&2; yes s3cret", "(sh has not ended within 1 s;|it returned 141.)"),  # 141: of SIGPIPE
+    ],
+)
+def test_a_plugin_that_does_not_end_is_ended(tmp_path, monkeypatch, script, ends):
+    """With what it started, and however much it prints meanwhile."""
+    monkeypatch.setattr(credentials, "PLUGIN_SECONDS", 1.0)
+    with pytest.raises(UsageError, match=f"sh gives no ExecCredential: {ends} waiting") as refused:
+        access(str(kubeconfig(tmp_path, user=plugin("sh", "-c", script))), 1)
+    assert "s3cret" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -421,9 +449,6 @@ def test_paths_in_a_kubeconfig_begin_at_its_folder(tmp_path, monkeypatch):
     assert found.pool.connection_pool_kw["ca_certs"] == str(tmp_path / "ca.pem")
 
 
-PLUGIN_SAYS = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "t"}}
-
-
 @pytest.mark.parametrize(
     "user", [plugin("echo", json.dumps(PLUGIN_SAYS)), {"tokenFile": "token"}], ids=["exec", "file"]
 )
@@ -465,6 +490,39 @@ def test_servers_are_asked_where_they_are(tmp_path, server, proxy, asks):
         with pytest.raises(Unavailable):
             answer.result(timeout=20)
     assert line == asks.format(NODE=NODE)
+
+
+def test_a_plugin_is_asked_again_when_its_credential_ends_and_not_before(tmp_path):
+    """Also where it gives a certificate beside the token."""
+    authority = trustme.CA()
+    own = authority.issue_cert("client.example.com")
+    pair = {
+        "clientCertificateData": own.cert_chain_pems[0].bytes().decode(),
+        "clientKeyData": own.private_key_pem.bytes().decode(),
+    }
+    for number, ends in ((1, "2020-01-01T00:00:00Z"), (2, "2999-01-01T00:00:00Z"), (3, None)):
+        status = {"token": f"t{number}", "expirationTimestamp": ends, **pair}
+        (tmp_path / f"{number}.json").write_text(json.dumps({**PLUGIN_SAYS, "status": status}))
+    script = 'echo x >> asked; cat "$(grep -c x asked).json"'
+    found = access(str(kubeconfig(tmp_path, user=plugin("sh", "-c", script))), 1)
+    assert [found.token() for _ in range(3)] == ["Bearer t2"] * 3
+    assert (tmp_path / "asked").read_text() == "x\n" * 2
+    with open(found.pool.connection_pool_kw["cert_file"]) as file:
+        assert file.read() == pair["clientCertificateData"]
+
+
+def test_a_plugin_gets_what_kubectl_gives_it(tmp_path):
+    """Its variables, and the cluster where it asks for it (client-go credential plugins, `provideClusterInfo`)."""
+    extension = {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "a"}}
+    asked = plugin("sh", "-c", f"echo \"$KUBERNETES_EXEC_INFO\" > $PLACE; echo '{json.dumps(PLUGIN_SAYS)}'")
+    asked["exec"] |= {"env": [{"name": "PLACE", "value": "info"}], "provideClusterInfo": True}
+    assert access(str(kubeconfig(tmp_path, cluster={"extensions": [extension]}, user=asked)), 1).token() == "Bearer t"
+    info = json.loads((tmp_path / "info").read_text())
+    assert (info["kind"], info["spec"]["interactive"]) == ("ExecCredential", False)
+    assert (info["spec"]["cluster"]["server"], info["spec"]["cluster"]["config"]) == (
+        "https://127.0.0.1:1",
+        {"audience": "a"},
+    )
 
 
 CODE = """
