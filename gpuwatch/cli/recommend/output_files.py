@@ -4,6 +4,7 @@ gpuwatch itself never runs the script.
 """
 
 import csv
+import errno
 import io
 import re
 import shlex
@@ -13,6 +14,7 @@ from pathlib import Path
 from gpuwatch.cli.console.document import to_json, to_yaml
 from gpuwatch.cli.recommend.items import RecommendationItem, RecommendationList
 from gpuwatch.cli.recommend.screen import whole_name
+from gpuwatch.config.named_file import replacing
 from gpuwatch.model.text import visible, visible_lines
 from gpuwatch.rightsizing.model.recommendation import Apply, FindingKind, Predicted
 
@@ -139,7 +141,7 @@ def write(folder: Path, found: RecommendationList) -> int:
     """How many files were written; those of the same name are replaced, manifests of an earlier time go, others stay.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: it cannot be written, or what is written there would go elsewhere by a link.
     """
     texts = {
         "recommendations.json": f"{to_json(found)}\n",
@@ -149,12 +151,15 @@ def write(folder: Path, found: RecommendationList) -> int:
     for item in found.items:
         texts |= {f"{MANIFESTS}/{name}": f"{to_yaml(part.manifest)}\n" for name, part in files(item)}
     folder.mkdir(parents=True, exist_ok=True)
+    if (folder / MANIFESTS).is_symlink():
+        raise OSError(errno.ELOOP, "it is a link", str(folder / MANIFESTS))
     (folder / MANIFESTS).mkdir(exist_ok=True)
     for path in (folder / MANIFESTS).iterdir():
         if OURS.fullmatch(path.name) and f"{MANIFESTS}/{path.name}" not in texts:
             path.unlink()  # advice that holds no longer
     for name, text in texts.items():
-        (folder / name).write_bytes(text.encode())
+        with replacing(folder / name) as file:
+            file.write(text.encode())
     return len(texts)
 
 

@@ -321,6 +321,31 @@ def test_manifests_of_last_week_go_and_nobody_elses(tmp_path: Path):
     assert sorted(path.name for path in manifests.iterdir()) == ["mig-fit-1f3a9c.pod_patch.yaml", "mine.yaml"]
 
 
+@pytest.mark.parametrize("name", ["apply.sh", "recommendations.json", "manifests/mig-fit-1f3a9c.pod_patch.yaml"])
+def test_a_link_in_the_folder_is_replaced_and_not_followed(tmp_path: Path, name: str):
+    """Another user may have put it there: the folder of a weekly job is often open."""
+    folder, other = tmp_path / "report", tmp_path / "other"
+    other.write_text("precious")
+    link = folder / name
+    link.parent.mkdir(parents=True)
+    link.symlink_to(other)
+    assert advised(advice.everything(), "recommend", "--output-dir", str(folder)).exit_code == 0
+    assert (other.read_text(), link.is_symlink()) == ("precious", False)
+
+
+def test_a_link_in_the_place_of_the_manifests_is_refused(tmp_path: Path):
+    """Manifests of an earlier time are removed, which must not be done elsewhere."""
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "mig-fit-000000.pod_patch.yaml").write_text("precious")
+    (folder := tmp_path / "report").mkdir()
+    (folder / "manifests").symlink_to(other)
+    found = advised(advice.everything(), "recommend", "--output-dir", str(folder))
+    assert found.exit_code == 1
+    assert f"cannot use {folder / 'manifests'}" in found.stderr
+    assert [path.name for path in other.iterdir()] == ["mig-fit-000000.pod_patch.yaml"]
+
+
 def test_a_folder_that_cannot_be_written_is_1_and_named(tmp_path: Path):
     (tmp_path / "file").write_text("")
     found = advised(advice.everything(), "recommend", "--output-dir", str(tmp_path / "file"))
