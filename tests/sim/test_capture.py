@@ -318,6 +318,18 @@ def test_a_recording_is_written_through_no_link_and_replaces_no_pipe(tmp_path: P
     assert (tmp_path / "pipe").is_fifo()
 
 
+def test_a_place_that_cannot_be_written_is_noticed_before_the_first_sample(tmp_path: Path) -> None:
+    """Not after hours; and a driver that does not start leaves an older recording as it is."""
+    driver = Recording()
+    driver.add(("nvmlInit",), error(pynvml.NVML_ERROR_DRIVER_NOT_LOADED))
+    with pytest.raises(UsageError, match=r"cannot write the capture .*; No such file or directory"):
+        record(Replay(driver), 1, 0.0, tmp_path / "none" / "a.capture")
+    (tmp_path / "old.capture").write_text("old")
+    with pytest.raises(NoGpuStack):
+        record(Replay(driver), 1, 0.0, tmp_path / "old.capture")
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("old.capture", "old")]
+
+
 def test_missing_file_and_unknown_part_are_named(tmp_path: Path) -> None:
     path = tmp_path / "good.capture"
     path.write_bytes(whole())

@@ -11,7 +11,7 @@ from gpuwatch.collect.nvml.gpu import GpuReader, register
 from gpuwatch.collect.nvml.library import Failure, Nvml, NvmlFailure, ask, text
 from gpuwatch.model.clock import rfc3339
 from gpuwatch.model.errors import NoGpuStack, UsageError
-from gpuwatch.sim.capture.data import Header, Recording, load, looks_like_capture, mask, read_file
+from gpuwatch.sim.capture.data import Header, Recording, load, looks_like_capture, mask, new_capture, read_file
 from gpuwatch.sim.capture.nvidia_smi.dump import is_dump, missing_parts, read_dump
 from gpuwatch.sim.capture.record import Recorder
 from gpuwatch.sim.capture.replay import Replay
@@ -91,6 +91,13 @@ def record(
         NoGpuStack: the driver does not start.
         UsageError: the file cannot be written.
     """
+    with new_capture(path) as file:  # first: hours of samples are not lost for want of a place
+        recording = _recording(nvml, samples, interval, sleep, masked=masked)
+        file.write(recording.encoded())
+    return recording
+
+
+def _recording(nvml: Nvml, samples: int, interval: float, sleep: Callable[[float], None], *, masked: bool) -> Recording:
     recorder = Recorder(nvml, Recording())
     try:
         ask(recorder, "nvmlInit")
@@ -110,9 +117,7 @@ def record(
         masked=masked,
         fields_by_name=getattr(nvml, "fields_by_name", False),
     )
-    recording = mask(recording) if masked else recording
-    recording.save(path)
-    return recording
+    return mask(recording) if masked else recording
 
 
 def _readers(nvml: Nvml) -> list[GpuReader]:

@@ -4,11 +4,13 @@ JSON lines, readable by people, gzipped when the name ends in `.gz`: a header, a
 answers that follow each other are counted, not repeated, so that an hour of samples stays small.
 """
 
+import contextlib
 import gzip
 import re
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 import pynvml
@@ -107,18 +109,28 @@ class Recording:
         return body + msgspec.json.encode(End(len(lines), zlib.crc32(body))) + b"\n"
 
     def save(self, path: Path) -> None:
-        """Write the file, replacing an older one at once.
+        """Write the file, replacing an older one at once. Raises UsageError as `new_capture`."""
+        with new_capture(path) as file:
+            file.write(self.encoded())
 
-        Raises:
-            UsageError: the path cannot be written.
-        """
-        body = self.encoded()
-        try:
-            with replacing(path) as file:
-                file.write(gzip.compress(body) if path.suffix == ".gz" else body)
-        except OSError as error:
-            why = error.strerror or str(error)
-            raise UsageError(f"cannot write the capture {path}", why, "give a path that can be written") from None
+
+@contextlib.contextmanager
+def new_capture(path: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
+    """The file that takes the place of `path` once the block ends, packed where its name says so.
+
+    Raises:
+        UsageError: the path cannot be written.
+    """
+    try:
+        with replacing(path) as file:
+            if path.suffix == ".gz":
+                with gzip.GzipFile("", "wb", fileobj=file) as packed:
+                    yield packed
+            else:
+                yield file
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise UsageError(f"cannot write the capture {path}", why, "give a path that can be written") from None
 
 
 def error(code: int) -> dict[str, Any]:
