@@ -249,8 +249,10 @@ def check_certificates(authority: str | None, certificate: str | None, key: str 
 
     Raises:
         ValueError: one of them holds no certificate or not the key of it.
-        OSError: one of them cannot be read.
+        UsageError: one of them cannot be read, or is so large that OpenSSL would take minutes for it.
     """
+    for path in filter(None, (authority, certificate, key)):
+        read_named_file(path, "the certificate or key")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         if authority:

@@ -390,6 +390,20 @@ def test_broken_credentials_are_refused_in_words_before_anybody_is_asked(tmp_pat
     assert (transport.requests, caplog.records) == (0, [])
 
 
+@pytest.mark.parametrize("of", ["cluster", "user", "text"])
+def test_certificates_that_would_take_openssl_minutes_are_refused(tmp_path, of):
+    """It looks through all it has for each that it adds: 100,000 take longer than a minute."""
+    many = trustme.CA().cert_pem.bytes() * 2500
+    (tmp_path / "many.pem").write_bytes(many)
+    wrong = {
+        "cluster": {"cluster": {"certificate-authority": "many.pem"}},
+        "user": {"user": {"client-certificate": "many.pem", "client-key": "many.pem"}},
+        "text": {"cluster": {"certificate-authority-data": base64.b64encode(many).decode()}},
+    }
+    with pytest.raises(UsageError, match=r"cannot read the certificate or key .*; it is larger than 1024 KiB"):
+        access(str(kubeconfig(tmp_path, **wrong[of])), 1)
+
+
 @pytest.mark.parametrize(
     ("script", "ends"),
     [
