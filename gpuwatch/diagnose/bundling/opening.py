@@ -9,6 +9,7 @@ import io
 import os
 import tarfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, NamedTuple, Self
 
@@ -74,10 +75,7 @@ def open_archive(archive: Path, folder: Path) -> OpenedArchive:
             packed.seek(0)
             file = _Bounded(gzip.GzipFile(fileobj=packed) if is_gzip else packed)
             with tarfile.open(fileobj=file, mode="r|", errorlevel=1, tarinfo=_bounded_headers()) as tar:
-                for number, member in enumerate(tar):
-                    if number >= MOST_ENTRIES:
-                        raise UsageError("", f"it has more than {MOST_ENTRIES} entries")
-                    tar.members = []  # type: ignore[attr-defined]  # tarfile remembers each
+                for member in _entries(tar):
                     if why := _unpack(tar, member, folder):
                         refused[member.name[:PATH_BYTES]] = why
     except UsageError as error:
@@ -105,6 +103,17 @@ def _bounded_headers() -> type[tarfile.TarInfo]:
             return found
 
     return Header
+
+
+def _entries(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
+    folders: set[str] = set()
+    for number, member in enumerate(tar):
+        parts = member.name[:PATH_BYTES].split("/")[:MOST_DEPTH]
+        folders.update("/".join(parts[:depth]) for depth in range(1, len(parts)))  # a name makes those it is in
+        if number + len(folders) > MOST_ENTRIES:
+            raise UsageError("", f"it has more than {MOST_ENTRIES} entries")
+        tar.members = []  # type: ignore[attr-defined]  # tarfile remembers each
+        yield member
 
 
 def _unpack(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> str:

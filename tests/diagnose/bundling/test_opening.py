@@ -96,6 +96,16 @@ def test_too_many_entries_are_refused(tmp_path: Path, folder: Path, monkeypatch:
         open_archive(archive(tmp_path / "a.tgz", *(file(f"top/{n}") for n in range(9))), folder)
 
 
+def test_folders_that_names_make_count_as_entries(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """20,000 entries, each below 31 folders of its own, would take minutes and 640,000 inodes."""
+    monkeypatch.setattr(opening, "MOST_ENTRIES", 40)
+    with pytest.raises(UsageError, match="more than 40 entries"):
+        open_archive(archive(tmp_path / "a.tgz", *(file(f"{n}/" + "a/" * 28 + "x") for n in range(2))), folder)
+    assert sum(path.is_dir() for path in folder.rglob("*")) <= 40
+
+
 def with_header(path: Path, size: int, entries: int = 1) -> Path:
     """An archive whose entries have a comment of digits in their headers, in which some Pythons look for a number."""
     with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT) as tar:
