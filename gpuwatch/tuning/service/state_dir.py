@@ -118,9 +118,9 @@ class TunerMemory:
         self._file = VersionedFile(self.path, dict[str, msgspec.Raw], folder_mode=FOLDER_MODE)
 
     def read(self) -> dict[str, bytes]:
-        """JSON by owner; nothing where there is no file, or none that this gpuwatch understands."""
+        """JSON by owner, of the last MOST; nothing where there is no file, or none that this gpuwatch understands."""
         try:
-            return {owner: bytes(known) for owner, known in (self._file.read() or {}).items()}
+            return {owner: bytes(known) for owner, known in [*(self._file.read() or {}).items()][-MOST:]}
         except GpuwatchError:
             return {}
 
@@ -180,7 +180,7 @@ class KnownCaps:
         self.known: Mapping[str, float] = {}
         with contextlib.suppress(GpuwatchError):
             found = file.read() or {}
-            self.known = {work: cap for work, cap in found.items() if 0 < cap < math.inf}
+            self.known = {work: cap for work, cap in [*found.items()][-MOST_CAPS:] if 0 < cap < math.inf}
 
     def keep(self, caps: Mapping[str, float]) -> None:
         """After each cycle. What cannot be written is remembered by this tuner only."""

@@ -6,7 +6,7 @@ import pytest
 
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.tuning.model.setting import Setting
-from gpuwatch.tuning.service.state_dir import MOST, MOST_CAPS, KnownCaps, TunerFolder, TunerMemory
+from gpuwatch.tuning.service.state_dir import MOST, MOST_CAPS, KnownCaps, SavedSearches, TunerFolder, TunerMemory
 from tests.tuning.service.tuning import limit
 
 
@@ -31,6 +31,17 @@ def test_what_is_not_ours_is_nothing(tmp_path: Path, text: str) -> None:
     file.path.parent.mkdir()
     file.path.write_text(text, encoding="latin-1")
     assert file.read() == {}
+
+
+def test_of_a_file_that_lists_more_only_the_newest_are_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A file of 4 MiB has 200,000 owners: a line of the log for each took a starting tuner half a minute."""
+    file, caps = TunerMemory(tmp_path), TunerFolder.at(tmp_path).caps
+    many = {f"owner {number}": 1e9 for number in range(5000)}
+    caps.write(many)
+    file.path.write_bytes(caps.path.read_bytes())
+    assert SavedSearches(file).saved == {}
+    assert len(caplog.records) == MOST
+    assert list(KnownCaps(caps).known) == list(many)[-MOST_CAPS:]
 
 
 def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
