@@ -88,9 +88,12 @@ class StoreFile:
 
     @property
     def replaced(self) -> bool:
-        """Whether another file has its name by now: another process has set this one aside, or a person removed it."""
+        """Whether another file has its name by now: another process has set this one aside, or a person removed it. Or
+        a person has emptied it: SQLite then drops what is written to its log.
+        """
         try:
-            return self.path.stat().st_ino != self._inode
+            found = self.path.stat()
+            return found.st_ino != self._inode or not found.st_size
         except FileNotFoundError:
             return True
 

@@ -278,6 +278,19 @@ def test_a_file_that_breaks_while_it_is_open_costs_only_what_it_had(opened, tmp_
     assert store.stats().set_aside == 1
 
 
+def test_a_file_that_is_emptied_while_it_is_open_loses_nothing_that_comes_after(opened, tmp_path) -> None:
+    """As a person does who needs room on a disk. SQLite removes the log of an empty file, and writes on into it."""
+    store, directory = opened(), tmp_path / "state"
+    store.record(action(target="before"))
+    (directory / NAME).write_bytes(b"")
+    stored_events(directory)  # whoever opens an empty file makes SQLite remove its log
+    for target in ("first", "second"):
+        store.record(action(target=target))
+    found = stored_events(directory)
+    assert found is not None
+    assert [each.target for each in found.actions][-2:] == ["first", "second"]
+
+
 def test_only_some_unusable_files_are_kept(opened, tmp_path) -> None:
     directory = tmp_path / "state"
     for _ in range(KEPT_ASIDE + 2):
