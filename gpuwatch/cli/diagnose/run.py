@@ -23,6 +23,7 @@ from gpuwatch.cli.diagnose.document import DiagnosisDocument, document, exit_cod
 from gpuwatch.cli.diagnose.screen import Screen
 from gpuwatch.cli.look.source import SourceSpec, named_agent, node, parse_source
 from gpuwatch.config import Backend, Config
+from gpuwatch.config.named_file import replacing
 from gpuwatch.diagnose.active.run import DEADLINE_SECONDS, run_active, unavailable
 from gpuwatch.diagnose.baseline.expectation import Expectation, measured, text
 from gpuwatch.diagnose.bundling.allowed_facts import BundleContents
@@ -90,12 +91,13 @@ def run(session: Session, options: DiagnoseOptions) -> int:
             _save_bundle(session, options.bundle, target, finished)
         if options.write_expect is not None:
             body = text(measured(finished.facts), finished.facts.node)
-            file = options.write_expect
+            path = options.write_expect
             try:
-                file.write_text(body)
+                with replacing(path) as file:
+                    file.write(body.encode())
             except OSError as error:
-                raise GpuwatchError(f"cannot write {file}", error.strerror or str(error), "name another file") from None
-            session.terminal.hint(f"{file}: compare other nodes with it: gpuwatch diagnose --expect {file}")
+                raise GpuwatchError(f"cannot write {path}", error.strerror or str(error), "name another file") from None
+            session.terminal.hint(f"{path}: compare other nodes with it: gpuwatch diagnose --expect {path}")
     terminal, diagnosis = session.terminal, finished.diagnosis
     if options.output in ("json", "yaml"):
         terminal.document(finished.document, options.output)

@@ -1,6 +1,7 @@
 """`gpuwatch diagnose` on simulated nodes, copied trees and fake drivers."""
 
 import json
+import os
 import tarfile
 from pathlib import Path
 
@@ -326,6 +327,19 @@ def test_a_node_is_held_against_a_baseline_made_of_another(host, tmp_path):
     result = diagnose(host, "--expect", str(baseline))
     assert result.exit_code == 4, result.output
     assert "9" in result.stdout.splitlines()[2]
+
+
+def test_a_baseline_goes_through_no_link_and_waits_for_no_pipe(host, tmp_path):
+    """In a folder such as /tmp another user may have made what has its name."""
+    (link := tmp_path / "link.yaml").symlink_to(tmp_path / "elsewhere")
+    assert diagnose(host, "--write-expect", str(link)).exit_code == 0
+    assert (link.is_symlink(), (tmp_path / "elsewhere").exists()) == (False, False)
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)  # else the test could only hang
+    found = diagnose(host, "--write-expect", str(tmp_path / "pipe"))
+    os.close(reader)
+    assert found.exit_code == 1
+    assert "it is not a regular file" in found.stderr
 
 
 def test_what_is_true_of_all_gpus_is_said_once(host, tmp_path):
