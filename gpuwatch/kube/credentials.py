@@ -36,10 +36,10 @@ log = logging.getLogger(__name__)
 KUBECONFIG_BYTES = 8 << 20
 """Some have hundreds of clusters, each with its certificates."""
 
-PLUGIN_SECONDS, PLUGIN_BYTES, PLUGIN_QUOTED = 60.0, 1 << 20, 1000
-"""How long a credential plugin (`exec`) may take, what is read of its answer, and what an error quotes of it."""
-EARLY_SECONDS = 60.0
-"""A plugin is asked again so long before its credential ends."""
+PLUGIN_SECONDS, PLUGIN_BYTES, PLUGIN_QUOTED, EARLY_SECONDS = 60.0, 1 << 20, 1000, 60.0
+"""How long a credential plugin (`exec`) may take, what is read of its answer, what an error quotes of its stderr, and
+how long before its credential ends it is asked again.
+"""
 PLUGIN_INPUT, PLUGIN_EXTENSION = "KUBERNETES_EXEC_INFO", "client.authentication.k8s.io/exec"
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
@@ -62,10 +62,6 @@ class _ExecStatus(msgspec.Struct, rename="camel"):
     client_certificate_data: str | None = None
     client_key_data: str | None = None
     expiration_timestamp: datetime | None = None
-
-
-class _ExecCredential(msgspec.Struct):
-    status: _ExecStatus
 
 
 def access(kubeconfig: str, connections: int) -> Access:
@@ -194,7 +190,8 @@ def _ask_plugin(plugin: Mapping[str, Any], cluster: Mapping[str, Any], user: Any
     try:
         if ended.status != 0:
             raise ValueError(f"{f'it returned {ended.status}. ' if ended.status else ''}{ended.output[:PLUGIN_QUOTED]}")
-        given = msgspec.json.decode(ended.output, type=prepared(_ExecCredential)).status
+        answer = msgspec.json.decode(ended.output, type=prepared(dict[str, msgspec.Raw]))
+        given = msgspec.json.decode(answer.get("status", b""), type=prepared(_ExecStatus))
     except (ValueError, *UNREADABLE) as error:
         raise ValueError(f"its credential plugin {plugin['command']} gives no ExecCredential: {error}") from None
     pair = {"client-certificate-data": given.client_certificate_data, "client-key-data": given.client_key_data}

@@ -23,7 +23,7 @@ from gpuwatch.collect.nvml.library import NvmlFailure, ask
 from gpuwatch.model.errors import NoGpuStack, UsageError
 from gpuwatch.model.snapshot import Gpu
 from gpuwatch.sim.capture import codec, open_capture, record
-from gpuwatch.sim.capture.data import Header, Recording, error, load
+from gpuwatch.sim.capture.data import Header, Recording, error, load, new_capture
 from gpuwatch.sim.capture.record import Recorder
 from gpuwatch.sim.capture.replay import Replay
 from tests.fakes.libnvml import FakeDriver, FakeMig, FakeProcess
@@ -33,7 +33,7 @@ SAMPLES = 7
 READ = """
 import sys, msgspec
 from pathlib import Path
-from gpuwatch.sim.capture.data import Recording
+from gpuwatch.sim.capture.data import Recording, new_capture
 from gpuwatch.sim.capture.record import Recorder
 from gpuwatch.collect.nvml.library import ask, open_library
 from gpuwatch.collect.nvml.gpu import GpuReader, register
@@ -44,7 +44,8 @@ readers = [GpuReader(nvml, *register(nvml, i)) for i in range(ask(nvml, "nvmlDev
 for sample in range(int(sys.argv[3])):
     print(msgspec.json.encode([reader.read(float(sample), float(sample)) for reader in readers]).decode(), flush=True)
     sys.stdin.readline()
-nvml.recording.save(Path(sys.argv[2]))
+with new_capture(Path(sys.argv[2])) as save:
+    save(nvml.recording)
 """
 RECORD = """
 import sys
@@ -121,7 +122,8 @@ def test_loop_begins_again_and_plain_replay_holds_the_last_answer(tmp_path: Path
     for watts in (70, 70, 300):
         recording.add(("nvmlDeviceGetPowerUsage", "@gpu0"), watts)
     path = tmp_path / "a.capture"
-    recording.save(path)
+    with new_capture(path) as save:
+        save(recording)
 
     def draws(target: str) -> list[int]:
         nvml = open_capture(target)
@@ -309,12 +311,16 @@ def test_a_recording_is_written_through_no_link_and_replaces_no_pipe(tmp_path: P
     path, precious = tmp_path / "a.capture", tmp_path / "precious"
     precious.write_text("old")
     (tmp_path / "a.capture.part").symlink_to(precious)
-    Recording().save(path)
+    with new_capture(path) as save:
+        save(Recording())
     assert (precious.read_text(), path.is_file()) == ("old", True)
     os.mkfifo(tmp_path / "pipe")
     for wrong in (tmp_path / "pipe", Path()):
-        with pytest.raises(UsageError, match=r"cannot write the capture .*; it is not a regular file"):
-            Recording().save(wrong)
+        with (
+            pytest.raises(UsageError, match=r"cannot write the capture .*; it is not a regular file"),
+            new_capture(wrong),
+        ):
+            pass
     assert (tmp_path / "pipe").is_fifo()
 
 

@@ -91,9 +91,9 @@ def record(
         NoGpuStack: the driver does not start.
         UsageError: the file cannot be written.
     """
-    with new_capture(path) as file:  # first: hours of samples are not lost for want of a place
+    with new_capture(path) as save:  # first: hours of samples are not lost for want of a place
         recording = _recording(nvml, samples, interval, sleep, masked=masked)
-        file.write(recording.encoded())
+        save(recording)
     return recording
 
 

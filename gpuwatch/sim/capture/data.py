@@ -8,9 +8,9 @@ import contextlib
 import gzip
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 import pynvml
@@ -108,26 +108,18 @@ class Recording:
         body = b"".join(msgspec.json.encode(line) + b"\n" for line in (self.header, *lines))
         return body + msgspec.json.encode(End(len(lines), zlib.crc32(body))) + b"\n"
 
-    def save(self, path: Path) -> None:
-        """Write the file, replacing an older one at once. Raises UsageError as `new_capture`."""
-        with new_capture(path) as file:
-            file.write(self.encoded())
-
 
 @contextlib.contextmanager
-def new_capture(path: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
-    """The file that takes the place of `path` once the block ends, packed where its name says so.
+def new_capture(path: Path) -> Iterator[Callable[[Recording], object]]:
+    """What writes a recording, once, into the file that takes the place of `path` when the block ends.
 
     Raises:
         UsageError: the path cannot be written.
     """
     try:
         with replacing(path) as file:
-            if path.suffix == ".gz":
-                with gzip.GzipFile("", "wb", fileobj=file) as packed:
-                    yield packed
-            else:
-                yield file
+            packed = gzip.compress if path.suffix == ".gz" else bytes
+            yield lambda recording: file.write(packed(recording.encoded()))
     except OSError as error:
         why = error.strerror or str(error)
         raise UsageError(f"cannot write the capture {path}", why, "give a path that can be written") from None
