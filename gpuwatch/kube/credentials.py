@@ -23,6 +23,7 @@ import msgspec
 
 from gpuwatch import DISTRIBUTION
 from gpuwatch.config.named_file import read_named_file
+from gpuwatch.http.client import TimedResponse
 from gpuwatch.model.decoding import prepared
 from gpuwatch.model.errors import UsageError
 from gpuwatch.model.snapshot import UNREADABLE
@@ -50,7 +51,9 @@ class NoCluster(UsageError):
 
 
 class Access(NamedTuple):
-    """`host`: the API server's URL. `token`: value of the header Authorization, read anew at each call; empty: none."""
+    """`host`: the API server's URL. `pool`: its read timeout bounds a whole answer. `token`: value of the header
+    Authorization, read anew at each call; empty: none.
+    """
 
     host: str
     pool: "urllib3.PoolManager"
@@ -76,7 +79,8 @@ def access(kubeconfig: str, connections: int) -> Access:
     where = "the pod's service account" if in_pod else source
     with _clear_errors(where):
         found = _of_pod(connections) if in_pod else _of_kubeconfig(source, connections)
-        found.pool.connection_from_url(found.host)  # whether it is a URL
+        _bound_answers(found.pool)
+        found.pool.connection_from_url(found.host)  # refuses what is no URL
     log.debug("API server %s, from %s", found.host, where)
 
     def token() -> str:
@@ -87,6 +91,18 @@ def access(kubeconfig: str, connections: int) -> Access:
             return value
 
     return found._replace(token=token)
+
+
+def _bound_answers(manager: "urllib3.PoolManager") -> None:
+    """Let a read timeout of `manager` bound the whole answer and not each read of it."""
+    from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+
+    for pool in (HTTPConnectionPool, HTTPSConnectionPool):
+        connection = type("TimedConnection", (pool.ConnectionCls,), {"response_class": TimedResponse})
+        manager.pool_classes_by_scheme = {
+            **manager.pool_classes_by_scheme,
+            pool.scheme: type("TimedPool", (pool,), {"ConnectionCls": connection}),
+        }
 
 
 @contextmanager

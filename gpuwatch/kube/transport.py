@@ -9,12 +9,11 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from gpuwatch import __version__
-from gpuwatch.http.client import TimedResponse
 from gpuwatch.kube.credentials import Access, access
 from gpuwatch.kube.errors import ApiCall, Unauthorized, Unavailable, error_of
 
 if TYPE_CHECKING:
-    import urllib3
+    pass
 
 USER_AGENT = f"gpuwatch/{__version__}"
 CONNECT_SECONDS = 3.0
@@ -44,7 +43,6 @@ class _Connection:
     def __init__(self, way: Access, read_seconds: float) -> None:
         import urllib3
 
-        _bound_answers(way.pool)
         self.host, self.pool, self._token = way.host, way.pool, way.token
         url = urllib3.util.parse_url(way.host)
         is_direct = way.pool.proxy is None or url.scheme == "https"
@@ -151,18 +149,6 @@ class Transport:
             if self._way is connection:
                 self._way = None
         connection.pool.clear()
-
-
-def _bound_answers(manager: "urllib3.PoolManager") -> None:
-    """Let a read timeout of `manager` bound the whole answer and not each read of it."""
-    from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
-
-    for pool in (HTTPConnectionPool, HTTPSConnectionPool):
-        connection = type("TimedConnection", (pool.ConnectionCls,), {"response_class": TimedResponse})
-        manager.pool_classes_by_scheme = {
-            **manager.pool_classes_by_scheme,
-            pool.scheme: type("TimedPool", (pool,), {"ConnectionCls": connection}),
-        }
 
 
 def path_segment(name: str) -> str:

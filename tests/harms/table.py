@@ -274,9 +274,9 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{PODS}test_a_disruption_budget_is_respected_for_as_long_as_it_lasts",
                 "kube/transport.py",
-                '                _METHODS[call.verb],\n                f"{connection.host}{path}{',
+                '                _METHODS[call.verb],\n                f"{connection.base}{path}{',
                 '                "DELETE" if call.resource == "pods/eviction" else _METHODS[call.verb],\n'
-                "                f\"{connection.host}{path.removesuffix('/eviction')}{",
+                "                f\"{connection.base}{path.removesuffix('/eviction')}{",
             ),
             proof(
                 f"{PODS}test_a_disruption_budget_is_respected_for_as_long_as_it_lasts",
