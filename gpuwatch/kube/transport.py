@@ -3,7 +3,6 @@
 import threading
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -11,9 +10,6 @@ import msgspec
 from gpuwatch import __version__
 from gpuwatch.kube.credentials import Access, access
 from gpuwatch.kube.errors import ApiCall, Unauthorized, Unavailable, error_of
-
-if TYPE_CHECKING:
-    pass
 
 USER_AGENT = f"gpuwatch/{__version__}"
 CONNECT_SECONDS = 3.0

@@ -26,7 +26,7 @@ LONGEST_PATIENCE = 60.0
 # A fleet that falls sick in one instant
 #
 # A thousand remediators then ask the API server at the same moment, and the budget may let a hundred of them act. If
-# all go on as fast as they can, each of the ten requests of those hundred waits behind thousands of the others, and
+# all go on as fast as they can, each of the five requests of those hundred up to the taint waits behind thousands, and
 # the last taint comes when nearly all is done. Random delays harm the usual case, where one node is sick and should be
 # tainted at once, how many others there are nobody knows, and they do not even help: with up to a second for each of a
 # thousand nodes the last taint came a second later than with what follows, as more of them began what they could not
@@ -34,7 +34,7 @@ LONGEST_PATIENCE = 60.0
 #
 # But the first answer says it: requests are served about in their order, so the read of the Node takes as long as the
 # queue is. Whoever is answered late stands far behind, and leaves the API server alone for a multiple of the time that
-# it waited. So the others, each with ten requests more, come one after the other, in the order in which they were
+# it waited. So the others, each with four requests more, come one after the other, in the order in which they were
 # answered, and when the budget is used up, those behind find no slot with two reads. A quick answer makes nobody wait.
 # Nor does one that takes what it took before, when all was well: that server is far away, or always slow.
 
