@@ -41,6 +41,9 @@ PLUGIN_SECONDS, PLUGIN_BYTES, PLUGIN_QUOTED, EARLY_SECONDS = 60.0, 1 << 20, 1000
 """How long a credential plugin (`exec`) may take, what is read of its answer, what an error quotes of its stderr, and
 how long before its credential ends it is asked again.
 """
+RETRY_SECONDS = 10.0
+"""After a plugin failed, while its last credential is still good."""
+
 PLUGIN_INPUT, PLUGIN_EXTENSION = "KUBERNETES_EXEC_INFO", "client.authentication.k8s.io/exec"
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
@@ -155,15 +158,9 @@ def _of_kubeconfig(path: str, connections: int) -> Access:
     configuration.connection_pool_maxsize = connections
     merged = _merged(path)
     loader = KubeConfigLoader(merged, config_base_path=None)  # paths in it are relative to its folder
-    context, expires = loader.current_context["context"], math.inf
+    context, expires, next_try = loader.current_context["context"], math.inf, 0.0
     user = next((each for each in merged["users"] if each["name"] == context.get("user")), None)
-    if user and (file := user["user"].safe_get("tokenFile")):  # the client would wait for a FIFO, and read a device
-        file = os.path.join(os.path.dirname(user.path), file)
-        user["user"].value["token"] = read_named_file(file, "the token file", path).decode().strip()
-    if user and "cmd-path" in ((user["user"].safe_get("auth-provider") or {}).get("config") or {}):
-        raise ValueError("its auth-provider has a cmd-path: kubectl has `exec` in its place since version 1.26")
-    # a token goes before a plugin; the client would run what is left in the user
-    plugin = user and not user["user"].safe_get("token") and user["user"].value.pop("exec", None)
+    plugin = _plugin_of(user, path) if user else None
     cluster = next(each["cluster"].value for each in merged["clusters"] if each["name"] == context["cluster"])
 
     def load() -> None:
@@ -179,11 +176,32 @@ def _of_kubeconfig(path: str, connections: int) -> Access:
         _warn_no_more()
 
     def token() -> str:
-        if time.time() > expires - EARLY_SECONDS:
-            load()
+        nonlocal next_try
+        now = time.time()
+        if now >= expires or now >= max(expires - EARLY_SECONDS, next_try):
+            try:
+                load()
+            except Exception as error:  # the client's errors have no base class
+                if now >= expires:
+                    raise
+                next_try = now + RETRY_SECONDS
+                log.warning("%s: the credential is not renewed; it is good for %.0f s: %s", path, expires - now, error)
         return str(configuration.auth_settings().get("BearerToken", {}).get("value") or "")
 
     return Access(str(configuration.host), RESTClientObject(configuration).pool_manager, token)
+
+
+def _plugin_of(user: Any, path: str) -> dict[str, Any] | None:
+    """The credential plugin of a user that has no token. It is taken out, or the client would run it; a token file is
+    read here, as the client would wait for a FIFO and read a device.
+    """
+    if file := user["user"].safe_get("tokenFile"):
+        file = os.path.join(os.path.dirname(user.path), file)
+        user["user"].value["token"] = read_named_file(file, "the token file", path).decode().strip()
+    if "cmd-path" in ((user["user"].safe_get("auth-provider") or {}).get("config") or {}):
+        raise ValueError("its auth-provider has a cmd-path: kubectl has `exec` in its place since version 1.26")
+    plugin = user["user"].value.pop("exec", None)
+    return None if user["user"].safe_get("token") else plugin
 
 
 def _ask_plugin(plugin: Mapping[str, Any], cluster: Mapping[str, Any], user: Any) -> float:
@@ -212,7 +230,10 @@ def _ask_plugin(plugin: Mapping[str, Any], cluster: Mapping[str, Any], user: Any
         raise ValueError(f"its credential plugin {plugin['command']} gives no ExecCredential: {error}") from None
     pair = {"client-certificate-data": given.client_certificate_data, "client-key-data": given.client_key_data}
     encoded = {name: base64.b64encode(data.encode()).decode() for name, data in pair.items() if data}
-    user["user"].value.update(encoded, token=given.token)
+    if not given.token and len(encoded) < 2:
+        raise ValueError(f"its credential plugin {plugin['command']} gives neither a token nor a certificate and key")
+    user["user"].value.pop("token", None)  # the client refuses one that is null
+    user["user"].value.update(encoded, **({"token": given.token} if given.token else {}))
     return given.expiration_timestamp.timestamp() if given.expiration_timestamp else math.inf
 
 
