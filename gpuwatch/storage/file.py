@@ -80,6 +80,10 @@ class StoreFile:
         """The file in `directory`, which is made; and what was set aside for it, in words, or None."""
         tighten_state(directory)
         with _locked(directory / f"{NAME}.lock"):
+            with contextlib.suppress(FileNotFoundError):
+                if not (directory / NAME).lstat().st_size:  # emptied: who still has it open holds locks on it
+                    for suffix in ("", "-wal", "-shm"):
+                        (directory / f"{NAME}{suffix}").unlink(missing_ok=True)
             try:
                 return cls(directory), None
             except Unusable as error:

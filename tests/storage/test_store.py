@@ -2,6 +2,7 @@
 
 import logging
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 from gpuwatch.model.event import ActionEvent, Change, EventQuery, FindingEvent, Result
 from gpuwatch.model.finding import Finding, Severity
 from gpuwatch.model.xid import BusLossEvent, KernelCursor, SxidEvent, XidEvent
-from gpuwatch.storage.file import APPLICATION, KEPT_ASIDE, NAME, SCHEMA
+from gpuwatch.storage.file import APPLICATION, BUSY_SECONDS, KEPT_ASIDE, NAME, SCHEMA
 from gpuwatch.storage.store import Retention, Store, stored_events
 from tests.waiting import until
 
@@ -289,6 +290,25 @@ def test_a_file_that_is_emptied_while_it_is_open_loses_nothing_that_comes_after(
     found = stored_events(directory)
     assert found is not None
     assert [each.target for each in found.actions][-2:] == ["first", "second"]
+
+
+def test_a_file_that_is_emptied_is_not_waited_for_while_another_process_has_it_open(opened, tmp_path) -> None:
+    """Its connection holds a lock for as long as it has nothing to write."""
+    store, other, directory = opened(), opened(), tmp_path / "state"
+    for each in (store, other):
+        each.record(action(target="before"))
+        assert each.flush()
+    (directory / NAME).write_bytes(b"")
+    began = time.monotonic()
+    store.record(action(target="mine"))
+    assert store.flush()
+    assert time.monotonic() - began < BUSY_SECONDS
+    other.add(xid(7))
+    assert other.flush()
+    found = stored_events(directory)
+    assert found is not None
+    assert "mine" in {each.target for each in found.actions}
+    assert [each.sequence for each in found.xids] == [7]
 
 
 def test_only_some_unusable_files_are_kept(opened, tmp_path) -> None:
