@@ -91,7 +91,14 @@ def remediator(session: Session, /, *, once: bool, release: bool, **options: Any
             return
         views = AgentViews(agent_of_node(config.agent), clock)
         running = Remediator(
-            config.remediation, place, views, lambda: transport, clock=clock, ledger=store, classes=config.checks.xids
+            config.remediation,
+            place,
+            views,
+            lambda: transport,
+            clock=clock,
+            ledger=store,
+            classes=config.checks.xids,
+            single=once,
         )
         _refuse_early(running, config, transport)
         if once:

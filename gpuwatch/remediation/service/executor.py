@@ -111,10 +111,12 @@ class PlanExecutor:
         """
         steps: list[StepResult] = []
         lease: LeaseObject | None = None
-        can_wait, begun = not any(fault.response.reaches(Response.DRAIN) for fault in plan.faults), False
+        can_wait = not any(fault.response.reaches(Response.DRAIN) for fault in plan.faults)
+        can_wait, begun, put_off = can_wait and not any(isinstance(step, Evict) for step in plan.steps), False, False
         for step in plan.steps:
             if begun and isinstance(step, SetCondition | CreateEvent) and is_crowded():
-                return PlanOutcome(node, tuple(steps), None, lease, put_off=True)
+                put_off = True
+                continue
             try:
                 result, answer = self._execute_step(step, plan, node)
             except GpuwatchError as error:
@@ -127,7 +129,7 @@ class PlanExecutor:
             node = answer if isinstance(answer, NodeObject) else node
             lease = answer if isinstance(answer, LeaseObject) else lease
             begun = begun or (can_wait and action_of(step) in ("taint", "confine"))
-        return PlanOutcome(node, tuple(steps), None, lease)
+        return PlanOutcome(node, tuple(steps), None, lease, put_off)
 
     def _execute_step(self, step: Step, plan: Plan, node: NodeObject) -> tuple[Result, Answer]:
         if isinstance(step, TakeSlot) and self._slots.is_verified(step):

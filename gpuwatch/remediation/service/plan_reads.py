@@ -43,8 +43,9 @@ class DeviceReader:
     def refresh(self) -> None:
         """Ask whether the cluster serves rules, when it is time, before it is needed."""
         if self._clock.monotonic() - self._asked > SERVED_SECONDS / 2:
-            with suppress(KubeError):  # then it is asked when it is needed
-                self._served, self._asked = bool(self._reader.rules_version()), self._clock.monotonic()
+            self._served, self._asked = True, self._clock.monotonic()  # without an answer it is asked when it is needed
+            with suppress(KubeError):
+                self._served = bool(self._reader.rules_version())
 
 
 class PlanReads:

@@ -70,6 +70,7 @@ TRIES = 10
 
 class Remediator:
     """Steps through the life of one node. `connect` is called when an API server is first needed, never in mode `off`.
+    `single`: only one step is made, so it waits for no turn and puts off no report.
 
     Raises:
         UsageError: the policy is invalid.
@@ -87,8 +88,10 @@ class Remediator:
         classes: Mapping[int, XidClass] | None = None,
         chance: random.Random | None = None,
         checkpoint: Callable[[str], None] = lambda name: None,
+        single: bool = False,
     ) -> None:
         self._place, self._views, self._connect, self._clock = place, views, connect, clock
+        self._single = single
         self._checkpoint, self._chance = checkpoint, chance or random.Random()  # noqa: S311 no secret
         self._audit = Audit(ledger, clock)
         self._backoff = Backoff(self._chance)
@@ -176,7 +179,7 @@ class Remediator:
                 return self._ended(made, reads.error)
             if any(isinstance(step, PatchNode) and step.step == "taint" for step in made.steps):
                 self.check()
-            outcome = self._executor.execute(made, node, lambda: self._clock.monotonic() - began > CROWDED_SECONDS)
+            outcome = self._executor.execute(made, node, lambda: self._is_crowded(began))
             self._record(made, node, outcome, reads)
             conflict = outcome.stopped if isinstance(outcome.stopped, Conflict | AlreadyExists) else None
             if conflict is None:
@@ -206,7 +209,11 @@ class Remediator:
         begins = "slots" in made.wants and read_claim(node).claim is ClaimState.NONE
         if not begins:
             self._schedule.answered(took)
-        return self._schedule.turn(took) if begins and self._executor is not None else 0.0
+        has_turns = begins and self._executor is not None and not self._single
+        return self._schedule.turn(took) if has_turns else 0.0
+
+    def _is_crowded(self, began: float) -> bool:
+        return not self._single and self._clock.monotonic() - began > CROWDED_SECONDS
 
     def _completed(self, node: NodeObject, made: Plan, reader: NodeReader, reads: PlanReads) -> tuple[NodeObject, Plan]:
         """The Node, and the plan for it with all that it asks for."""

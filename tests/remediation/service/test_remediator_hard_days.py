@@ -506,6 +506,17 @@ def test_in_a_crowd_the_taint_comes_first_and_its_report_some_seconds_later(serv
     assert events(bench)[0] == "GPUQuarantined"
 
 
+def test_in_a_crowd_a_single_step_does_all_of_it(server):
+    """Nobody comes back for what `remediator --once` puts off."""
+    bench = CrowdedBench(server.cluster, server.kubeconfig(), HandClock(), settings(), single=True)
+    bench.remediator.step()
+    bench.transport.seconds = CROWDED_SECONDS + 0.5
+    bench.finds(fatal(bench.clock.time()))
+    bench.remediator.step()
+    assert bench.remediator.quarantined
+    assert events(bench) == ["GPUQuarantined"]
+
+
 def test_a_queue_before_a_server_that_is_always_slow_is_waited_for(far):
     far.transport.seconds = 1.0
     far.finds(fatal(far.clock.time()))
