@@ -20,8 +20,9 @@ from gpuwatch.diagnose.validation import ValidationCommand, ValidationRun, valid
 from gpuwatch.health.checks import CHECKS
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.event import Result
-from gpuwatch.model.finding import Finding
+from gpuwatch.model.finding import Finding, Response
 from gpuwatch.model.view import STALE_INTERVALS, GpuRepair, RepairerStatus, View
+from gpuwatch.remediation.planning.evidence import in_force
 from gpuwatch.remediation.planning.policy import Policy
 from gpuwatch.remediation.service.status import RemediatorStatusFile
 from gpuwatch.repair.eligibility import candidates, refusal
@@ -61,6 +62,8 @@ class Repairer:
         self.status: tuple[GpuRepair, ...] = ()
         """How each GPU stands that asks for a reset."""
         self._observed: set[str] = set()
+        self._faults: dict[str | None, float] = {}
+        """GPU, None: the node -> its newest fault that takes the node out, and that may be over by now."""
         self._not_begun: dict[str, tuple[float, str]] = {}
         """GPU -> when, and why, it could not even be tried."""
         self._reset: GpuReset | None = None
@@ -86,6 +89,8 @@ class Repairer:
             log.warning("the agent's view is of another machine or boot; nothing is done")
             self.status = ()
         else:
+            for fault in in_force(view, self._policy, Response.TAINT):
+                self._faults[fault.gpu] = max(fault.last, self._faults.get(fault.gpu, fault.last))
             asked = candidates(view, self._policy)
             self.status = tuple(self._standing(view, uuid) for uuid in sorted(asked))
             ready = [each.gpu for each in self.status if not each.message]
@@ -158,7 +163,12 @@ class Repairer:
         if self._reset is None or settings.validate != "active" or self._not_quarantined():
             return
         results = (*view.validations, *validations(self._store))  # the agent reads the newest within ten seconds
-        tried = {each.gpu for each in results if each.boot_id == self._boot_id}  # as the remediator counts them
+        node = self._faults.get(None, -math.inf)
+        tried = {  # as the remediator counts them
+            each.gpu
+            for each in results
+            if each.boot_id == self._boot_id and each.at > max(node, self._faults.get(each.gpu, -math.inf))
+        }
         for status in view.snapshot.statuses:
             uuid, index = status.identity.uuid, status.identity.index
             if uuid in tried or uuid in asked or refusal(view, uuid):

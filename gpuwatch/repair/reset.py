@@ -138,7 +138,7 @@ class GpuReset:
                     error = "; ".join(part for part in (error, output) if part) + joined
         finally:
             if begun.persistence:
-                output += self._set_persistence(begun, on=True)
+                output = "; ".join(part for part in (output, self._set_persistence(begun, on=True)) if part)
             self._close(None)
             with contextlib.suppress(GpuwatchError):  # the next start restores it once more, which changes nothing
                 self._file.write(RepairRecord(tries=kept))
@@ -173,7 +173,7 @@ class GpuReset:
             return ""
         problem = f"persistence mode could not be {'restored' if on else 'switched off'}: {visible(ended.output)}"
         log.warning("GPU %d: %s", begun.index, problem)
-        return f"; {problem}"
+        return problem
 
     def _changes(self, before: Gpu) -> list[str]:
         """What the reset has changed besides: settings that live in the driver."""

@@ -11,7 +11,7 @@ from gpuwatch.config import SupportConfig
 from gpuwatch.diagnose.validation import ValidationCommand, ValidationRun
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.event import Result
-from gpuwatch.model.finding import Remedy
+from gpuwatch.model.finding import Remedy, Response
 from gpuwatch.model.snapshot import Host, SourceStatus
 from gpuwatch.model.view import Validation, View
 from gpuwatch.model.workload import Attribution, DeviceUse, Holder
@@ -61,7 +61,7 @@ def test_persistence_mode_is_restored_when_the_reset_fails(machine: Machine) -> 
 def test_a_mode_that_cannot_be_switched_off_stops_the_reset(machine: Machine) -> None:
     machine.gpu = replace(machine.gpu, persistence_mode=True)
     machine.file("stuck")
-    assert "persistence mode could not be switched off" in machine.step()
+    assert machine.step().startswith("failed: persistence mode could not be switched off: ")
     assert machine.resets == 0
 
 
@@ -136,6 +136,31 @@ def test_a_gpu_is_proven_once_and_anew_after_another_fault(machine: Machine) -> 
     validations(machine.store, [machine.finding("xid_fatal", since=machine.clock.time())])  # as the agent removes it
     machine.step()
     assert proven == [{0}, {0}]
+
+
+def test_a_gpu_is_proven_again_after_a_contained_fault_that_takes_the_node(machine: Machine) -> None:
+    """The agent keeps the earlier proof, as restarting the application is all it asks; the remediator wants a newer."""
+    proven: list[float] = []
+
+    def prove(view: View, indexes: frozenset[int], clock: Clock, command: ValidationCommand) -> ValidationRun:
+        proven.append(clock.time())
+        return ValidationRun((Validation(gpu=UUID, at=clock.time(), boot_id=BOOT, passed=True),), {})
+
+    settings = replace(machine.config.remediation, validate="active", checks={"xid_contained": Response.TAINT})
+    machine.config, machine.findings, machine.prove = replace(machine.config, remediation=settings), (), prove
+    machine.start()
+    machine.step()
+    machine.wait(1.0)
+    fault = machine.finding("xid_contained", Remedy.RESTART_APP, since=machine.clock.time(), xid=94)
+    assert validations(machine.store, [fault])
+    machine.wait(1.0)
+    machine.findings = (fault,)
+    machine.step()
+    machine.findings = ()
+    for _ in range(3):
+        machine.wait(1.0)
+        machine.step()
+    assert len(proven) == 2
 
 
 def test_a_file_that_is_merely_called_like_the_gpu_stops_nothing(machine: Machine, tmp_path: Path) -> None:
