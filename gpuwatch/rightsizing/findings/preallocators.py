@@ -12,11 +12,12 @@ from gpuwatch.model.snapshot import Record
 class Preallocator(Record, frozen=True, kw_only=True):
     """`programs` and `images`: shell patterns of a process' name and of an image without tag; `setting`: as its
     documentation names it; `default`: what it takes unless told otherwise; `advice`: what to do with it;
-    `server`: it answers requests.
+    `change`: what to do with `setting`; `server`: it answers requests.
     """
 
     name: str
     setting: str
+    change: str = "lower"
     default: str
     advice: str
     programs: tuple[str, ...] = ()
@@ -89,6 +90,7 @@ PREALLOCATORS = (
     Preallocator(
         name="TensorFlow",
         setting="TF_FORCE_GPU_ALLOW_GROWTH",
+        change="set",
         default="nearly all of the GPU",
         advice="set it to true for a day, to see what it needs",
         programs=("tensorflow_mode*",),

@@ -105,7 +105,9 @@ def preallocated(facts: WorkloadFacts) -> Recommendation | None:
         Proposal(
             action=RecommendedAction.CHANGE_SETTING,
             current=allocation_text(facts.present) or "1 x GPU",
-            recommended=f"lower {setting}" if setting else "reserve less memory at the start",
+            recommended=f"{known.change} {known.setting}"
+            if known and known.setting
+            else "reserve less memory at the start",
             change=RecommendedChange(resource=facts.resource, count=1, setting=setting),
         ),
         Risk(

@@ -116,8 +116,9 @@ class WorkloadFacts(Record, frozen=True, kw_only=True):
         total = self.summary.memory_total
         return total is not None and any(
             hold.memory_at_start is not None
+            and hold.memory_later is not None
             and hold.memory_spread is not None
-            and hold.memory_at_start >= PREALLOCATED * total
+            and min(hold.memory_at_start, hold.memory_later) >= PREALLOCATED * total
             and hold.memory_spread < FLAT
             for hold in self.summary.holds
         )

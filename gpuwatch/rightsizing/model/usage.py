@@ -91,7 +91,8 @@ class DeviceAllocation(Record, frozen=True, kw_only=True):
     )
     memory: int | None = None  # the most
     memory_at_start: int | None = None  # the most within 120 s of its begin, or in the first window
-    memory_spread: float | None = None  # standard deviation over mean, after the start
+    memory_later: float | None = None  # mean after the start
+    memory_spread: float | None = None  # standard deviation over that mean
     power_limit: float | None = None
 
 

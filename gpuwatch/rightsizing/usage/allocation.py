@@ -199,6 +199,7 @@ class AllocationTracker(msgspec.Struct, kw_only=True, omit_defaults=True):
             has_requests=self.idle_activity.are_requests,
             memory=self.memory,
             memory_at_start=self.memory_at_start,
+            memory_later=self.memories.mean if self.memories.weight else None,
             memory_spread=self.memories.spread,
             power_limit=newest.power_limit,
         )

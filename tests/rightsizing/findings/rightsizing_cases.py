@@ -50,6 +50,7 @@ def a_hold(**changes: Any) -> DeviceAllocation:
         pcie=0.0,
         memory=30 * GIB,
         memory_at_start=5 * GIB,
+        memory_later=30.0 * GIB,
         memory_spread=0.3,
         power_limit=700.0,
     )

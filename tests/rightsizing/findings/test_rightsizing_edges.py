@@ -133,7 +133,7 @@ def test_less_draw_saves_money_also_where_the_price_of_the_gpu_is_not_known() ->
 
 
 def test_who_took_most_of_it_at_once_is_not_told_to_share() -> None:
-    hold = a_hold(model=A10, busy=0.05, memory_at_start=72 * GIB, memory_spread=0.001)
+    hold = a_hold(model=A10, busy=0.05, memory_at_start=72 * GIB, memory_later=72.0 * GIB, memory_spread=0.001)
     assert FindingKind.DUTY_CYCLED not in found(seldom_busy(holds=(hold,)))
 
 

@@ -66,6 +66,7 @@ HOLDS = st.fixed_dictionaries(
         "pcie": maybe(st.floats(0, 1e10)),
         "memory": maybe(st.integers(0, 80 * GIB)),
         "memory_at_start": maybe(st.integers(0, 80 * GIB)),
+        "memory_later": maybe(st.floats(0, 80 * GIB)),
         "memory_spread": maybe(ratios),
     },
 )
@@ -99,7 +100,14 @@ CHANGES = st.fixed_dictionaries(
 def workloads(draw: st.DrawFn) -> WorkloadSummary:
     """One of which something is to be said, but for some changes to it."""
     hold = draw(
-        st.sampled_from((a_hold(), a_hold(), an_idle_hold(), a_hold(memory_at_start=70 * GIB, memory_spread=0.0)))
+        st.sampled_from(
+            (
+                a_hold(),
+                a_hold(),
+                an_idle_hold(),
+                a_hold(memory_at_start=70 * GIB, memory_later=70.0 * GIB, memory_spread=0.0),
+            )
+        )
     )
     several = [replace(hold, **draw(few(HOLDS))) for _ in range(draw(st.sampled_from((1, 1, 1, 2, 3))))]
     base = draw(
@@ -188,7 +196,7 @@ BLIND: dict[str, None] = dict.fromkeys(
     ("memory_total", "busy", "sm", "dram", "pipe", "pcie", "watts", "sawtooth", "cpu_throttled")
 )
 BLIND_HOLD: dict[str, None] = dict.fromkeys(
-    ("busy", "idle_since", "watts", "pcie", "memory", "memory_at_start", "memory_spread", "processes")
+    ("busy", "idle_since", "watts", "pcie", "memory", "memory_at_start", "memory_later", "memory_spread", "processes")
 )
 
 

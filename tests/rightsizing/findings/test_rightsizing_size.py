@@ -141,7 +141,9 @@ def test_no_instance_is_advised_when(change: dict[str, Any]) -> None:
         pytest.param({"resource": "nvidia.com/GRID_A100-10C"}, id="its GPU is virtual"),
         pytest.param({"resource": "amd.com/gpu"}, id="another plugin gave it"),
         pytest.param({"present": False}, id="it has ended"),
-        pytest.param({"memory_at_start": 60 * GIB, "memory_spread": 0.001}, id="it preallocates"),
+        pytest.param(
+            {"memory_at_start": 60 * GIB, "memory_later": 60.0 * GIB, "memory_spread": 0.001}, id="it preallocates"
+        ),
     ],
 )
 def test_neither_an_instance_nor_sharing_is_advised_when(change: dict[str, Any]) -> None:
@@ -330,7 +332,9 @@ def test_only_batch_is_told_to_look_at_its_input(work_class: WorkClass | None) -
 
 def preallocating(hold: dict[str, Any] | None = None, **changes: Any) -> WorkloadSummary:
     """Takes 72 of 80 GiB at once."""
-    values = {"memory_at_start": 72 * GIB, "memory_spread": 0.001, "busy": 0.05} | (hold or {})
+    values = {"memory_at_start": 72 * GIB, "memory_later": 72.0 * GIB, "memory_spread": 0.001, "busy": 0.05} | (
+        hold or {}
+    )
     return classed(a_small_one(**{"holds": (a_hold(**values),), "peaks": peaks(*[72] * 8)} | changes), "serving")
 
 
@@ -342,7 +346,10 @@ def test_of_who_takes_all_at_once_the_setting_is_named_and_no_size() -> None:
     assert item.change.setting == "--gpu-memory-utilization"
     assert item.change.to_resource is None
     assert item.savings.gpu_hours_per_day == 0
+    assert item.recommended == "lower --gpu-memory-utilization"
     assert found(preallocating())[FindingKind.PREALLOCATED].change.setting is None
+    switched = found(preallocating(programs=("tensorflow_model_server",)))[FindingKind.PREALLOCATED]
+    assert switched.recommended == "set TF_FORCE_GPU_ALLOW_GROWTH"
 
 
 @pytest.mark.parametrize(
@@ -350,6 +357,7 @@ def test_of_who_takes_all_at_once_the_setting_is_named_and_no_size() -> None:
     [
         pytest.param(preallocating({"memory_at_start": 50 * GIB}), id="not so much"),
         pytest.param(preallocating({"memory_spread": 0.02}), id="it gives and takes"),
+        pytest.param(preallocating({"memory_later": 8.0 * GIB}), id="it has released most since"),
         pytest.param(preallocating({"memory_spread": None}), id="nobody can tell"),
         pytest.param(preallocating({"memory_at_start": None}), id="its begin was not seen"),
         pytest.param(preallocating(memory_total=None), id="nobody knows what there is"),
