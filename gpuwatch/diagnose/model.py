@@ -83,8 +83,8 @@ class Diagnosis(Record, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class NodePod(PodObject, frozen=True, kw_only=True):
-    """A pod that has GPUs, waits for some, or gives them to others (NVIDIA's own). Of its labels and annotations only
-    what says whose it is; `environment`: only what steers the device plugin.
+    """A pod that has GPUs, waits for some, or gives them to others (NVIDIA's own). Of its annotations only
+    NVIDIA's; `environment`: only what steers the device plugin.
     """
 
     app: str | None = None  # label app, app.kubernetes.io/name or k8s-app

@@ -58,21 +58,29 @@ def run_command(
     except (OSError, ValueError) as error:
         return CommandResult(None, f"{argv[0]} cannot be started: {error}")
     until = time.monotonic() + seconds
-    kept = _output(process, until, answer_bytes or MAX_OUTPUT)
+    try:
+        kept = _output(process, until, answer_bytes or MAX_OUTPUT)
+    except BaseException:  # Ctrl-C reaches only gpuwatch's own session
+        _end(process)
+        raise
     answer, text = (each.decode(errors="replace").strip() for each in (kept[0], kept[-1]))
     try:
         status = process.wait(max(0.0, until - time.monotonic()))
         return CommandResult(status, text if status else answer)
     except subprocess.TimeoutExpired:
         late = f"{argv[0]} has not ended within {seconds:.0f} s"
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGTERM)
+        _end(process)
         try:
             process.wait(LEAVE_SECONDS)
         except subprocess.TimeoutExpired:
             threading.Thread(target=process.wait, name="left command", daemon=True).start()
             return CommandResult(None, f"{late}, nor after SIGTERM: process {process.pid} was left alone; {text}")
         return CommandResult(None, f"{late}; {text}")
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
 
 
 def _filled(argument: str, values: Mapping[str, str]) -> str:

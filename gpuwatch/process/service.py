@@ -116,4 +116,4 @@ class RoleService(ABC):
             self.reconfigure(new)
         except Exception as error:  # a bug in taking it over must not end what it configures
             log.exception("the changed configuration could not be taken over")
-            watch.refuse(f"gpuwatch failed on it: {type(error).__name__}; please report it")
+            watch.failed(error)

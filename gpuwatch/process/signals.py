@@ -84,6 +84,7 @@ class ConfigWatch:
         self.config, self.role, self._path, self._load, self._live = config, role, path, load, live
         self._seen = self._stamp()
         self._absent = False
+        self._taken = True
         self.error: str | None = None
 
     def changed(self) -> bool:
@@ -111,8 +112,9 @@ class ConfigWatch:
             if section not in self._live and getattr(new, section) != getattr(self.config, section):
                 log.warning("a change of `%s` takes effect when the %s is restarted", section, self.role)
         live = {section: getattr(new, section) for section in self._live}
-        if all(getattr(self.config, section) == value for section, value in live.items()):
+        if self._taken and all(getattr(self.config, section) == value for section, value in live.items()):
             return None
+        self._taken = True
         self.config = msgspec.structs.replace(self.config, **live)
         log.info("configuration reloaded")
         return self.config
@@ -122,6 +124,11 @@ class ConfigWatch:
         message of the Node's condition.
         """
         return () if self.error is None else (SourceStatus(name="configuration", up=False, reason=self.error),)
+
+    def failed(self, error: Exception) -> None:
+        """The configuration of `reload` was not taken over, or in part only: the next `reload` returns one again."""
+        self._taken = False
+        self.refuse(f"gpuwatch failed on it: {type(error).__name__}; please report it")
 
     def refuse(self, why: str) -> None:
         """Keep the configuration in force and say why."""
@@ -136,6 +143,3 @@ class ConfigWatch:
         except (OSError, ValueError):  # ValueError: a path with a NUL
             return None
         return found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size  # the third changes with the rights
-
-
-log = logging.getLogger(__name__)

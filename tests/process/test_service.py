@@ -147,3 +147,28 @@ def ended(process: subprocess.Popen[str]) -> Iterator[None]:
         yield
     finally:
         process.kill()
+
+
+class Stumbling(Idle):
+    """A role that fails on the first configurations that it takes over."""
+
+    stumbles = 2
+
+    def reconfigure(self, new: Config) -> None:
+        super().reconfigure(new)
+        if len(self.taken) <= self.stumbles:
+            raise RuntimeError("half of it is in force")
+
+
+def test_a_configuration_that_was_not_taken_over_stays_an_error_and_is_tried_again(tmp_path: Path) -> None:
+    watch = ConfigWatch(BEFORE, tmp_path / "file", lambda: QUIET, live=("tuning",), role="tuner")
+    role = Stumbling(watch)
+    for tries in (1, 2):
+        role._reload(watch)
+        assert len(role.taken) == tries
+        assert "RuntimeError" in (watch.error or "")
+        assert watch.status()
+    role._reload(watch)
+    assert (role.taken, watch.error) == ([QUIET] * 3, None)
+    role._reload(watch)
+    assert len(role.taken) == 3

@@ -136,17 +136,19 @@ def _seconds_left(options: DiagnoseOptions, default: float) -> float:
 
 
 def _selected(facts: NodeFacts, gpus: tuple[str, ...]) -> frozenset[int] | None:
-    """NVML indexes; a number is taken as one where no known GPU could have that name.
+    """NVML indexes; where no GPU is known a number is taken as one.
 
     Raises:
-        UsageError: no GPU has such a name.
+        UsageError: no GPU has such a name, or none is known.
     """
     if not gpus:
         return None
-    known = facts.view.snapshot.statuses if facts.view else ()
-    if facts.view is None or (not known and all(gpu.isdigit() for gpu in gpus)):
-        return frozenset(int(gpu) for gpu in gpus if gpu.isdigit())
-    return frozenset(find_gpu(facts.view, gpu).index for gpu in gpus)
+    if facts.view is not None and facts.view.snapshot.statuses:
+        return frozenset(find_gpu(facts.view, gpu).index for gpu in gpus)
+    if names := [gpu for gpu in gpus if not gpu.isdigit()]:
+        why = facts.unread.get("view") or "NVML lists no GPU"
+        raise UsageError(f"no GPU matches {names[0]!r}", why, "name it by its index, or leave out --gpu")
+    return frozenset(int(gpu) for gpu in gpus)
 
 
 def _with_active(session: Session, options: DiagnoseOptions, case: CheckContext, until: float) -> NodeFacts:

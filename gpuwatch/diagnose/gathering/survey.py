@@ -25,6 +25,9 @@ PLUGIN_CONFIGS = "/available-configs"
 _GIVERS = ("nvidia", "gpu-feature-discovery", "node-feature-discovery", "gpu-operator", "dcgm")
 """Parts of the `app` of pods that make GPUs usable."""
 
+MOST_ANNOTATION = 256
+"""Characters that are kept of the value of an annotation."""
+
 
 class _RuntimeClass(WireObject, frozen=True):
     handler: str = ""
@@ -67,7 +70,9 @@ def keys(call: ApiCall, body: bytes) -> tuple[str, ...]:
 
 def _pod(wire: WirePod) -> NodePod:
     base, labels, status = asdict(kube_parse.pod(wire)), wire.metadata.labels or {}, wire.status
-    del base["labels"], base["annotations"]
+    del base["labels"]
+    about_gpus = (item for item in base["annotations"].items() if item[0].partition("/")[0].endswith("nvidia.com"))
+    base["annotations"] = {key: value[:MOST_ANNOTATION] for key, value in about_gpus}
     containers = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
     ready = next((each.status == "True" for each in status.conditions or () if each.type == "Ready"), None)
     app = next((labels[label] for label in APP_LABELS if label in labels), None)

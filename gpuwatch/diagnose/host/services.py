@@ -8,9 +8,9 @@ from itertools import islice
 from pathlib import Path
 
 from gpuwatch.diagnose.host.fabric import Adapter, FabricManager, adapters, fabric_manager, nvswitches, user_mad
-from gpuwatch.diagnose.host.host_root import exists, listing
 from gpuwatch.diagnose.host.host_root import text as host_text
 from gpuwatch.host.plain_file import entries, opened, text
+from gpuwatch.host.tree import place
 from gpuwatch.model.snapshot import Record
 
 NAMES = (
@@ -100,10 +100,13 @@ class Services(Record, frozen=True, kw_only=True):
 
 
 def operator_files(root: Path) -> OperatorFiles:
-    """Absent folders mean: no operator here. Raises OSError where they cannot be read."""
-    lines = {path.rpartition("/")[2]: host_text(root, path).splitlines() for path in listing(root, VALIDATIONS)}
+    """Without their folder there is no operator here. Raises OSError: the folder or a file cannot be read."""
+    if (folder := place(root, VALIDATIONS)) is None:
+        return OperatorFiles()
+    names = sorted(path.name for path in folder.iterdir())
+    lines = {name: host_text(root, f"{VALIDATIONS}/{name}").splitlines() for name in names}
     return OperatorFiles(
-        present=exists(root, VALIDATIONS),
+        present=True,
         validations={name: found[0][:LONGEST_VALIDATION] if found else "" for name, found in lines.items()},
     )
 

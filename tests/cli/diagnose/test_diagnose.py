@@ -142,6 +142,15 @@ def test_only_the_wanted_gpus_are_judged(host):
     assert diagnose(host, "--gpu", "0,1", "--gpu", "2", "-o", "name").stdout == ""
 
 
+def test_a_gpu_of_which_nothing_is_known_is_named_by_its_index_alone(host):
+    (host.root / "gpuwatch/view.json").unlink()
+    refused = diagnose(host, "--gpu", "3", "--gpu", host.view.snapshot.gpus[3].identity.uuid)
+    assert refused.exit_code == 2
+    assert "no GPU matches 'GPU-" in refused.stderr
+    assert "name it by its index" in refused.stderr
+    assert diagnose(host, "--gpu", "3").exit_code != 2
+
+
 @pytest.mark.parametrize(
     ("args", "says"),
     [

@@ -28,7 +28,7 @@ def pod(name, app=None, gpus=0, env=(), status=None):
             "namespace": "ml",
             "uid": name,
             "labels": {"app": app, "secret-team": "x"} if app else {},
-            "annotations": {"password": "planted"},
+            "annotations": {"password": "planted", "dynamo.nvidia.com/gpu-power-limit": "400"},
         },
         "spec": {"containers": [{"env": list(env), "resources": resources}]},
         "status": status or {},
@@ -46,6 +46,7 @@ def test_only_pods_that_have_or_give_gpus_are_kept_and_nothing_private_of_them()
     ]  # fmt: skip
     found = survey.gpu_pods(CALL, body(pod("web"), pod("train", gpus=2, env=env), pod("plugin", app=PLUGIN, env=env)))
     assert [(each.name, each.gpus, each.app) for each in found] == [("train", 2, None), ("plugin", 0, PLUGIN)]
+    assert found[0].annotations == {"dynamo.nvidia.com/gpu-power-limit": "400"}  # what check P02 looks for
     assert found[0].environment == {}
     assert found[1].environment == {"DP_DISABLE_HEALTHCHECKS": "all", "MIG_STRATEGY": "single"}
     assert "planted" not in str(found)

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from gpuwatch.diagnose.host.services import OperatorFiles, operator_files
 
 
@@ -28,3 +30,9 @@ def test_names_and_first_lines(tmp_path: Path) -> None:
 def test_a_validator_that_has_just_begun(tmp_path: Path) -> None:
     (tmp_path / "run/nvidia/validations").mkdir(parents=True)
     assert operator_files(tmp_path) == OperatorFiles(present=True)
+
+
+def test_validations_that_cannot_be_listed_are_no_absent_ones(tmp_path: Path) -> None:
+    note(tmp_path, "run/nvidia/validations", "a file where a folder should be")
+    with pytest.raises(OSError, match="validations"):
+        operator_files(tmp_path)
