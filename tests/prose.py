@@ -1,17 +1,24 @@
-"""Plain English, as CONTRIBUTING.md asks: `python -m tests.prose` prints where documents, alerts, dashboards are not.
+"""Plain English, as CONTRIBUTING.md asks: `python -m tests.prose` prints where documents, alerts, dashboards, and the
+product's docstrings and comments are not.
 
 The rules are words that a reader with learned English trips over, each with the term to use instead. Code is left out:
 blocks, inline code, link targets.
 """
 
+import ast
+import io
 import re
 import sys
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/**/*.md", "alerts/*.yaml", "dashboards/*.json")
+PAGES = (
+    *("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/**/*.md", "alerts/*.yaml", "dashboards/*.json"),
+    "gpuwatch/**/*.py",
+)
 
 
 class Rule(NamedTuple):
@@ -57,9 +64,23 @@ def prose(text: str) -> list[str]:
     return lines
 
 
+def remarks(text: str) -> list[str]:
+    """The lines of a module with nothing but docstrings, those of attributes included, and comments on them."""
+    source = text.splitlines()
+    lines = [""] * len(source)
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            lines[token.start[0] - 1] = token.string
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            lines[node.lineno - 1 : node.end_lineno] = source[node.lineno - 1 : node.end_lineno]
+    return [re.sub(r"`[^`]*`", "", line) for line in lines]
+
+
 def findings(name: str, text: str) -> Iterator[Finding]:
     """What the rules find in a page, by line."""
-    lines = text.splitlines() if name.endswith((".yaml", ".json")) else prose(text)
+    read = {".md": prose, ".py": remarks}.get(Path(name).suffix, str.splitlines)
+    lines = read(text)
     for number, line in enumerate(lines, 1):
         for rule in RULES:
             for match in re.finditer(rf"\b(?:{rule.pattern})(?!\w)", line, re.IGNORECASE):

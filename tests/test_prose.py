@@ -45,4 +45,10 @@ def test_a_table_of_examples_ends_with_the_table():
 
 def test_every_kind_of_page_is_read():
     kinds = {page.suffix for page in prose.pages()}
-    assert kinds == {".md", ".yaml", ".json"}
+    assert kinds == {".md", ".yaml", ".json", ".py"}
+
+
+def test_docstrings_and_comments_of_a_module_are_read_and_its_code_is_not():
+    text = '''"""Why nobody\n\nis told."""\nsaid = "nobody"  # given back\n"""Anew, in `told`."""\n'''
+    found = [(each.place.rpartition(":")[2], each.text) for each in prose.findings("gpuwatch/one.py", text)]
+    assert found == [("1", "nobody"), ("3", "told"), ("4", "given back"), ("5", "Anew")]

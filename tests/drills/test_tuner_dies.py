@@ -229,7 +229,7 @@ def test_what_a_person_cannot_give_back_is_an_error(
         driver.error(code, setter)
     failed = tune(driver, state, "restore", "--all")
     assert failed.returncode == exit_code
-    assert "4 of 4 settings are not given back" in failed.stderr
+    assert "settings not restored: 4 of 4" in failed.stderr
     assert len(recorded(state)) == 4
 
 

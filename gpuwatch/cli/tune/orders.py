@@ -57,10 +57,11 @@ def stop(ctx: click.Context, session: Session, *, reason: str, wait: float) -> N
         while (left := _settings(place)) and time.monotonic() < deadline:
             time.sleep(0.1)
     if held and not left:
-        session.terminal.print(f"Given back: {len(held)} setting{'s' if len(held) > 1 else ''}.")
+        session.terminal.print(f"Restored: {len(held)} setting{'s' if len(held) > 1 else ''}.")
     if left:
-        who = f"the tuner (process {beat.pid}) has not given back" if beat else "no tuner runs to give back"
-        session.terminal.hint(f"hint: {who} {len(left)} settings; run gpuwatch tune restore{' --all' if beat else ''}")
+        who = f"the tuner (process {beat.pid}) has not restored" if beat else "no tuner runs to restore"
+        count = f"{len(left)} setting{'s' if len(left) > 1 else ''}"
+        session.terminal.hint(f"hint: {who} {count}; run gpuwatch tune restore{' --all' if beat else ''}")
         ctx.exit(3)
 
 
@@ -112,9 +113,9 @@ def restore(session: Session, *, everything: bool) -> None:
         return
     if not everything and (beat := _living(record.directory)):
         raise UsageError(
-            f"{len(settings)} settings are those of a running tuner (process {beat.pid})",
+            f"a tuner runs (process {beat.pid}) and holds {len(settings)} setting{'s' if len(settings) > 1 else ''}",
             "it would set them again",
-            "run gpuwatch tune stop, which gives them back, or give --all",
+            "run gpuwatch tune stop, which restores them, or give --all",
         )
     with restorer(session, config, Trigger.COMMAND) as restoring:
         found = restoring.restore()
@@ -122,7 +123,7 @@ def restore(session: Session, *, everything: bool) -> None:
         session.terminal.print(f"{each.setting.uuid} {each.setting.knob}: {each.outcome}; {each.message}")
     if kept := [each for each in found if each.outcome is RestoreOutcome.KEPT]:
         kind = type(kept[0].error) if kept[0].error else GpuwatchError
-        raise kind(f"{len(kept)} of {len(found)} settings are not given back", kept[0].message, "run it again")
+        raise kind(f"settings not restored: {len(kept)} of {len(found)}", kept[0].message, "run it again")
 
 
 def _living(place: Path) -> Heartbeat | None:

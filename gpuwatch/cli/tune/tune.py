@@ -51,7 +51,7 @@ def status(ctx: click.Context, session: Session, output: str, gpu: str | None) -
     SLOWDOWN is the measured loss of speed and the upper end of its 95 % interval; BOUND is what was promised. Without a
     tuner it judges the present state.
 
-    Exit 3: a setting without a tuner, or a tuner in trouble.
+    Exit 3: a setting without a tuner, a tuner in trouble or without its guard.
 
     \b
     Examples:

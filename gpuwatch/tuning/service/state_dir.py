@@ -49,7 +49,7 @@ class TunerStopFile:
         self._file = VersionedFile(self.path, StopRequest, folder_mode=FOLDER_MODE, next_step=step)
 
     def put(self, stop: StopRequest) -> None:
-        """StopRequest the tuner. Raises GpuwatchError: it cannot be written."""
+        """Stop the tuner. Raises GpuwatchError: it cannot be written."""
         self._file.write(stop)
 
     def clear(self) -> StopRequest | None:
