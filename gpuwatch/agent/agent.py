@@ -1,8 +1,8 @@
 """The agent: reader, kernel log, kubelet and /proc in; one View per round out, served over HTTP.
 
-Threads: this one publishes; the supervisor reads the pipe; one follows the kernel log; now and then two ask the kubelet
-and the bus, and one keeps support cases; one serves HTTP; one learns from the Views who uses how much. Only the
-publisher joins what they found, so no slow source delays another.
+Threads: the publisher; the supervisor, which reads the pipe; one follows the kernel log; two read the kubelet and the
+bus at intervals; one keeps support cases; one serves HTTP; one learns the usage of each workload from the Views. Only
+the publisher joins their results, so no slow source delays another.
 """
 
 import gc
@@ -56,20 +56,20 @@ MIN_PUBLISH_GAP = 0.02
 """Seconds: a storm of XIDs must not become a storm of snapshots."""
 
 LAST_VIEW_SECONDS = 0.2
-"""What a View that is being made is given at the end."""
+"""Seconds that the agent waits at its end for a View that is being made."""
 
 LAST_CHECKPOINT_SECONDS = 1.2
-"""After the begin of the end no longer is waited for that of right-sizing; the one before it is an hour old at most."""
+"""Seconds after which `stop` no longer waits for right-sizing's checkpoint; the one before is an hour old at most."""
 
 BUS_SECONDS = 10.0
 CASES_SECONDS = 10.0
 
 MIN_GAP_SECONDS = 1.0
-"""However often it is woken, a `Periodic` rests this long between two turns."""
+"""A `Periodic` rests at least this long between two turns, however often it is woken."""
 
 WEDGED_INTERVALS, MIN_WEDGED_SECONDS = 10, 10.0
-"""A publisher that has stood still for so long, and no less than these seconds, never goes on again: a lock that is not
-released, a View that can never be made. The process is then to be started anew.
+"""A publisher that has stood still for so many intervals, and at least these seconds, does not recover: a lock is not
+released, or a View can never be made. The process must then be restarted.
 """
 
 GC_THRESHOLDS = (10_000, 5, 5)
@@ -81,15 +81,15 @@ the search a fifth of the agent's work. Exceptions and connections have some, he
 class Agent:
     """One node's agent. `start` binds and returns; `run` also waits for SIGTERM or SIGINT.
 
-    What threads share, and who writes it:
+    State that threads share, and its writers:
     - `_state`, `_ledger`, `_published`: guarded by `_lock`. While it is held nothing is logged, no file is read and
       nothing is waited for, because the publisher needs it for each View.
     - `board`, `profiles`, `_view`, `_recent`, `_config`: written by the publisher, replaced as a whole; others only
       read them.
     - `_wanted_config`: written by the main thread; the publisher makes it `_config` before the next View.
     - `_fatal`: written by the supervisor's thread before it sets `_stopping`, read by the main thread after that.
-    - `_turned`: when the publisher last came to the end of a turn; written by it, read by HTTP.
-    - `_due`, `_stopping`, `published`: made for many threads. The other parts have locks or threads of their own.
+    - `_turned`: when the publisher last ended a turn; written by it, read by HTTP.
+    - `_due`, `_stopping`, `published`: safe for many threads. The other parts have locks or threads of their own.
     """
 
     def __init__(
@@ -194,7 +194,7 @@ class Agent:
             NoGpuStack: there is no NVML library, and `agent.wait_for_driver` is off.
         """
         self._signals.heed()
-        gc.freeze()  # what has been imported stays for ever
+        gc.freeze()  # the objects of imported modules are never freed
         gc.set_threshold(*GC_THRESHOLDS)
         with queued_stderr():
             self.start()
@@ -239,7 +239,7 @@ class Agent:
 
     def wedged(self) -> str | None:
         """Why only a new process helps: the publisher has stood still for so long. A driver that hangs is no reason, as
-        the publisher goes on and says so.
+        the publisher continues and reports it.
         """
         still = self._clock.monotonic() - self._turned
         if still <= max(WEDGED_INTERVALS * self._config.agent.interval, MIN_WEDGED_SECONDS):
@@ -255,7 +255,7 @@ class Agent:
         return self._recent.recent
 
     def events(self, query: EventQuery = EVERYTHING) -> Events:
-        """XIDs, SXids, bus losses, findings and actions, also those of earlier lives."""
+        """XIDs, SXids, bus losses, findings and actions, also those of earlier runs of the agent."""
         return self._store.events(query)
 
     def events_json(self, query: EventQuery) -> Generator[bytes]:
@@ -263,7 +263,7 @@ class Agent:
         return self._store.events_json(query)
 
     def recommendations(self) -> Recommendations | str:
-        """Which workloads hold more GPU than they use; a text where there is no answer, with the reason."""
+        """Which workloads hold more GPU than they use; without an answer, a text with the reason."""
         return self._rightsizer.recommendations()
 
     def _follow_configuration(self, *, asked: bool) -> None:
@@ -297,7 +297,7 @@ class Agent:
         if self._keep(events) or due:
             self._due.set()
         if isinstance(message, ReaderFailed):
-            # in a pod, which would only be started again, a reader that may do better later is worth waiting for
+            # in a pod, which would only be restarted, the agent waits for a reader that may succeed later
             waits = self._config.agent.wait_for_driver and message.kind != USAGE
             if not (message.retry or waits or self._state.identities()):
                 self._fatal = message
@@ -305,7 +305,7 @@ class Agent:
                 self._signals.wake()
 
     def _keep(self, events: list[Event]) -> bool:
-        """Store events and log XIDs of now, outside every lock; whether there is news at all."""
+        """Store events and log new XIDs, outside every lock; whether any event is new."""
         for event in self._recorder.record_events(events, resumed=self._kernel.resumed):
             if isinstance(event, XidEvent) and not event.historical:
                 self._event_logger.log_xid(event)
@@ -320,7 +320,7 @@ class Agent:
             self._due.set()
 
     def _look_at_bus(self) -> None:
-        """GPUs that appeared on the bus, or came back, need a reader that opens the driver anew."""
+        """Read the store and the bus; GPUs that appeared on the bus, or came back, need a new reader."""
         self._builder.refresh_labels(self._config.metrics)
         findings = self._view.judgement.findings if self._view else ()
         self._builder.set_repaired(repaired_at(self._store), validations(self._store, findings))
@@ -355,7 +355,7 @@ class Agent:
         try:
             self._publish()
             return True
-        except Exception:  # one odd View must not be the last one; meanwhile the old one goes stale, and is withheld
+        except Exception:  # one faulty View must not be the last; meanwhile the old one goes stale and is withheld
             log.exception("this snapshot could not be published; trying again with the next")
             return False
 
@@ -416,8 +416,8 @@ def _xid_event(event: DriverEvent, boot_id: str | None, uptime: float) -> XidEve
 
 
 def paced(seconds: float, interval: float) -> float:
-    """Seconds between two questions to the kubelet: no more often than the Views that show its answer, within a bound,
-    for the last answer is withheld after STALE_INTERVALS times `seconds`, and one question may fail.
+    """Seconds between two requests to the kubelet: no more often than the Views that show its answer, but at most 1.4
+    times `seconds`: an answer is withheld after STALE_INTERVALS times `seconds`, and one request may fail.
     """
     return max(seconds, min(interval, 1.4 * seconds))
 
@@ -441,7 +441,7 @@ class Periodic(threading.Thread):
         self._wake.set()
 
     def run(self) -> None:
-        """Take turns until stopped."""
+        """Run the task until stopped."""
         while not self._stopping.is_set():
             self._wake.clear()
             try:

@@ -1,4 +1,4 @@
-"""Asks a running agent for its View, over its unix socket or over HTTP: how every other process sees the node."""
+"""Asks a running agent for its View, over its unix socket or over HTTP, as every other process does."""
 
 import base64
 import contextlib
@@ -34,10 +34,10 @@ TIMEOUT = 5.0
 """Seconds to connect, and for a whole answer."""
 
 EVENTS_SECONDS = 60.0
-"""Longer, for an answer that the agent makes as it sends it."""
+"""More seconds, for an answer that the agent makes while it sends it."""
 
 MAX_VIEW, MAX_BODY = 16 << 20, 64 << 20
-"""Bytes of a View, and of any other answer; of a larger one no more is read."""
+"""Most bytes of a View, and of any other answer; a larger one is not read further."""
 
 SYSTEM_SOCKET = Path("/run/gpuwatch/agent.sock")
 
@@ -95,8 +95,8 @@ class AgentClient:
         """The agent's newest View; with `after`, the `snapshot.at` of a View, wait up to `wait` seconds for another.
 
         Raises:
-            GpuwatchError: it cannot be reached, has no View yet or speaks another schema.
-            PermissionMissing: the socket or the web configuration keeps us out.
+            GpuwatchError: it cannot be reached, has no View yet or has another schema.
+            PermissionMissing: the socket or the web configuration refuses access.
         """
         if after is None or wait <= 0:
             return self._decode(self.get("/api/v1/view", most=MAX_VIEW), View)
@@ -104,7 +104,7 @@ class AgentClient:
         return self._decode(self.get(f"/api/v1/view?{query}", patience=wait, most=MAX_VIEW), View)
 
     def events(self, query: EventQuery = EVERYTHING) -> Events:
-        """What happened. Raises as `view` does."""
+        """The events that `query` selects. Raises as `view` does."""
         path = "/api/v1/events" + (f"?{query.text}" if query.text else "")
         return self._decode(self.get(path, patience=EVENTS_SECONDS), Events)
 
@@ -113,7 +113,7 @@ class AgentClient:
         return self._decode(self.get("/api/v1/recent"), Recent)
 
     def recommendations(self) -> Recommendations:
-        """Who holds more GPU than they use, as far as the agent has seen. Raises as `view` does."""
+        """Workloads that hold more GPU than they use, as the agent has learned. Raises as `view` does."""
         return self._decode(self.get("/api/v1/recommendations"), Recommendations, recommendation.SCHEMA)
 
     def metrics(
@@ -125,7 +125,7 @@ class AgentClient:
         return self.get("/metrics" + (f"?{query}" if query else ""), accept)
 
     def refusal(self) -> str | None:
-        """Why it cannot be asked; None when a process that is trusted listens there."""
+        """Why the agent cannot be asked; None when a trusted process listens there."""
         connection = self._connection()
         try:
             connection.connect()
@@ -194,7 +194,7 @@ class AgentClient:
         if status in (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN):
             return PermissionMissing(what, said, "put user and password into the URL, or use its unix socket")
         if status == http.HTTPStatus.SERVICE_UNAVAILABLE:
-            why, _, hint = said.rpartition("; ")  # most say themselves what to do
+            why, _, hint = said.rpartition("; ")  # most answers name the next step
             what = f"the agent at {self.name} cannot answer {path}"
             return GpuwatchError(what, why or hint, hint if why else "try again in a moment")
         return GpuwatchError(what, f"status {status}: {said}", "is it an agent of gpuwatch?")
@@ -212,7 +212,7 @@ class AgentClient:
 
 
 class AgentSearch(NamedTuple):
-    """The agent that was found, and one line that names it or says where none could be asked, and why."""
+    """The agent that was found, and one line that names it, or the places where none answered, and why."""
 
     client: AgentClient | None
     message: str
@@ -267,12 +267,12 @@ class ViewSource(Protocol):
 
     @property
     def trouble(self) -> str | None:
-        """Why there is none, or no newer one."""
+        """Why there is no View, or no newer one."""
         ...
 
 
 class AgentViews:
-    """Follows one agent. `look` waits for news; the rest says what is known."""
+    """Follows one agent. `look` waits for a newer View; the other members are about the newest one."""
 
     def __init__(self, agent: AgentClient, clock: Clock) -> None:
         self._agent, self._clock = agent, clock

@@ -3,8 +3,8 @@
 The kernel module answers a read of these files under its own locks. When the driver is wedged, the read never returns
 and its thread cannot be killed: a process with such a thread stays in state D, and its pod in Terminating. A thread of
 the agent must therefore never read them, and a timeout does not help, because the thread stays. So each read is made by
-a small child. A child that does not answer is abandoned: it is killed, which works once the driver lets it go. Until
-then no second one is started. The agent itself can always end.
+a small child. A child that does not answer is abandoned: it is killed, which takes effect once the driver returns.
+Until then no second one is started. The agent itself can always end.
 """
 
 import subprocess
@@ -14,10 +14,10 @@ from pathlib import Path
 from gpuwatch.host.pci import DriverGpu, driver_gpu
 
 SECONDS = 5.0
-"""How long a read may take: milliseconds are usual, and the start of a process on a loaded machine takes longest."""
+"""Longest time of a read: milliseconds are usual, and the start of a process on a loaded machine takes longest."""
 
 MAX_BYTES = 1 << 16
-"""Of one file; the driver writes about 400."""
+"""Most bytes of one file; the driver writes about 400."""
 
 # The names of the folders and the files' texts, each ended by NUL. -S and -I: nothing else is loaded, 10 ms of CPU.
 _PROGRAM = f"""

@@ -1,8 +1,8 @@
-"""What the agent stores and logs of each View: events, findings that began or ended, the position in the kernel log.
+"""Stores and logs the changes of each View: events, findings that began or ended, the position in the kernel log.
 
 The order makes a kill at any moment harmless: an event is stored before the finding it led to, and the kernel log's
-cursor moves past a line only once what was judged by it is stored. What was cut off is read and judged again. The log
-has one line when a finding begins or ends, for an XID, for a new reader; what stays as it is makes no line.
+cursor moves past a line only once the findings made from it are stored. A line that was cut off is read and judged
+again. The log has one line when a finding begins or ends, for an XID, for a new reader; no change makes no line.
 """
 
 import logging
@@ -22,20 +22,20 @@ from gpuwatch.storage.store import Store
 log = logging.getLogger(__name__)
 
 CURSOR_SECONDS = 60.0
-"""Lines that are not about GPUs move the cursor too, but need not be written at once."""
+"""Longest time that the cursor is kept unsaved, when only lines that are not about GPUs have moved it."""
 
 
 STORM_SECONDS, STORM_EVENTS = 3600.0, 100
-"""Of more events of one code on one GPU within so long no more are kept, or a killed job's 11,000 XIDs 45 would push
-everything else out of the store. The counters go on.
+"""At most so many events of one code on one GPU are kept within so many seconds, or a killed job's 11,000 XIDs 45
+would displace everything else in the store. The counters continue.
 """
 
 STORMS = 1_000
-"""Codes and GPUs that are told apart."""
+"""Pairs of code and GPU whose events are counted separately."""
 
 
 class EventRecorder:
-    """Compares each View with the one before; `store` gives the first one's predecessor.
+    """Compares each View with the one before; `store` holds the findings before the first one.
 
     Any thread may call `record_events`, whose storm counts `_lock` guards; the rest belongs to the publisher.
     """
@@ -47,22 +47,22 @@ class EventRecorder:
         self._saved: KernelCursor | None = None
         self._saved_at = 0.0
         self._storms: dict[tuple[str | None, int], tuple[float, set[float]]] = {}
-        self._began: list[XidEvent] = []  # storms that are yet to be logged
-        # a row that NVML began has another key than its line, which is read again where no cursor was saved since
+        self._began: list[XidEvent] = []  # storms that have yet to be logged
+        # a row from NVML has another key than its line, which is read again where no cursor was saved since
         xids = store.events(EventQuery(kinds=("xid",))).xids
         self._stored_lines = {(e.boot_id, e.sequence) for e in xids if e.source == "nvml" and e.sequence is not None}
         self.without_line = [event for event in xids if event.source == "nvml" and event.sequence is None]
-        """What earlier lives kept of NVML and did not read in the kernel log, oldest first."""
+        """Events that earlier agents stored from NVML without their line of the kernel log, oldest first."""
         self._lock = threading.Lock()
 
     def failures(self, seconds: float) -> tuple[Finding, ...]:
-        """Findings of the last `seconds` that tell whose applications failed, those that ended among them."""
+        """Findings of the last `seconds` that name pods of failed applications, also those that have ended."""
         query = EventQuery(self._clock.time() - seconds, MAX_EVENTS, ("finding",))
         return tuple(e.finding for e in self._store.events(query).findings if names_failed_pods(e.finding))
 
     def record_events(self, events: Iterable[Event], *, resumed: bool) -> list[Event]:
-        """Keep what came, or became clearer; the events that were kept. `resumed`: what is historical was kept in an
-        earlier life. One storm limit holds for the store and for the log, which gets only what this returns.
+        """Store new and newly completed events; returns those that were stored. `resumed`: an earlier agent has stored
+        the historical ones. One storm limit holds for the store and the log, which gets only the returned events.
         """
         with self._lock:
             told = []
@@ -88,7 +88,7 @@ class EventRecorder:
         if not 0 <= event.at - began < STORM_SECONDS:
             began, kept = event.at, set()
         if len(kept) < STORM_EVENTS:
-            kept.add(event.at)  # what is completed later has the same time
+            kept.add(event.at)  # an event that is completed later has the same time
             if len(kept) == STORM_EVENTS:
                 self._began.append(event)
         self._storms[key] = began, kept
@@ -97,7 +97,7 @@ class EventRecorder:
         return event.at not in kept
 
     def record_view(self, view: View, cursor: KernelCursor | None, *, urgent: bool) -> None:
-        """Keep what is new in `view`, which was judged by the kernel log up to `cursor`; `urgent`: it had news."""
+        """Store what changed in `view`, which was judged by the kernel log up to `cursor`; `urgent`: it has events."""
         findings = {finding.key: finding for finding in view.judgement.findings}
         for change, ours, others in ((Change.ENDED, self._open, findings), (Change.BEGAN, findings, self._open)):
             for key in ours.keys() - others.keys():
@@ -112,7 +112,7 @@ class EventRecorder:
             self._save_cursor()
 
     def close(self) -> None:
-        """Keep where it ended; the store is closed too."""
+        """Save the cursor and close the store."""
         self._save_cursor()
         self._store.close()
 
@@ -123,12 +123,12 @@ class EventRecorder:
 
 
 def _lasting(finding: Finding) -> tuple[object, ...]:
-    """What of a finding must be found again after a restart; its readings change with every look."""
+    """The members of a finding that must survive a restart; its readings change with every View."""
     return finding.severity, finding.since, finding.last, finding.count, finding.remedy, finding.pods
 
 
 MOST_REASONS = 50
-"""Of one finding: a source whose every failure reads differently neither fills the log nor memory."""
+"""Logged of one finding: a source with a different text for each failure must fill neither the log nor memory."""
 
 _FIGURE = re.compile(r"\d+(\.\d+)?")
 
@@ -145,7 +145,7 @@ class EventLogger:
         self._indices: dict[str, int] = {}
 
     def log_changes(self, view: View) -> None:
-        """Log what is new in `view`."""
+        """Log the changes in `view`."""
         self._indices |= {status.identity.uuid: status.identity.index for status in view.snapshot.statuses}
         findings = {finding.key: finding for finding in view.judgement.findings}
         for finding in findings.values():
@@ -160,16 +160,16 @@ class EventLogger:
         self._restarts = view.agent.reader_restarts
 
     def log_xid(self, event: XidEvent) -> None:
-        """Log one XID; the pid and name the driver gives are whoever owned the channel, so they are left out."""
+        """Log one XID; the driver's pid and name are those of the owner of the channel, so they are left out."""
         index = self._indices.get(event.uuid or "")
         where = event.uuid or event.pci or "unknown" if index is None else str(index)
         log.warning("GPU %s: XID %d%s", where, event.xid, f": {event.message}" if event.message else "")
 
     def _is_news(self, finding: Finding) -> bool:
-        """A finding that began; or one about the node, such as its sources, that names another of them or a new reason.
+        """Whether it began, or is about the node, such as its sources, and names another of them or a new reason.
 
-        A source that fails at start-up has a reason of its own first ("starting"), and the one that says what to do
-        later. Reasons that take turns, or differ only in their figures, are logged once, and MOST_REASONS at most.
+        A source that fails at start-up has another reason first ("starting"), and the one that names the next step
+        later. Reasons that alternate, or differ only in their figures, are logged once, and MOST_REASONS at most.
         """
         began = finding.key not in self._findings
         if finding.gpu is not None or finding.xid is not None:

@@ -18,7 +18,7 @@ POLL_SECONDS = 5.0
 
 
 class KernelLogThread(threading.Thread):
-    """Hands every GPU event of the kernel log to `handle`, on this thread; behind `after`, where that is given."""
+    """Passes every GPU event of the kernel log to `handle`, on this thread; with `after`, those behind that cursor."""
 
     def __init__(
         self,
@@ -37,9 +37,9 @@ class KernelLogThread(threading.Thread):
         if self._log and self._log.blind:
             log.warning("the kernel log cannot be read; %s", self._log.reason)
         self.resumed = self._log is not None and self._log.resumed
-        """Whether what is historical was told in an earlier life."""
+        """Whether an earlier agent has reported the historical events."""
         self.cursor: KernelCursor | None = None
-        """Behind what was handled; None before the history was."""
+        """The place behind the handled records; None before the history was handled."""
         self._last_success: float | None = None
         self._stopping = False
 
@@ -49,7 +49,7 @@ class KernelLogThread(threading.Thread):
         return self._log.lost if self._log else 0
 
     def status(self) -> SourceStatus:
-        """How reading goes; `off` with the reason where it is not permitted, or where nothing of it can count."""
+        """The state of reading; off, with the reason, where it is not permitted or no record can count."""
         if self._log is None or self._log.blind:
             reason = self._off or (self._log.reason if self._log else "") or ""
             return SourceStatus(name="kmsg", up=None, reason=reason)

@@ -1,6 +1,6 @@
-"""Turns what the reader says into snapshots: which GPUs are fresh, which are not, and why.
+"""Turns the reader's messages into snapshots: which GPUs are fresh, which are not, and why.
 
-No I/O and no clock of its own: times are handed in, so every judgement about freshness is testable.
+No I/O and no clock of its own: times are passed in, so every judgement about freshness is testable.
 """
 
 from typing import NamedTuple
@@ -28,7 +28,7 @@ BEAT_SECONDS = 4.0
 """A reader silent for longer does not count as reading."""
 
 SETTLE_SECONDS = 3.0
-"""A GPU seen before that NVML does not show so long after registration has vanished from it."""
+"""A GPU known before that is not in NVML so long after registration has vanished from it."""
 
 ANSWER_SECONDS = 30.0
 """GPUs that are registered for the first time may take this long before they count as missing: drivers are slow
@@ -55,10 +55,10 @@ class DriverReading(NamedTuple):
 
 
 class _Known(msgspec.Struct):
-    """One GPU ever seen, and how its last samples went."""
+    """One GPU found since the start, and how its last samples went."""
 
     identity: Identity
-    found: float = 0.0  # monotonic: since when it could have been sampled
+    found: float = 0.0  # monotonic: from when it could have been sampled
     sample: Gpu | None = None
     sampled: float | None = None  # monotonic
     trouble: str | None = None
@@ -69,9 +69,9 @@ class _Known(msgspec.Struct):
 
 
 class NodeState:
-    """The reader's news, kept. Owner: the agent, whose lock guards every call.
+    """The state that the reader's messages give. Owner: the agent, whose lock guards every call.
 
-    It has many methods and one job: how fresh is what is known of each GPU. Registration and samples cannot be parted,
+    It has many methods and one job: how fresh the data of each GPU are. Registration and samples cannot be separated,
     because whether a GPU is late depends on when the driver was registered.
 
     `settle`: seconds that the driver, and then its GPUs, are given before a first look counts as settled without them.
@@ -157,15 +157,15 @@ class NodeState:
         return self._registered is not None and (self._waiting_for() <= 0 or now - self._registered > ANSWER_SECONDS)
 
     def unanswered(self) -> dict[int, str]:
-        """NVML index -> why that GPU does not tell who it is; those hidden from this container are not meant to."""
+        """NVML index -> why that GPU does not give its identity; without those hidden from this container."""
         return self._refused | {index: f"{part} hangs" for index, (part, *_) in self._registering().items()}
 
     def awaited(self) -> dict[int, float]:
-        """NVML index -> for so many seconds that GPU has told neither who it is nor why not."""
+        """NVML index -> seconds for which that GPU has given neither its identity nor a refusal."""
         return {index: read.seconds for index, read in self._registering().items()}
 
     def identities(self) -> tuple[Identity, ...]:
-        """Every GPU ever seen."""
+        """Every GPU found since the start."""
         return tuple(known.identity for known in self._known.values())
 
     def gpus(self, now: float) -> tuple[Gpu, ...]:
@@ -183,7 +183,7 @@ class NodeState:
         return tuple(sorted(fresh, key=lambda gpu: gpu.identity.index))
 
     def last_seen(self, now: float) -> tuple[Gpu, ...]:
-        """The last sample of each GPU that is not fresh, without its processes: who held it stays known."""
+        """The last sample of each GPU that is not fresh, without its processes: its holders stay known."""
         fresh = {gpu.identity.uuid for gpu in self.gpus(now)}
         return tuple(
             msgspec.structs.replace(known.sample, processes=())
@@ -192,7 +192,7 @@ class NodeState:
         )
 
     def statuses(self, now: float, at: float) -> tuple[GpuStatus, ...]:
-        """How every GPU ever seen is doing at monotonic `now`, which is unix time `at`."""
+        """The status of every GPU found since the start, at monotonic `now`, which is unix time `at`."""
         statuses = []
         for known in sorted(self._known.values(), key=lambda k: k.identity.index):
             state, detail = self._state(known, now)
@@ -212,7 +212,7 @@ class NodeState:
         return tuple(statuses)
 
     def nvml_status(self, now: float) -> SourceStatus:
-        """How reading NVML goes as a whole."""
+        """The status of NVML as a whole."""
         gpus = self.gpus(now)
         if self._registered is None:
             reason = self.failure.reason if self.failure else f"starting: {self._starting or 'the reader'}"
@@ -221,7 +221,7 @@ class NodeState:
             nothing = "" if gpus else "no GPU answers" if self._known or self._count else "no GPU in NVML"
             reason = "; ".join(refused) or nothing
         durations = [gpu.read_seconds for gpu in gpus if gpu.read_seconds is not None]
-        # a living reader that waits for a call of its start
+        # the reader runs, and waits for a call of its start
         waits = self._registered is None and self._starting is not None and now - self._beat <= BEAT_SECONDS
         return SourceStatus(
             name="nvml",
@@ -297,7 +297,7 @@ class NodeState:
         read = self._reads.get(known.identity.uuid if known.present else f"index {known.identity.index}")
         if read and age > self._limit:
             call = read.call_seconds + now - self._reads_at if read.call_seconds else 0.0
-            # after a call that hung, the old sample says nothing: wait for the next
+            # after a call that hung, the old sample is no evidence: wait for the next
             hung = CALL_DEADLINE_SECONDS <= read.slowest_call <= read.seconds
             if hung or call >= _deadline(read):
                 why = f"a driver call does not return ({read.part}, {max(call, hung * read.slowest_call):.0f} s)"
@@ -311,7 +311,7 @@ class NodeState:
         return (GpuState.LOST, "vanished from NVML") if vanished else self._unread(known, now)
 
     def _answering(self, known: _Known, is_read: bool, age: float, now: float) -> tuple[GpuState, str]:
-        # before its next sample a slow GPU is left alone, and then read, for as long as the read before took
+        # the next sample of a slow GPU takes longer: the reader pauses for as long as the last read took, then reads
         took = (known.sample and known.sample.read_seconds) or 0.0
         if not is_read and age > self._limit + min(took, PAUSE_SECONDS):
             return GpuState.UNRESPONSIVE, f"no sample for {age:.0f} s"
@@ -323,7 +323,7 @@ class NodeState:
 
     @property
     def _limit(self) -> float:
-        """Seconds without a word from a GPU after which it is overdue."""
+        """Seconds without a sample of a GPU after which it is overdue."""
         return max(1.9 * self._interval, self._interval + 0.7)
 
     def _last_word(self, known: _Known) -> float:
@@ -331,12 +331,12 @@ class NodeState:
         return max(known.sampled or 0.0, known.found, self._registered or 0.0)
 
     def _unread(self, known: _Known, now: float) -> tuple[GpuState, str]:
-        """Nobody reads: a sample stays good until it is stale, and nothing is held against the GPU."""
+        """Without a running reader a sample stays valid until it is stale, and the GPU itself is not suspected."""
         if known.sampled is not None and now - known.sampled <= STALE_INTERVALS * self._interval:
             return GpuState.FRESH, ""
         return GpuState.UNKNOWN, self.failure.reason if self.failure else "the reader is starting"
 
 
 def _deadline(read: ReadUnderWay) -> float:
-    """Seconds after which its call hangs. Its age may be too high by what lies between two heartbeats."""
+    """Seconds after which its call hangs. Its age may be too high by the time between two heartbeats."""
     return min(2 * read.slowest_call + BETWEEN_BEATS, CALL_DEADLINE_SECONDS)

@@ -26,16 +26,16 @@ SAMPLE_SECONDS = 0.25
 """Interval of a short look: longer than GPM's smallest window, short enough for a person."""
 
 JUDGED_SECONDS = 2.0
-"""A look judges silence as an agent of this interval does: on a busy node a healthy GPU takes a second for a sample."""
+"""A look judges silence as an agent with this interval: on a busy node a healthy GPU takes a second for a sample."""
 
 
 class OneShotCollector:
-    """A reader for as long as somebody looks; `view` joins its samples with kernel log, kubelet and /proc."""
+    """A reader that runs inside a `with` block; `view` joins its samples with kernel log, kubelet and /proc."""
 
     def __init__(
         self, config: Config, backend: Backend, interval: float = SAMPLE_SECONDS, *, settle: float = SETTLE_SECONDS
     ) -> None:
-        """`settle`: seconds that GPUs are given to tell who they are; a driver that is not kept up has to wake them."""
+        """`settle`: seconds that GPUs have to give their identity: without persistence mode the driver wakes them."""
         self._clock, self._state_dir = SystemClock(), config.state_dir
         self._state = NodeState(max(interval, JUDGED_SECONDS), self._clock.monotonic(), settle)
         self._ledger = XidLedger()
@@ -60,11 +60,11 @@ class OneShotCollector:
         self._supervisor.stop()
 
     def wait(self, samples: int, deadline: float) -> None:
-        """Until every GPU gave so many samples, or is known not to answer.
+        """Wait until every GPU has given so many samples, or is known not to answer.
 
         Raises:
             NoGpuStack: there is no driver or no GPU.
-            GpuwatchError: nothing was heard within `deadline` seconds.
+            GpuwatchError: no GPU answered within `deadline` seconds.
         """
         until = self._clock.monotonic() + deadline
         with self._changed:
@@ -80,7 +80,7 @@ class OneShotCollector:
         raise (failure or ReaderFailed(reason=reason, kind="no GPU")).as_error()
 
     def view(self) -> View:
-        """What is known now."""
+        """One View of the current state."""
         now, at = self._clock.monotonic(), self._clock.time()
         with self._changed:
             inputs = ViewInputs(
@@ -95,13 +95,13 @@ class OneShotCollector:
         return self._builder.view(inputs)
 
     def events(self, query: EventQuery = EVERYTHING) -> Events:
-        """What happened, the kernel log's history and the store of an agent included."""
+        """The events that `query` selects, also from the kernel log's history and the store of an agent."""
         with self._changed:
             seen = self._ledger.events()
         return event_history(seen, self._state_dir, query)
 
     def _refresh(self) -> None:
-        """On a thread of its own: a wedged driver may keep its files for ever, too."""
+        """On a thread of its own: with a wedged driver a read of its files may never return either."""
         self._builder.refresh_bus()
         self._builder.refresh_allocations()
 
@@ -113,7 +113,7 @@ class OneShotCollector:
             for identity in self._state.identities()
         )
         if not self._state.identities() and not self._state.answered(self._clock.monotonic()):
-            return False  # NVML counts GPUs, and none has told its name: that is slow, not a node without GPUs
+            return False  # NVML counts GPUs, but none has given its identity: a slow driver, not a node without GPUs
         return self._state.driver is not None and self._state.settled(self._clock.monotonic()) and not unsettled
 
     def _has_trouble(self, uuid: str) -> bool:
@@ -138,7 +138,7 @@ class OneShotCollector:
 
 
 def event_history(seen: Iterable[Event], state_dir: str | Path, query: EventQuery = EVERYTHING) -> Events:
-    """What was `seen` and what is stored, each once; the store knows more of an event that both have."""
+    """The events in `seen` and in the store, each once; of an event in both, the store's row has more members."""
     stored = stored_events(state_dir, query) or Events()
     known: tuple[Event, ...] = (*stored.xids, *stored.sxids, *stored.bus_losses)
     lines = {(event.boot_id, event.sequence) for event in known if event.sequence is not None}

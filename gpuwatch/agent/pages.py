@@ -1,7 +1,7 @@
-"""The agent's pages: path to handler. Every body is ready before it is asked for, or rendered from one View.
+"""The agent's pages: path to handler. Every body is ready before the request, or rendered from one View.
 
-Some are not: a View that is asked for before it is there; events and runbooks, which another thread reads from the disk
-as they are sent.
+Exceptions: a request that waits for a newer View; events and runbooks, which another thread reads from the disk while
+they are sent.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from gpuwatch.rightsizing.service.metrics import RIGHTSIZING_METRICS
 JSON = "application/json"
 
 MAX_WAIT = 60.0
-"""Seconds a View may be waited for."""
+"""Most seconds that a request may wait for a View."""
 
 
 class ViewSignal:
@@ -48,7 +48,7 @@ class ViewSignal:
         self._lock = threading.Lock()
 
     def notify(self) -> None:
-        """Wake all that wait; does not block."""
+        """Wake all coroutines that wait; does not block."""
         with self._lock:
             waiting = tuple(self._waiting)
         for loop, event in waiting:
@@ -74,11 +74,11 @@ class ViewSignal:
 
 
 class PageContext(Protocol):
-    """What the pages need to know of the agent."""
+    """The members of the agent that the pages need."""
 
     board: PageCache
     published: ViewSignal
-    """Rung for each new View."""
+    """Notified for each new View."""
     profiles: tuple[str, ...]
 
     def ready(self) -> str | None:
@@ -98,11 +98,11 @@ class PageContext(Protocol):
         ...
 
     def events_json(self, query: EventQuery) -> Generator[bytes]:
-        """What happened lately, as JSON of `Events` in pieces; each may have to wait for a disk."""
+        """The events, as JSON of `Events` in pieces; each piece may have to wait for a disk."""
         ...
 
     def recommendations(self) -> Recommendations | str:
-        """Who holds more GPU than they use, or in words why nothing is said."""
+        """Workloads that hold more GPU than they use, or in words why there is no answer."""
         ...
 
 
@@ -168,7 +168,7 @@ def _of_newest_view(agent: PageContext, answer: Callable[[], Response]) -> Handl
         return answer() if after is None or not wait else newer(after, wait)
 
     async def newer(after: float, wait: float) -> Response:
-        """Another View than that of `after`, be the clock set back meanwhile or the agent a new one."""
+        """Wait for another View than that of `after`, also if the clock was set back or the agent restarted."""
         await agent.published.wait_for(lambda: (now := agent.view()) is not None and now.snapshot.at != after, wait)
         return answer()
 
@@ -206,7 +206,7 @@ def _runbooks() -> Iterator[tuple[str, Handler]]:
 
 
 def _metrics(agent: PageContext) -> Handler:
-    """The exposition in the form, the profiles and the families that a scrape asks for."""
+    """The exposition with the format, the profiles and the families that a scrape asks for."""
 
     def page(request: Request) -> Response:
         profiles = tuple(dict.fromkeys(request.query.get("profile", agent.profiles)))
@@ -227,7 +227,7 @@ def _metrics(agent: PageContext) -> Handler:
 
 
 def _recommendations(agent: PageContext) -> Handler:
-    """A page that encodes the same advice once, however many ask for it."""
+    """A page that encodes the same advice once, however many clients ask for it."""
     encoded: tuple[object, bytes] = (None, b"")
 
     def page(_: Request) -> Response:
@@ -256,7 +256,7 @@ API_REFUSALS = dict.fromkeys(
         "add basic_auth_users to its web configuration (--web-config), or set `agent.api: open`",
     ),
 )
-"""What they answer over TCP as long as no client says which user it is."""
+"""Path -> refusal of a request over TCP, unless the web configuration identifies every client."""
 
 LINKS = (
     ("/metrics", "metrics for Prometheus"),

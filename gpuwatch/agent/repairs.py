@@ -1,9 +1,9 @@
-"""What was done to a GPU outside the agent: an operator's declaration that it was repaired, and the active checks that
-it passed or failed. The command line writes both into the store, the agent reads them there.
+"""Records about GPUs from outside the agent: an operator's declaration of a repair, and the active checks that a GPU
+passed or failed. The command line writes both into the store, and the agent reads them there.
 
-A declaration is for machines on which nothing else can tell: no energy counter, no recovery action, no reboot; or a GPU
-taken out. A validation is only as good as its GPU has been since: a fault that occurs after it takes it away for good,
-so that a GPU that fails again and recovers has to be validated again.
+A declaration is for a repair of which there is no other sign: no energy counter, no recovery action, no reboot; or for
+a GPU that was taken out. A validation holds until the next fault of its GPU, which removes it, so that a GPU that fails
+again and recovers has to be validated again.
 """
 
 from collections.abc import Collection, Iterable
@@ -20,10 +20,10 @@ NAME, VALIDATED, REPAIRER = "repaired", "validated", "repairer"
 KEPT = 64
 
 MAX_CLOSED_SECONDS = 1800.0
-"""A GPU is watched again after so long, also when the repairer has died."""
+"""The agent reads a closed GPU again after so long, also when the repairer has died."""
 
 HARMLESS = (Remedy.NONE, Remedy.RESTART_APP)
-"""Remedies of findings that say nothing about the GPU itself."""
+"""Remedies of findings that are no evidence about the GPU itself."""
 
 
 def repaired_at(store: Store) -> dict[str, float]:
@@ -39,9 +39,9 @@ def mark_repaired(
     actor: str = "operator",
     why: str = "a person said so",
 ) -> bool:
-    """Keep the word, and a line among the actions; False when the store cannot be written, and its `trouble` says why.
+    """Store the declaration and an action for each subject; False when the store cannot be written: see its `trouble`.
 
-    `evidence`: keys of the findings that are meant.
+    `evidence`: keys of the findings that it is about.
     """
     newest = sorted((repaired_at(store) | dict.fromkeys(subjects, at)).items(), key=lambda pair: pair[1])[-KEPT:]
     store.remember(NAME, msgspec.json.encode(dict(newest)))
@@ -53,7 +53,7 @@ def mark_repaired(
 
 
 def validations(store: Store, findings: Iterable[Finding] = ()) -> tuple[Validation, ...]:
-    """The newest of each GPU. Those that one of `findings` came after are removed from the store."""
+    """The newest of each GPU. Those older than one of `findings` are removed from the store."""
     kept = store.remembered(VALIDATED, tuple[Validation, ...]) or ()
     faults = [finding for finding in findings if finding.remedy not in HARMLESS]
     good = tuple(v for v in kept if not any(f.gpu in (v.gpu, None) and f.latest > v.at for f in faults))
@@ -63,7 +63,7 @@ def validations(store: Store, findings: Iterable[Finding] = ()) -> tuple[Validat
 
 
 def keep_validations(store: Store, new: Iterable[Validation], actor: str) -> bool:
-    """Keep them in place of earlier ones, each with a line among the actions; False as for `mark_repaired`."""
+    """Store them in place of earlier ones, each with an action; False as for `mark_repaired`."""
     latest = {each.gpu: each for each in validations(store)}
     for each in new:
         latest[each.gpu] = each
@@ -80,7 +80,7 @@ def repairer_status(store: Store) -> RepairerStatus | None:
 
 
 def publish_repairer(store: Store, status: RepairerStatus) -> None:
-    """Report it to the agent, which reads it within ten seconds."""
+    """Report the status to the agent, which reads it within ten seconds."""
     store.remember(REPAIRER, msgspec.json.encode(status))
     store.flush()
 

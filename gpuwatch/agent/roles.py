@@ -1,7 +1,7 @@
-"""What remediator and tuner of this node last wrote about themselves, for the agent's page and `status`.
+"""The last reports of the remediator and the tuner of this node, for the agent's page and `status`.
 
-They are processes of their own, which write a small file each into the state folder. Only a few members are decoded:
-who reads the whole file is its writer's own command.
+They are processes of their own, each of which writes a small file into the state folder. Only a few members are decoded
+here: the writer's own command reads the whole file.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ class _Tuner(Record, frozen=True, kw_only=True):
 
 
 def role_reports(state_dir: str, now: float) -> tuple[RoleReport, ...]:
-    """Of each that wrote lately; `now`: unix seconds. What cannot be read or understood says nothing."""
+    """The reports of the last FRESH_SECONDS; `now`: unix seconds. A file that cannot be read or decoded is left out."""
     found: list[RoleReport] = []
     if not state_dir:
         return ()

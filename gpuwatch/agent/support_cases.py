@@ -2,8 +2,8 @@
 
 A reset or a reboot removes the evidence, so it is kept before either: `gpuwatch diagnose --bundle` in a process of its
 own, which asks this agent and never loads the driver's library. Only the thread that keeps cases waits for it. A try is
-on the disk before the process starts, so that a bundle that ends the agent is not made again and again. The repairer
-keeps the driver's own report in the same folder, for which the agent has no right.
+stored before the process starts, so that a bundle that ends the agent is not made again and again. The repairer
+keeps the driver's own report in the same folder, as the agent has no right to make one.
 """
 
 import contextlib
@@ -35,25 +35,25 @@ CASE = re.compile(r"\d{8}T\d{6}Z-\w{1,60}\.(?:tgz|log|log\.gz)")
 """Names of finished cases; nothing else in the folder is listed or deleted by age."""
 
 SETTLE_SECONDS = 10.0
-"""What follows from a fault belongs to its case."""
+"""Time before a bundle is made, so that the effects of the fault are in it."""
 
 GAP_SECONDS = 600.0
-"""Between two bundles, whatever happens meanwhile."""
+"""Least time between two bundles, whatever happens meanwhile."""
 
 AGAIN_SECONDS = 86400.0
-"""A fault that comes and goes is one fault for so long."""
+"""A fault that comes and goes within so long counts as one."""
 
 TRIES = 3
 DEADLINE_SECONDS = 120.0
 MIN_FREE, MAX_BYTES = 256 << 20, 32 << 20
-"""Bytes that must be free, for what fills the node's disk has pods evicted; and those of the largest case."""
+"""Bytes that must be free, because the kubelet evicts pods from a full disk; and bytes of the largest case."""
 
 KEPT, NAMED = 2048, 16
-"""Faults that are remembered, more than a node's GPUs can have at once; and those named in an event."""
+"""Faults whose tries are kept, more than a node's GPUs can have at once; and faults named in an event."""
 
 
 class Tried(NamedTuple):
-    """When a bundle of a fault was begun last, and how often; `tries` TRIES: it is done with."""
+    """Time of the last try to make a bundle of a fault, and number of tries; after TRIES only a later fault counts."""
 
     at: float
     tries: int
@@ -63,7 +63,7 @@ def keep_case(
     state_dir: str, at: float, check: str, suffix: str, command: Sequence[str], seconds: float, config: bytes = b""
 ) -> tuple[bool, str]:
     """Keep what `command` writes to {file}, or to that name with .gz, within its deadline: whether there is a case, and
-    its path or what went wrong. `config`: {config}. What else it wrote is deleted.
+    its path or the error. `config`: content of {config}. Other files that it wrote are deleted.
     """
     folder = Path(state_dir).absolute() / FOLDER
     place = folder / f".{suffix}"
@@ -127,7 +127,7 @@ class SupportCases:
         self.kept: tuple[SupportCase, ...] = ()
 
     def step(self, config: Config, view: View | None) -> None:
-        """Make what is due, and wait for it; then look which cases are kept."""
+        """Make a case that is due, and wait for it; then delete old cases and list the others in `kept`."""
         settings = config.support
         may = bool(config.state_dir and settings.cases) and self._clock.monotonic() >= self._rest_until
         if may and view is not None and (due := self._due(view)):

@@ -1,4 +1,4 @@
-"""Joins what all sources found into one View: snapshot, who uses what, energy per pod, judgement."""
+"""Joins the results of all sources into one View: snapshot, users of GPUs, energy per pod, judgement."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ OFF = "switched off in the configuration"
 
 
 def reader_settings(config: Config, backend: Backend, interval: float) -> Settings:
-    """What a reader of this node is told."""
+    """The settings of a reader on this node."""
     return Settings(
         factory=backend.factory,
         target=backend.target or config.sources.nvml_library,
@@ -45,12 +45,12 @@ def reader_settings(config: Config, backend: Backend, interval: float) -> Settin
 
 
 def capture_status(backend: Backend) -> tuple[SourceStatus, ...]:
-    """The source that a dump is, where it is not whole: what it lacks is unknown, which is not well."""
+    """The status of an incomplete dump as a source that is down: its missing values are unknown, not healthy."""
     return (SourceStatus(name="capture", up=False, reason=backend.incomplete),) if backend.incomplete else ()
 
 
 class ViewInputs(NamedTuple):
-    """What a View is made of, apart from the slower sources."""
+    """The inputs of a View, without the slower sources."""
 
     at: float  # unix time
     reading: DriverReading
@@ -58,16 +58,16 @@ class ViewInputs(NamedTuple):
     agent: AgentStatus
     xids: tuple[XidCount, ...]
     sxids: tuple[SxidCount, ...]
-    news: tuple[Event, ...]  # what the ledger has learned since the last View
+    news: tuple[Event, ...]  # events that the ledger has added or completed since the last View
 
 
 class SlowSources(NamedTuple):
-    """What kubelet, PCI bus and /proc said last."""
+    """The last results of the kubelet, the PCI bus and /proc."""
 
     sources: tuple[SourceStatus, ...] = ()
     bus: tuple[str, ...] | None = None  # addresses of the GPUs that should be there; None: not known
     allocations: tuple[Allocation, ...] | None = None  # None while the kubelet does not answer
-    allocatable: tuple[Allocatable, ...] | None = None  # as well, and where it has no such call
+    allocatable: tuple[Allocatable, ...] | None = None  # None also where the kubelet lacks the call
     owners: Mapping[int, ProcessOwner] = {}  # by pid
     validations: tuple[Validation, ...] = ()
     repairer: RepairerStatus | None = None
@@ -89,7 +89,7 @@ class ViewJoin:
 
     def view(self, inputs: ViewInputs, slow: SlowSources) -> View:
         """One View."""
-        self._unjudged += inputs.news  # should this View fail, the next one is judged by them
+        self._unjudged += inputs.news  # if this View fails, the next one is judged by them
         reading = inputs.reading
         attribution = attribute((*reading.gpus, *reading.last_seen), slow.allocations, slow.owners, slow.allocatable)
         snapshot = Snapshot(
@@ -125,10 +125,10 @@ class ViewJoin:
 
 
 class _Bus(NamedTuple):
-    """One look at the PCI bus: never changed, replaced as a whole."""
+    """One read of the PCI bus: never changed, replaced as a whole."""
 
     gpus: tuple[BusGpu, ...] | None = None
-    hidden: frozenset[str] = frozenset()  # addresses of GPUs that this container may not see
+    hidden: frozenset[str] = frozenset()  # addresses of GPUs that this container has no access to
 
 
 class ViewBuilder:
@@ -150,8 +150,8 @@ class ViewBuilder:
         failures: Iterable[Finding] = (),
         patient: bool = True,
     ) -> None:
-        """`memory`: findings that were open when the agent ended; `failures`: what applications had done by then;
-        `patient` False: there will be one look only.
+        """`memory`: findings that were open when the agent ended; `failures`: findings of failed applications by then;
+        `patient` False: there will be one View only.
         """
         sources = config.sources
         self._config, self._clock = config, clock
@@ -160,7 +160,7 @@ class ViewBuilder:
         self._labels = SourceHealth("consents", clock)
         self._enabled = {name for name, reason in off.items() if reason is None}
         self._kubelet: PodResources | None = None
-        # what is given, what may be given, and their monotonic time
+        # allocations, allocatable devices, and their monotonic time
         self._allocations: tuple[tuple[Allocation, ...] | None, tuple[Allocatable, ...] | None, float] = None, None, 0.0
         self._bus = _Bus()
         self._driver_gpus = DriverGpus(Path(sources.proc) / "driver/nvidia/gpus")
@@ -197,7 +197,7 @@ class ViewBuilder:
             self._allocations = tuple(map(self._logs.with_uid, found)), allocatable, self._clock.monotonic()
 
     def refresh_bus(self) -> bool:
-        """Look at the PCI bus; True when GPUs came, went or got another driver since the last look."""
+        """Read the PCI bus; True when GPUs came, went or got another driver since the last read."""
         if "pci" not in self._enabled:
             return False
         before = self._bus.gpus
@@ -206,7 +206,7 @@ class ViewBuilder:
             gpus = self._driver_gpus.read()
             devices = Path(self._config.sources.dev)
             hidden = {g.address for g in gpus if g.minor is not None and not (devices / f"nvidia{g.minor}").exists()}
-            if gpus and on_bus:  # NVIDIA's container runtime lists only what the container was given
+            if gpus and on_bus:  # NVIDIA's container runtime lists only the GPUs of the container
                 listed = {g.address for g in gpus}
                 hidden |= {g.address for g in on_bus if g.driver == "nvidia" and g.address not in listed}
             self._bus = _Bus(on_bus, frozenset(hidden))
@@ -231,7 +231,7 @@ class ViewBuilder:
         self._consents = found and found.only_labels(pods=of_pods)
 
     def view(self, inputs: ViewInputs) -> View:
-        """One View of `inputs` and of what the slower sources found last; reads /proc for the owners of processes."""
+        """One View of `inputs` and the last results of the slower sources; reads /proc for the owners of processes."""
         owners = self._owners(inputs.reading.gpus)
         allocations, allocatable, allocated = self._allocations
         stale = self._clock.monotonic() - allocated > STALE_INTERVALS * self._config.sources.pod_resources_interval
@@ -243,7 +243,7 @@ class ViewBuilder:
         roles = self._repairer, self._roles
         slow = SlowSources(tuple(statuses), self.bus, *given, owners, self._validations, *roles, consents)
         view = self._join.view(inputs, slow)
-        # a device or pod process nobody told us of: the kubelet may know more by now; each is asked about once
+        # a new pod process or an unknown device: the kubelet may know more by now, and is asked once for each
         pods = {pid for pid, owner in owners.items() if owner.pod_uid}
         strangers: frozenset[int | str] = frozenset((*pods, *view.attribution.unknown_devices))
         self.wants_allocations = bool(strangers - self._strangers)
@@ -264,7 +264,7 @@ class ViewBuilder:
 
     @property
     def bus(self) -> tuple[str, ...] | None:
-        """GPUs on the bus, but for those another driver has (vfio-pci, nouveau) or this container may not see."""
+        """GPUs on the bus, except those of another driver (vfio-pci, nouveau) or hidden from this container."""
         gpus, hidden = self._bus
         if gpus is None:
             return None
@@ -285,7 +285,7 @@ class ViewBuilder:
         with self._health["procfs"].asking(OSError):
             owners = self._processes.owners(pids)
             self._unseen = {pid: self._unseen.get(pid, at) for pid, at in pids.items() if pid not in owners}
-            # in a single sample they may just have ended
+            # in a single sample they may have ended meanwhile
             if not owners and any(pids[pid] > first for pid, first in self._unseen.items()):
                 raise PermissionError(
                     f"none of {len(pids)} GPU processes can be seen in {self._config.sources.proc}; "
@@ -309,16 +309,16 @@ class EnergyMeter:
         self._workloads: dict[_Party, Workload] = {}
 
     def update(self, gpus: Sequence[Gpu], attribution: Attribution) -> tuple[PodEnergy, ...]:
-        """Add what was used since the previous update; pods that left the GPU are forgotten.
+        """Add what was used since the previous update; pods that left the GPU are dropped.
 
         An instance that only a part of a pod has left is kept: the pod's counter is a sum over instances, and one that
-        falls looks like one that began anew.
+        falls looks like one that was reset.
         """
         used: dict[str, float] = {}
         for gpu in gpus:
             uuid, counter = gpu.identity.uuid, gpu.power.energy
             if counter is not None:
-                # a smaller counter is one that began anew with the driver
+                # a smaller counter has restarted with the driver
                 used[uuid] = max(0.0, counter - self._counters.get(uuid, counter))
                 self._counters[uuid] = counter
         joules: dict[_Party, dict[EnergyMethod, float]] = {}
@@ -349,7 +349,7 @@ class SourceHealth:
         self.status = SourceStatus(name=name, up=None, reason=off or "not asked yet")
 
     def switch_off(self, reason: str) -> None:
-        """The source is not there to be asked, and that is no failure."""
+        """Mark the source as off: it does not exist here, which is no failure."""
         before = self.status
         self.status = SourceStatus(
             name=before.name, up=None, reason=reason, last_success=before.last_success, failures=before.failures

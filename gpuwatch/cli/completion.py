@@ -1,4 +1,4 @@
-"""`gpuwatch completion`: the script that teaches a shell our commands, options and values."""
+"""`gpuwatch completion`: the script by which a shell completes commands, options and values."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""`gpuwatch config`: what would be used and why, whether a file is right, what may be in it."""
+"""`gpuwatch config`: the configuration in force and its origins, a check of a file, the schema."""
 
 import os
 from pathlib import Path

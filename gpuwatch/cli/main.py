@@ -66,7 +66,7 @@ def cli(
     verbose: int,
     quiet: bool,
 ) -> None:
-    """Keep what the global options say for the command."""
+    """Store the global options in the Session, for the command."""
     session = ctx.ensure_object(Session)
     session.config_file, session.source, session.nvml_library = config_file, source, nvml_library
     session.verbose, session.quiet, session.color = verbose, quiet, color
@@ -75,8 +75,8 @@ def cli(
 
 
 def main() -> None:
-    """The entry point of the package. A closed stream becomes /dev/null: the next file that is opened would take its
-    number, and get what is written to the stream.
+    """The entry point of the package. A closed stream becomes /dev/null: otherwise the next file that is opened
+    would take its descriptor number and receive what is written to the stream.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:

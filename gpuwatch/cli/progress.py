@@ -14,10 +14,10 @@ from gpuwatch.model.errors import GpuwatchError, PermissionMissing, UsageError
 
 USUAL = "/run/gpuwatch-progress/progress.sock"
 ANSWER_SECONDS, SEND_SECONDS, AGAIN_SECONDS = 2.0, 0.25, 10.0
-"""For an answer; with --lines between two messages, and from a failure to the next connection."""
+"""How long to wait: for an answer; with --lines between two messages, and from a failure to the next connection."""
 
 LONGEST_LINE = 1 << 16
-"""Bytes of a line in which a text is looked for; of a longer one its end counts."""
+"""Bytes that are kept of an unfinished line to search for the text; of a longer one, its end."""
 
 HELP = f"""Count work done, as the tuner's measure of speed.
 
@@ -74,7 +74,7 @@ def _connected(path: str) -> socket.socket:
 def _add(connection: socket.socket, number: float) -> None:
     """Raises GpuwatchError: it was not added."""
     try:
-        with contextlib.suppress(BrokenPipeError):  # it has refused already, and said why
+        with contextlib.suppress(BrokenPipeError):  # the socket has refused already; its answer states why
             connection.sendall(f"add {number:.9f}\n".encode())
         answer = connection.recv(1024).decode(errors="replace").strip()
     except OSError as error:
@@ -84,7 +84,7 @@ def _add(connection: socket.socket, number: float) -> None:
 
 
 class Feed:
-    """Lines that are counted in one thread, and added in another: nothing that is copied waits for the socket. `warn`
+    """Counts lines in one thread and adds the counts in another, so that copying never waits for the socket. `warn`
     gets the first reason why some are not added.
     """
 
@@ -93,7 +93,7 @@ class Feed:
         self._seen = self._sent = 0
 
     def copy(self, match: bytes) -> None:
-        """Stdin to stdout, until it ends; lines with `match` are counted."""
+        """Copy stdin to stdout until stdin ends, and count the lines with `match`."""
         line = b""
         try:
             while data := os.read(0, 1 << 16):
@@ -122,4 +122,4 @@ class Feed:
                     warn(f"gpuwatch: warning: lines are not counted; {error}")
                 warn = None
                 self._ended.wait(AGAIN_SECONDS)
-                self._sent = self._seen  # what came meanwhile was of another time
+                self._sent = self._seen  # lines counted meanwhile are dropped: they belong to an earlier time

@@ -119,10 +119,10 @@ def remediator(session: Session, /, *, once: bool, release: bool, **options: Any
 
 
 def _refuse_early(running: Remediator, config: Config, transport: Transport) -> None:
-    """What can never work is said at once; an API server that is away just now is waited for.
+    """Refuse at once what can never work; an API server that does not answer now is tried again later.
 
     Raises:
-        UsageError: no API server is known, or the taint would evict this very pod.
+        UsageError: no API server is known, or the taint would evict the remediator's own pod.
     """
     if config.remediation.mode == "enforce":
         _ = transport.server
@@ -139,7 +139,7 @@ def _give_back(session: Session, config: Config, place: OwnNode, transport: Tran
 
 
 def _print(session: Session, state: RemediatorState, trouble: str | None) -> None:
-    """The plan; exit code 1 when there is none to be had."""
+    """Print the plan. Raises GpuwatchError (exit code 1): something failed, or the Node may be another machine."""
     why = trouble or state.trouble
     if state.plan is not None:
         session.terminal.print(f"{state.plan.node}: {state.plan.stage}; {state.plan.message}")

@@ -1,4 +1,4 @@
-"""`gpuwatch repaired`: a person says what the agent cannot see, that a GPU was reset, replaced or taken out."""
+"""`gpuwatch repaired`: a person records what the agent cannot detect: a GPU was reset, replaced or removed."""
 
 import time
 
@@ -30,7 +30,7 @@ Examples:
 @state_dir
 @pass_session
 def repaired(session: Session, ids: tuple[str, ...]) -> None:
-    """Write it down where the agent looks."""
+    """Record it in the store that the agent reads."""
     directory = session.config().state_dir
     if not directory:
         raise UsageError("nothing would keep it", "state_dir is empty: nothing is kept", "name it with --state-dir")
@@ -48,7 +48,7 @@ def repaired(session: Session, ids: tuple[str, ...]) -> None:
 
 
 def _subject(view: View, text: str) -> str:
-    """The GPU's uuid; also of one that only findings speak of."""
+    """The GPU's uuid, also of one that only findings name; or `node`."""
     if text == "node":
         return text
     remembered = {f.gpu for f in view.judgement.findings if f.gpu and len(text) > 4 and f.gpu.startswith(text)}

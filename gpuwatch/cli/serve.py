@@ -1,4 +1,4 @@
-"""`gpuwatch serve`: the agent's pages of a recording, for a support case. Nothing of this machine is read for them."""
+"""`gpuwatch serve`: an agent's pages, made from a recording for a support case. This machine is not read for them."""
 
 from collections.abc import Generator
 from pathlib import Path
@@ -47,7 +47,7 @@ class RecordingPages:
         self._view: View | None = None
 
     def publish(self) -> None:
-        """Take over what the replay has by now."""
+        """Publish the View that the replay has reached."""
         view = self._collector.view()
         view = replace(view, snapshot=replace(view.snapshot, node=self._name))
         self.board.publish(view)
@@ -56,11 +56,11 @@ class RecordingPages:
         self.published.notify()
 
     def ready(self) -> str | None:
-        """A recording is there from the beginning."""
+        """None: a recording is ready from the beginning."""
         return None
 
     def wedged(self) -> str | None:
-        """No driver can hang."""
+        """None: there is no driver that could hang."""
         return None
 
     def view(self) -> View | None:
@@ -68,7 +68,7 @@ class RecordingPages:
         return self._view
 
     def recent(self) -> Recent:
-        """What was replayed."""
+        """The samples replayed so far."""
         return self._samples.recent
 
     def events_json(self, query: EventQuery) -> Generator[bytes]:
@@ -76,7 +76,7 @@ class RecordingPages:
         yield msgspec.json.encode(self._collector.events(query))
 
     def recommendations(self) -> str:
-        """They need days of use."""
+        """Why there are none: they need days of use."""
         return "a recording is too short for recommendations"
 
 

@@ -1,4 +1,4 @@
-"""`gpuwatch tuner`: says which GPUs may be tuned, and as `--guard` gives back what a dead one has set."""
+"""`gpuwatch tuner`: tunes GPUs or reports which may be tuned; with `--guard` it reverts what a dead tuner has set."""
 
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -79,7 +79,7 @@ def tuner(session: Session, /, *, guard: bool, consents: bool, **options: Any) -
     if guard and consents:
         raise click.UsageError("--guard and --consents are two processes")
     if is_simulated(session):
-        running_simulation(session)  # else there is nothing to tune
+        running_simulation(session)  # raises where none runs: there is nothing to tune
     if consents:
         keep_consents(session, reread)
     elif guard:
@@ -129,7 +129,7 @@ def _tune(session: Session, reread: "Callable[[], Config]") -> None:
 
 
 def _warn_without_rights(session: Session) -> None:
-    """Only the first write tells for sure, and then it is said of each GPU."""
+    """Warn early: only the first write shows it for certain, and then each GPU reports it."""
     from gpuwatch.host.machine import capabilities
 
     try:

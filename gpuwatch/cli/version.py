@@ -1,4 +1,4 @@
-"""`gpuwatch version`: what runs here, and in the agent of this node, for a bug report or a rollout."""
+"""`gpuwatch version`: the versions of this program and of the agent, for a bug report or a rollout."""
 
 import platform
 from importlib.metadata import version as installed
@@ -19,13 +19,13 @@ Examples:
   gpuwatch --source agent:http://node7:9400 version
 """
 SECONDS = 2.0
-"""An agent that takes longer for its View is said not to answer."""
+"""An agent found on this node that takes longer for its View is reported as not answering."""
 
 
 @click.command(help=HELP, short_help="Print the versions of this program and of the agent.")
 @pass_session
 def version(session: Session) -> None:
-    """A line for each; no agent is not an error."""
+    """Print a line for each; a missing agent is not an error."""
     session.terminal.print(
         f"gpuwatch  {__version__} ({DISTRIBUTION}; Python {platform.python_version()}; "
         f"nvidia-ml-py {installed('nvidia-ml-py')})"

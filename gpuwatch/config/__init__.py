@@ -18,14 +18,14 @@ from gpuwatch.model.finding import CheckName, DeviceEffect, Effect, Response, Sc
 from gpuwatch.model.work import WorkClass
 
 Mode = Literal["off", "observe", "enforce"]
-"""Of remediation and tuning. Only `enforce` writes."""
+"""The mode of remediation and of tuning. Only `enforce` writes."""
 
 Profile = Literal["native", "dcgm-4.8", "dcgm-4.9"]
 SourceName = Literal["gpm", "kmsg", "podresources", "procfs", "pci"]
 FamilyGroup = Literal[
     "core", "errors", "pods", "readings", "activity", "vgpus", "links", "rightsizing", "nvlinks", "processes"
 ]
-"""Of metric families, in the order of the page; `metrics.native.GROUPS` says which are in each."""
+"""Groups of metric families, in the order of the page; `metrics.native.GROUPS` lists the families of each."""
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -291,7 +291,7 @@ class Backend(Section, frozen=True, kw_only=True):
     """Which pynvml-shaped module the reader opens: `factory` is `module:function`, called with `target`.
 
     The default is the machine's own driver, `target` being the path of libnvidia-ml or empty; the simulator and
-    recorded captures take its place without the reader knowing. `incomplete`: why a dump is not the whole it should be.
+    recorded captures take its place, and the reader needs no change. `incomplete`: why a dump is not complete.
     """
 
     factory: str = "gpuwatch.collect.nvml.library:open_library"
@@ -300,10 +300,10 @@ class Backend(Section, frozen=True, kw_only=True):
 
 
 def runtime_dir() -> Path:
-    """Where sockets live: /run/gpuwatch for root and for its owner, for others their own run folder, or else, as where
-    no login has made one (a container, `su`, cron), a folder of their home.
+    """The folder of sockets: /run/gpuwatch for root; for others their own run folder, or, where no login has made one
+    (a container, `su`, cron), /run/gpuwatch if it is theirs, else a folder of their home.
 
-    Never below /tmp: a name there that others can guess is theirs if they come first.
+    Never below /tmp: another user may create a name there first, if it can be guessed.
 
     Raises:
         UsageError: this user has none.
@@ -335,7 +335,7 @@ def load(path: Path | None) -> Config:
 
 
 def load_with_document(path: Path | None) -> tuple[Config, dict[str, Any]]:
-    """As `load`, with the document that stands in the file."""
+    """As `load`, with the document of the file."""
     if path is None:
         return Config(), {}
     from gpuwatch.config.yaml import read

@@ -1,5 +1,5 @@
 """Errors of a configuration, reported so that the place is found at once: the whole key path, with the keys of
-mappings and the numbers of lists; what may stand there; and the nearest name.
+mappings and the numbers of lists; the values allowed there; and the nearest name.
 """
 
 import difflib
@@ -16,18 +16,18 @@ from gpuwatch.model.consent import prometheus_label
 from gpuwatch.model.decoding import prepared
 
 MANY_CHOICES = 10
-"""More are not listed where the nearest one can be named."""
+"""More choices are not listed where the nearest one can be named."""
 
 MOST_NODES = 1_000_000
 LONGEST_SELECTOR = 4096
 
 
 RENAMED = {"checks.disabled": "checks.ignore"}
-"""Keys of releases and drafts before, each with its name of today."""
+"""Keys of earlier releases and drafts -> their present names."""
 
 
 class Wrong(NamedTuple):
-    """The first thing that is wrong. `unknown`: the key itself."""
+    """The first error. `unknown`: the key itself is wrong."""
 
     path: str
     why: str
@@ -104,7 +104,7 @@ YAML_1_1 = {
     re.compile(r"[-+]?[0-9][0-9_]*(\.[0-9_]*)?", re.ASCII): "write the number without quotes and without _",
     re.compile(r"[0-9]+(:[0-5]?[0-9])+", re.ASCII): "write one number in the unit of the key, without colons",
 }
-"""What was a boolean or a number in YAML 1.1 or without its quotes -> what to write."""
+"""A value that was a boolean or a number in YAML 1.1 or without its quotes -> how to write it."""
 
 
 def _words(kind: Any) -> tuple[str, ...]:
@@ -274,11 +274,11 @@ RANGES: dict[tuple[str, ...], tuple[float, float]] = {
     ("rightsizing", "prices"): (0, 1_000_000),
     ("rightsizing", "electricity_price"): (0, 1000),
 }
-"""Path of a key -> smallest and largest value that make sense; of a mapping, for each of its values."""
+"""Path of a key -> smallest and largest allowed value; of a mapping, for each of its values."""
 
 
 def out_of_range(config: msgspec.Struct) -> Wrong | None:
-    """The first number in a whole configuration that makes no sense, as NaN never does; None: there is none."""
+    """The first number in a whole configuration that is out of range, as NaN always is; None: there is none."""
     for path, (low, high) in RANGES.items():
         value: Any = config
         for name in path:

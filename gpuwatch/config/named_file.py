@@ -1,7 +1,7 @@
 """Small files that a configuration or an option names: certificates, keys, tokens, passwords, documents.
 
-A name may be wrong. A FIFO would keep a process waiting, a device or a huge file fill its memory; both are refused. So
-they are where a new file would take their place: root's /dev/null would be a file for all.
+A name may be wrong. A FIFO would make a process wait, a device or a huge file would fill its memory: both are refused.
+They are also refused where a new file would replace them: root could replace /dev/null by a file.
 """
 
 import contextlib
@@ -52,7 +52,7 @@ def replacing(path: Path, mode: int = 0o666) -> Iterator[IO[bytes]]:
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     try:
-        # "x" never writes through a link that lies there
+        # "x" never writes through an existing link
         with open(partial, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             yield file
             file.flush()

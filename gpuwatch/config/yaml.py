@@ -1,10 +1,10 @@
-"""YAML that others wrote, read without trust: the configuration, scenarios, baselines, files of a host.
+"""YAML of untrusted authors: the configuration, scenarios, baselines, files of a host.
 
 PyYAML splits the text into events; what a value means is decided here, by the core schema of YAML 1.2, where `off` is
 a word, `22:00` a time, and only `true` and `false` are booleans. `yaml.safe_load` would read `0600` as 384 and `1:30`
 as 90, raise ValueError at `090` and `2026-13-01`, and expand a kilobyte of aliases for minutes. Everything that grows
-is bounded: bytes, depth, values (an alias counts as all that it stands for), digits, length of keys. The first thing
-that is wrong ends the reading with a UsageError that names file, line and key.
+is bounded: bytes, depth, values (an alias counts as all that it repeats), digits, length of keys. The first error
+ends the reading with a UsageError that names file, line and key.
 """
 
 import re
@@ -23,7 +23,7 @@ MOST_DEPTH = 32
 MOST_DIGITS = 40
 LONGEST_KEY = 256
 LONGEST_PATH = 200
-"""Of a key in a message."""
+"""Characters of a key's path in a message."""
 
 _PARSER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml is ten times as fast
 _NULL = re.compile(r"~|null|Null|NULL|")
@@ -45,7 +45,7 @@ class Document(NamedTuple):
     lines: dict[int, dict[Any, int]]
 
     def at(self, path: str) -> str:
-        """`FILE, line 7` of a key path such as `remediation.maintenance[0].end`, or of what comes nearest to it."""
+        """`FILE, line 7` of a key path such as `remediation.maintenance[0].end`, or of the nearest key above it."""
         value, line, rest = self.value, None, path.removeprefix("$").removeprefix(".")
         while rest and id(value) in self.lines:
             names = {key: f"[{key}]" if isinstance(value, list) else str(key) for key in self.lines[id(value)]}
@@ -75,7 +75,7 @@ def decode(source: bytes | str, origin: str = "the text") -> Any:
 
 def document(source: bytes | str, origin: str, *, secrets: bool = False, most: int = MOST_BYTES) -> Document:
     """The one document in `source`; an empty one is None. `secrets`: errors quote no value. `most`: bytes; where more
-    are allowed, so are more values.
+    are allowed, more values are, too.
 
     Raises:
         UsageError: it is no YAML, holds what gpuwatch does not take (tags, merge keys, doubtful numbers, a second
@@ -121,7 +121,7 @@ def _line(event: Any) -> int:
 
 
 class _Anchored(NamedTuple):
-    """A value that aliases may repeat, with what it counts for; `values` is 0 while it is being read."""
+    """A value that aliases may repeat, with the number of its values; `values` is 0 while it is being read."""
 
     value: Any = None
     values: int = 0
@@ -149,7 +149,7 @@ class _Composer:
         return value
 
     def _value(self, event: Any, events: Iterator[Any]) -> Any:
-        """The value that begins with `event`; takes its events."""
+        """The value that begins with `event`; consumes its events."""
         depth, before = len(self._path), self._values
         self._count(event, 1, depth)
         if isinstance(event, yaml.AliasEvent):

@@ -1,7 +1,7 @@
 """What pods consent to, on its way to the tuner: `consents/consents.json` in the state directory.
 
 `gpuwatch tuner --consents` writes it, with an API token and nothing else; the tuner reads it, with CAP_SYS_ADMIN and no
-token, and so does the agent. The folder is its own, so that in a pod it alone can be shared.
+token, and so does the agent. It has a folder of its own, so that in a pod that folder alone can be shared.
 """
 
 from pathlib import Path
@@ -23,13 +23,13 @@ class ConsentsFile:
         self._file = VersionedFile(
             self.path,
             Consents,
-            trusted=True,  # its writer decides whose GPUs may be slowed down
+            trusted=True,  # it decides which GPUs may be slowed down
             folder_mode=STATE_MODE,
             repair="remove it; `gpuwatch tuner --consents` writes it anew",
         )
 
     def read(self) -> Consents | None:
-        """The newest consents, however old: `at` tells. None: there is no file.
+        """The newest consents, however old: `at` is their time. None: there is no file.
 
         Raises:
             PermissionMissing: the file may not be read.

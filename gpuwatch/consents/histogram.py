@@ -1,7 +1,7 @@
 """A histogram on a pod's Prometheus page: the cumulative buckets of all its series, added up.
 
-A page is what others write. Taken are at most MOST_BUCKETS bounds, and only counts that can be: finite, not negative,
-and growing from bucket to bucket.
+The pod controls its page. So at most MOST_BUCKETS bounds are taken, and only possible counts: finite, not negative, and
+not falling from bucket to bucket.
 """
 
 import math
@@ -15,9 +15,9 @@ MOST_SERIES = 4096
 """Samples of one histogram: engines times models times buckets."""
 
 LARGEST_COUNT = 2.0**53
-"""A float counts no further."""
+"""Above this a float does not count by one."""
 
-LABELS = rb'\{((?:[^"}\n]++|"(?:[^"\\\n]++|\\.)*+")*+)\}'  # possessive: a place to go back to costs memory
+LABELS = rb'\{((?:[^"}\n]++|"(?:[^"\\\n]++|\\.)*+")*+)\}'  # possessive: backtracking costs memory
 MOST_LABELS = 4096
 """Bytes of one sample's labels."""
 
@@ -28,7 +28,7 @@ BOUND = re.compile(rb'(?<![A-Za-z0-9_])le *+= *+"((?:[^"\\]++|\\.)*+)"|"(?:[^"\\
 def buckets(body: bytes, name: str) -> dict[float, float] | None:
     """Upper bound in seconds -> count of all that were at most that long; the last bound is infinite.
 
-    None: the page has no such histogram, or one that cannot be.
+    None: the page has no such histogram, or an impossible one.
     """
     pattern = rb"^%s_bucket%s[ \t]+([^ \t\r\n]{1,32})(?=[ \t\r\n]|\Z)" % (re.escape(name).encode(), LABELS)
     found: defaultdict[float, list[float]] = defaultdict(list)

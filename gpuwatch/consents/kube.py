@@ -16,7 +16,7 @@ from gpuwatch.model.text import visible
 NO_LABELS = MetricsConfig()
 
 LONGEST_VALUE = 128
-"""Nothing that means something is longer; who writes a book there must not fill the tuner's file."""
+"""No meaningful value is longer; a very long text there must not fill the tuner's file."""
 
 JOB_LABELS = (
     "training.kubeflow.org/job-name",
@@ -24,11 +24,11 @@ JOB_LABELS = (
     "leaderworkerset.sigs.k8s.io/name",
     "ray.io/cluster",
 )
-"""Labels of pods that work together, each with the name of what they are part of."""
+"""Labels of pods that work together, each with the name of the group they are part of."""
 
 JOB_INDEX = "batch.kubernetes.io/job-completion-index"
 JOB_NAME = "batch.kubernetes.io/job-name"
-"""A Job gives its pods the first one, a label and an annotation, if they have different work."""
+"""A Job sets the first one, as a label and an annotation, on pods that have different work."""
 
 ENDED = ("Succeeded", "Failed")
 
@@ -36,7 +36,7 @@ ENDED = ("Succeeded", "Failed")
 def parse_pods(
     call: ApiCall, body: bytes, resources: Collection[str] = (), metrics: MetricsConfig = NO_LABELS
 ) -> tuple[tuple[PodConsent, ...], str | None]:
-    """Of one page of a PodList those that may have GPUs, and the token of the next page. Raises Garbled.
+    """Those pods of one page of a PodList that may have GPUs, and the token of the next page. Raises Garbled.
 
     `resources`: names of GPU resources besides nvidia.com/*. `metrics` names the labels to export.
     """
@@ -54,7 +54,7 @@ def parse_namespace(call: ApiCall, body: bytes) -> dict[str, str]:
 
 
 def kept(annotations: Mapping[str, str] | None) -> dict[str, str]:
-    """Those that matter to a tuner. A value that is too long for any is cut, and made nonsense by that."""
+    """Those that matter to a tuner. A value longer than any valid one is cut, and so becomes invalid."""
     return {key: _cut(annotations[key]) for key in KEPT if annotations and key in annotations}
 
 
@@ -68,7 +68,7 @@ def _cut(value: str) -> str:
 
 
 def job(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str | None:
-    """The name of what a pod is a rank of; None: it works alone, as far as its labels say."""
+    """The name of the job that a pod is a rank of; None: it works alone, as far as its labels show."""
     for label in JOB_LABELS:
         if label in labels:
             return labels[label] or label
@@ -99,7 +99,7 @@ def _consent(call: ApiCall, pod: WirePod, metrics: MetricsConfig) -> PodConsent:
 
 
 def _has_gpus(pod: WirePod, resources: Collection[str]) -> bool:
-    """Whether it asks for devices, by whatever way; or says something about GPUs that it has by none of them."""
+    """Whether it requests devices in any way; or has annotations that are kept: it may have GPUs without a request."""
     if pod.spec.resource_claims or kept(pod.metadata.annotations):
         return True
     containers = (*(pod.spec.containers or ()), *(pod.spec.init_containers or ()))
@@ -111,14 +111,14 @@ def _has_gpus(pod: WirePod, resources: Collection[str]) -> bool:
 
 
 MOST_PAGES = 10
-"""5,000 pods, which no kubelet runs."""
+"""5,000 pods, more than any kubelet runs."""
 
 MOST_LABELLED = 500
 """Pods whose labels are exported: each is a series, and the file may have 4 MiB."""
 
 
 class ConsentsReader(NodeReader):
-    """Raises the errors of `kube_errors`. `resources`, `metrics`: as of `parse_pods`."""
+    """Raises the errors of `kube.errors`. `resources`, `metrics`: as of `parse_pods`."""
 
     def __init__(self, transport: Transport, name: str, resources: Collection[str] = ()) -> None:
         super().__init__(transport, name)
@@ -127,8 +127,8 @@ class ConsentsReader(NodeReader):
     def gpu_pods(self) -> tuple[PodConsent, ...]:
         """The pods of our Node that have GPUs or may have some.
 
-        From the server's cache (resourceVersion 0), as kubelets list theirs: else each node's question would have the
-        server read all pods of the cluster from etcd.
+        From the server's cache (resourceVersion 0), as kubelets list theirs: else the server would read all pods of the
+        cluster from etcd for each node's request.
         """
         call = ApiCall("list", "pods")
         query: dict[str, str | int] = {

@@ -1,12 +1,12 @@
 """The counters of work done that pods name by `gpuwatch.io/progress`, and the histograms that they name by
 `gpuwatch.io/slo`, fetched from their own Prometheus pages.
 
-The process that keeps consents fetches them: it has network and the addresses of pods, and nothing to lose. A page is
-what others write. It comes from the pod's own address only, in bounded bytes and time, no redirect is followed, and all
-that is taken from it are one number and the buckets of three histograms.
+The process that keeps consents fetches them: it has network and the addresses of pods, and no access to GPUs. The pod
+controls its page. So a page comes from the pod's own address only, in bounded bytes and time, no redirect is followed,
+and all that is taken from it are one number and the buckets of three histograms.
 
-The tuner compares the counter's rate in windows of a few seconds, so that each page is asked once a second. Each pod
-has a thread: one that does not answer delays no other.
+The tuner compares the counter's rate in windows of a few seconds, so each page is fetched once a second. Each pod has a
+thread: one that does not answer delays no other.
 """
 
 import http.client
@@ -42,11 +42,11 @@ CONNECT_SECONDS, ANSWER_SECONDS = 0.3, 0.7
 """For the connection, and for the whole answer: both together are one look."""
 
 MOST_BYTES = 1 << 20
-"""Of a page, and all may come at once; those of inference servers have 50 to 300 KB."""
+"""Of a page, and all pages may come at once; those of inference servers have 50 to 300 KB."""
 
 KEPT_SAMPLES = 20
 MOST_PODS = 32
-"""A node has 16 GPUs at most; what is shared by more pods than this is not followed."""
+"""A node has 16 GPUs at most; where more pods than this name a page, only the first are read."""
 
 URL = re.compile(r"http://:([0-9]{1,5})(/[A-Za-z0-9._~/-]*)#([A-Za-z_:][A-Za-z0-9_:]*)")
 PRESET = re.compile(r"([a-z][a-z0-9-]*)(?::([0-9]{1,5}))?")
@@ -71,7 +71,7 @@ class ProgressPage(NamedTuple):
 
 
 class NamedPage(NamedTuple):
-    """What a pod says of its page: its own address, None: it has none; PROGRESS and SLO, empty: not said."""
+    """Where a pod's page is: its own address (None: it has none); its values of PROGRESS and SLO (empty: none)."""
 
     address: str | None
     progress: str
@@ -86,7 +86,7 @@ def presets() -> dict[str, Preset]:
 
 
 def progress_page(text: str) -> ProgressPage:
-    """`vllm`, `vllm:8001` or `http://:8000/metrics#tokens_total`: the pod's own address is never said.
+    """`vllm`, `vllm:8001` or `http://:8000/metrics#tokens_total`: an address is never part of it.
 
     Raises GpuwatchError: the value of the annotation is none of them.
     """
@@ -103,9 +103,9 @@ def progress_page(text: str) -> ProgressPage:
 
 def slo_page(text: str, targets: tuple[Target, ...]) -> ProgressPage:
     """Where the histograms of `targets` are: on the page that PROGRESS names by `text`, else on that of the preset
-    whose metrics begin alike, as `vllm:` does.
+    whose metrics have the same prefix, such as `vllm:`.
 
-    Raises GpuwatchError: neither says where.
+    Raises GpuwatchError: neither names a page.
     """
     if text:
         return progress_page(text)
@@ -119,9 +119,9 @@ def slo_page(text: str, targets: tuple[Target, ...]) -> ProgressPage:
 
 
 def counted(body: bytes, metrics: tuple[str, ...]) -> float | None:
-    """The sum of all samples of these metrics on a page; None: there is none, or one is no count."""
+    """The sum of all samples of these metrics on a page; None: there is no sample, or one is no count."""
     names = "|".join(map(re.escape, metrics)).encode()
-    labels = rb'(?:\{(?:[^"}\n]++|"(?:[^"\\\n]++|\\.)*+")*+\})?+'  # possessive: a place to go back to costs memory
+    labels = rb'(?:\{(?:[^"}\n]++|"(?:[^"\\\n]++|\\.)*+")*+\})?+'  # possessive: backtracking costs memory
     pattern = rb"^(?:%s)%s[ \t]+([^ \t\r\n]{1,32})(?=[ \t\r\n]|\Z)" % (names, labels)
     try:
         values = [float(each) for each in re.findall(pattern, body, re.MULTILINE)]
@@ -132,9 +132,9 @@ def counted(body: bytes, metrics: tuple[str, ...]) -> float | None:
 
 
 def fetch(address: str, page: ProgressPage, *, loopback: bool = False) -> bytes:
-    """The page as it is now. `address`: an IP address; `loopback`: of a simulated pod it may be this machine's.
+    """The page as it is now. `address`: an IP address; `loopback`: it may be this machine's, for a simulated pod.
 
-    Raises GpuwatchError: it cannot be had.
+    Raises GpuwatchError: it cannot be fetched.
     """
     what = f"{NOTHING} at port {page.port}, {page.path}"
     try:
@@ -153,7 +153,7 @@ def fetch(address: str, page: ProgressPage, *, loopback: bool = False) -> bytes:
         response = connection.getresponse()
         body = response.read(MOST_BYTES + 1)
         if response.length and len(body) <= MOST_BYTES:
-            raise http.client.IncompleteRead(b"", response.length)  # http.client is silent about it
+            raise http.client.IncompleteRead(b"", response.length)  # http.client reports no error for it
     except (OSError, http.client.HTTPException) as error:
         why = error.strerror or str(error) if isinstance(error, OSError) else type(error).__name__
         raise GpuwatchError(what, why) from error
@@ -168,7 +168,7 @@ def fetch(address: str, page: ProgressPage, *, loopback: bool = False) -> bytes:
 
 class ProgressFollower:
     """Reads `consents`, asks the pods in it that name a page, and writes `file`, with what is added at `socket`. `step`
-    looks once; `run` looks each second until told to stop.
+    looks once; `run` looks each second until it is stopped.
     """
 
     def __init__(
@@ -186,11 +186,11 @@ class ProgressFollower:
         self._trouble: str | None = None
 
     def run(self, stopping: threading.Event) -> None:
-        """Until it is set."""
+        """Look each second until `stopping` is set."""
         while not stopping.wait(LOOK_SECONDS - self._clock.monotonic() % LOOK_SECONDS):
             try:
                 self.step()
-            except Exception:  # a page that finds a bug must not end the consents
+            except Exception:  # a page that triggers a bug must not end the consents
                 log.exception("counters of progress were not read")
 
     def step(self) -> None:
@@ -216,8 +216,8 @@ class ProgressFollower:
         self._trouble = trouble
 
     def _sampled(self, owner: str, added: Added | None) -> ProgressCounter:
-        """With what was added, at the time of the newest line, as all that is added until then is in it; without one
-        within a second, as of a second ago.
+        """With the total that was added, as of its newest line; where that is more than a second old, as of a second
+        ago.
         """
         known = self._known.get(owner, ProgressCounter())
         if added is None:
@@ -252,7 +252,7 @@ NOTHING = "no counter"
 def added(
     known: ProgressCounter, body: bytes, page: ProgressPage, targets: tuple[Target, ...], at: float
 ) -> ProgressCounter:
-    """With what a page says, read at `at`, unix seconds."""
+    """`known` with the values of a page that was read at `at`, unix seconds."""
     what, troubles, samples, histograms = f"{NOTHING} at port {page.port}, {page.path}", [], known.samples, {}
     if page.metrics and (value := counted(body, page.metrics)) is not None:
         samples = (*samples, (at, value))[-KEPT_SAMPLES:]
@@ -271,7 +271,7 @@ def added(
 
 
 def pages(consents: Consents) -> dict[str, NamedPage]:
-    """By uid, of the pods that name a counter or an SLO, or whose namespace does."""
+    """By uid, of the pods that name a counter or an SLO, or whose namespace names one."""
     found = {}
     for pod in consents.pods:
         places = (pod.annotations, consents.namespaces.get(pod.namespace, {}))

@@ -1,9 +1,9 @@
 """Counters of work that has no page: a unix socket at which processes add what they have done, by lines `add NUMBER`.
 
-The kernel tells which process connected (SO_PEERCRED), and /proc whose it is, so that none can add to the counter of
+The kernel reports which process connected (SO_PEERCRED), and /proc its owner, so that none can add to the counter of
 another owner. A number within bounds is added, so that no counter ever falls; anything else is answered by one line
-`error: WHAT; WHY` and ends that connection, never the thread. An owner who adds is never dropped for another, and when
-all connections are taken, the owner with most of them loses one.
+`error: WHAT; WHY` and ends that connection, never the thread. No owner that adds is dropped for another, and when all
+connections are in use, the owner with most of them loses one.
 """
 
 import logging
@@ -30,21 +30,21 @@ MOST_OUTSIDE, MOST_OF_USER = 32, 16
 """Owners outside of pods, and those of one user; the consents bound the number of pods."""
 
 SILENT_SECONDS, IDLE_SECONDS = 30.0, 300.0
-"""After so long without a line an owner has no counter any more, and a connection is closed."""
+"""Seconds without a line after which an owner has no counter any more, and a connection is closed."""
 
 PAUSE_SECONDS, ACCEPTED, RECEIVED = 0.05, 16, 128
-"""After each look; new connections, and bytes of each connection, in one look: a flood costs no more than 320 looks
-into /proc and 400 lines of each connection in a second.
+"""Seconds after each look; new connections, and bytes of each connection, in one look: a flood costs no more than 320
+looks into /proc and 400 lines of each connection in a second.
 """
 
 LONGEST_LINE, LARGEST, LARGEST_TOTAL = 64, 1e15, 2.0**53
-"""A float counts no further than the last."""
+"""Bytes of a line, the largest number to add, and the largest total: above it a float does not count by one."""
 
 ADD = re.compile(rb"add ([0-9]{1,16}(?:\.[0-9]{1,9})?)\r?")
 
 
 class WorkOwner(NamedTuple):
-    """`id`: the uid of a pod; or as the tuner names work outside of pods. `user`: the number of its account."""
+    """`id`: the uid of a pod; or the tuner's name for work outside of pods. `user`: the number of its account."""
 
     id: str
     user: int
@@ -61,15 +61,15 @@ class Added(NamedTuple):
 
 
 class Peer:
-    """A connection: whose, when its last whole line came, and the bytes since."""
+    """A connection: its owner, when its last whole line came, and the bytes since."""
 
     def __init__(self, owner: WorkOwner, at: float) -> None:
         self.owner, self.last, self.rest = owner, at, b""
 
 
 class ProgressSocket:
-    """Listens at `path`, for all users of the machine. `step` looks once at all connections; `run` looks until told to
-    stop. Any thread may call `added` and replace `pods`.
+    """Listens at `path`, for all users of the machine. `step` looks once at all connections; `run` looks until it is
+    stopped. Any thread may call `added` and replace `pods`.
 
     Raises:
         UsageError: it cannot listen there.
@@ -91,23 +91,23 @@ class ProgressSocket:
         self._selector.register(self._listener, selectors.EVENT_READ)
 
     def close(self) -> None:
-        """Stop listening; the file goes, too."""
+        """Stop listening and remove the file."""
         self._path.unlink(missing_ok=True)
         self._selector.close()
         for each in (*self._peers, self._listener):
             each.close()
 
     def run(self, stopping: threading.Event) -> None:
-        """Until it is set."""
+        """Look until `stopping` is set."""
         while not stopping.wait(PAUSE_SECONDS):
             try:
                 self.step(1.0)
-            except Exception:  # bytes that find a bug must not end the counters of others
+            except Exception:  # bytes that trigger a bug must not end the counters of others
                 log.exception("a connection to the progress socket failed")
 
     def added(self) -> dict[str, Added]:
-        """By the owner's id, of those who have added something lately and still consent."""
-        now, known = self._clock.monotonic(), self._added.copy()  # whole at once: another thread adds
+        """By the owner's id, of those that added something within SILENT_SECONDS and still consent."""
+        now, known = self._clock.monotonic(), self._added.copy()  # copied at once: another thread adds
         return {
             name: each
             for name, each in known.items()
@@ -129,7 +129,7 @@ class ProgressSocket:
         for _ in range(ACCEPTED):
             try:
                 connection, _ = self._listener.accept()
-            except OSError:  # mostly that there is none left
+            except OSError:  # mostly: no connection is left
                 return
             connection.setblocking(False)
             try:
@@ -142,7 +142,7 @@ class ProgressSocket:
             self._selector.register(connection, selectors.EVENT_READ)
 
     def _owner(self, connection: socket.socket) -> WorkOwner:
-        """Raises GpuwatchError: nothing tells whose it is."""
+        """Raises GpuwatchError: the owner is not known."""
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("iII"))
         pid, user, _ = struct.unpack("iII", credentials)
         if pid == 0:
@@ -158,7 +158,7 @@ class ProgressSocket:
         return WorkOwner(name, user, is_pod=False)
 
     def _make_room(self, name: str) -> None:
-        """Raises GpuwatchError: others have a right to what is left."""
+        """Raises GpuwatchError: the owner has as many connections as it may have."""
         counts = Counter(peer.owner.id for peer in self._peers.values())
         (most, number), *_ = counts.most_common(1) or [("", 0)]
         is_full = len(self._peers) >= MOST_CONNECTIONS
@@ -208,7 +208,7 @@ class ProgressSocket:
         self._added[owner.id] = Added(owner, total, self._clock.time(), peer.last)
 
     def _end(self, connection: socket.socket, text: str) -> None:
-        """With a last text."""
+        """Close the connection after a last text."""
         _sent(connection, text)
         if self._peers.pop(connection, None) is not None:
             self._selector.unregister(connection)

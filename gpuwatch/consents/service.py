@@ -1,7 +1,7 @@
 """Keeps the file of consents fresh: `gpuwatch tuner --consents`, a process with an API token and nothing else.
 
-It listens to no network and touches no GPU. What it cannot find out it leaves as it was written last: whoever reads the
-file sees how old it is, and believes it for two minutes.
+It listens to no network and touches no GPU. What it cannot read stays as it was written last: the file holds its time,
+and its readers use it for two minutes.
 """
 
 import logging
@@ -22,10 +22,10 @@ log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 15.0
 SPREAD = 0.1
-"""Looks are so much sooner or later, so that a fleet that was started at once does not ask at once for ever."""
+"""Share by which waits vary, so that the nodes of a fleet that was started at once do not always ask at once."""
 
 NAMESPACE_LOOKS = 4
-"""A namespace is asked for anew after so many looks: a minute."""
+"""A namespace is read again after so many looks: a minute."""
 
 
 class Source(Protocol):
@@ -49,7 +49,7 @@ class Source(Protocol):
 
 class Consenting:
     """Asks `source` and writes `file`. `boot_id`: this machine's, to be sure that the Node is this machine; None: it is
-    not known, and the Node is believed to be. `step` looks once; `run` looks until it is told to stop.
+    not known, and this is not checked. `step` looks once; `run` looks until it is stopped.
     """
 
     def __init__(
@@ -70,13 +70,13 @@ class Consenting:
         self._trouble: str | None = ""
 
     def run(self, ended: Callable[[float], bool]) -> None:
-        """Until `ended`, which waits so many seconds, says so."""
+        """Look until `ended`, which waits so many seconds, returns True."""
         while not ended(self.step()):
             pass
 
     def step(self) -> float:
-        """Look once; seconds until the next look. All of it, or nothing: half of what people say could allow what the
-        other half forbids.
+        """Look once; seconds until the next look. All of it is written, or nothing: half of the annotations could allow
+        what the other half forbids.
         """
         try:
             at = self._clock.time()
@@ -109,7 +109,7 @@ class Consenting:
         return LOOK_SECONDS * self._chance.uniform(1 - SPREAD, 1 + SPREAD)
 
     def _say(self, trouble: str | None) -> None:
-        """Once for each change. None: all is well."""
+        """Log each change once. None: there is no trouble."""
         if trouble == self._trouble:
             return
         if trouble is None:

@@ -1,1 +1,1 @@
-"""Why does this node not work, and what do I do now: facts are gathered once, then judged by one table of checks."""
+"""Why a node does not work, and what to do next: facts are gathered once, then judged by one table of checks."""

@@ -16,7 +16,7 @@ Level = Literal["quick", "full"]
 
 
 class CheckVerdict(NamedTuple):
-    """The answer of a check. `remedy` and `commands` None: those of the row. `gpus`: NVML indexes it blames."""
+    """The result of a check. `remedy` and `commands` None: those of the row. `gpus`: NVML indexes of those at fault."""
 
     result: CheckStatus
     message: str = ""
@@ -27,20 +27,20 @@ class CheckVerdict(NamedTuple):
 
 
 passed = partial(CheckVerdict, CheckStatus.PASS)
-"""All is as it should be; `message` gives the values in a few words."""
+"""The state is as expected; `message` gives the values in a few words."""
 
 warned = partial(CheckVerdict, CheckStatus.WARN)
-"""Work goes on, but the operator of the node should know."""
+"""Work continues, but the operator of the node should know."""
 
 failed = partial(CheckVerdict, CheckStatus.FAIL)
-"""GPUs, or some of them, cannot do their work because of this."""
+"""Some or all GPUs cannot work because of this."""
 
 skipped = partial(CheckVerdict, CheckStatus.SKIP)
 """Nothing to judge here (no NVSwitch, no MIG, no Kubernetes), or it could not be read; `message` says which."""
 
 
 class CheckContext(NamedTuple):
-    """All that a check may use. `selected`: NVML indexes asked for; None: all."""
+    """All that a check may use. `selected`: requested NVML indexes; None: all."""
 
     facts: NodeFacts
     config: Config = Config()
@@ -48,12 +48,12 @@ class CheckContext(NamedTuple):
     selected: frozenset[int] | None = None
 
     def selects(self, index: int) -> bool:
-        """Whether the GPU at this NVML index was asked for."""
+        """Whether the GPU at this NVML index was requested."""
         return self.selected is None or index in self.selected
 
     @property
     def indexes(self) -> frozenset[int]:
-        """NVML indexes of the GPUs asked for, those that NVML cannot identify included."""
+        """NVML indexes of the requested GPUs, those that NVML cannot identify included."""
         view = self.facts.view
         known = {status.identity.index for status in view.snapshot.statuses} if view else set()
         unanswered = view.snapshot.unanswered if view else ()
@@ -61,13 +61,13 @@ class CheckContext(NamedTuple):
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
-        """Fresh samples of the GPUs asked for, by index; empty without a View."""
+        """Fresh samples of the requested GPUs, by index; empty without a View."""
         view = self.facts.view
         return tuple(gpu for gpu in view.snapshot.gpus if self.selects(gpu.identity.index)) if view else ()
 
     @property
     def statuses(self) -> tuple[GpuStatus, ...]:
-        """Every GPU asked for that NVML ever listed, whether it answers or not."""
+        """Every requested GPU that NVML ever listed, whether it answers or not."""
         view = self.facts.view
         return tuple(s for s in view.snapshot.statuses if self.selects(s.identity.index)) if view else ()
 
@@ -78,11 +78,11 @@ class CheckContext(NamedTuple):
 
     @property
     def recorded_settings(self) -> tuple[Setting, ...]:
-        """Every setting that gpuwatch's own record says it made on this node's GPUs."""
+        """Every setting that, by gpuwatch's own record, it made on this node's GPUs."""
         return self.facts.record.settings if self.facts.record else ()
 
     def findings(self, *checks: str) -> Iterator[tuple[int | None, Finding]]:
-        """The agent's findings of these checks: NVML index (None: the node) and finding."""
+        """The agent's findings of these checks, each with its NVML index (None: the node)."""
         view = self.facts.view
         index = {status.identity.uuid: status.identity.index for status in view.snapshot.statuses} if view else {}
         for finding in view.judgement.findings if view else ():
@@ -92,8 +92,8 @@ class CheckContext(NamedTuple):
 
 
 class DiagnosticCheck(NamedTuple):
-    """One row. `judge` is a pure function and is asked only when every section of `reads` is there and no check of
-    `needs` has failed; it may then rely on both.
+    """One row. `judge` is a pure function. It is called only when every section of `reads` was read and no check of
+    `needs` has failed, and may rely on both.
     """
 
     id: str
@@ -104,19 +104,19 @@ class DiagnosticCheck(NamedTuple):
     how: str
     """What it reads, for documents: file, NVML call, API object."""
     remedy: str
-    """What a person does then. A verdict may bring a more precise one."""
+    """What the operator does if it warns or fails. A verdict may have a more precise one."""
     judge: Callable[[CheckContext], CheckVerdict]
     needs: tuple[str, ...] = ()
     """Checks that must not have failed for this one to be judged."""
     reads: tuple[Section, ...] = ()
     commands: tuple[str, ...] = ()
-    """What to run next, in order; may name `{node}` and `{gpu}` (the first GPU to blame)."""
+    """What to run next, in order; may name `{node}` and `{gpu}` (the first GPU at fault)."""
     level: Level = "quick"
-    """full: is left out of a quick diagnosis."""
+    """full: left out of a quick diagnosis."""
     active: bool = False
-    """Puts work on GPUs, hence runs only when asked to."""
+    """Puts work on GPUs, hence runs only on request (--active)."""
     each: bool = False
-    """Judges each GPU by itself: where a check of `needs` blames some GPUs only, it judges the others."""
+    """Judges each GPU by itself: where a check of `needs` fails for some GPUs only, it judges the others."""
 
 
 def spans(numbers: Iterable[int]) -> str:

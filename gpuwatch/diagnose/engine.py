@@ -22,9 +22,9 @@ def diagnose(
     stages: frozenset[CheckStage] | None = None,
     active: bool = False,
 ) -> Diagnosis:
-    """The results of every check of `stages` (None: all) and of what those need, in the order of `table`.
+    """The results of every check of `stages` (None: all) and of the checks those need, in the order of `table`.
 
-    A check that only others need is among the results when it did not pass: it is why they are blocked.
+    A check that only others need is among the results when it failed: it is the reason why they are blocked.
     """
     asked = {
         check.id
@@ -39,7 +39,7 @@ def diagnose(
 
 
 def needed(table: Iterable[DiagnosticCheck], ids: Iterable[str]) -> set[str]:
-    """These checks and all they stand on."""
+    """The ids of these checks and of all that they need, directly or not."""
     rows = {check.id: check for check in table}
     found: set[str] = set()
     waiting = list(ids)
@@ -52,14 +52,14 @@ def needed(table: Iterable[DiagnosticCheck], ids: Iterable[str]) -> set[str]:
 
 
 class _Results:
-    """Results as they become known: what a check needs is judged before it, wherever in the table it stands."""
+    """Results, each judged once: the checks that a check needs are judged before it, wherever they are in the table."""
 
     def __init__(self, context: CheckContext, table: Iterable[DiagnosticCheck], *, active: bool) -> None:
         self._context, self._active = context, active
         self._rows = {check.id: check for check in table}
         self._results: dict[str, CheckResult] = {}
         self._left_out: dict[str, dict[int, CheckResult]] = {}
-        """Check -> GPUs that it did not judge, and the failure of each that was the reason."""
+        """Check -> NVML index of each GPU that it does not judge -> the failure that is the reason."""
 
     def result(self, id_: str) -> CheckResult:
         """The result of one check, with remedy and commands if it is a warning or a failure."""
@@ -98,10 +98,10 @@ class _Results:
         return self._results[id_]
 
     def _blocker(self, check: DiagnosticCheck) -> CheckResult | None:
-        """The failure at the bottom of what keeps this check from being judged; the first one, if there are several.
+        """The root failure that blocks this check, the first one if there are several; None: it can be judged.
 
-        A check that judges each GPU by itself is not blocked by a failure that blames some GPUs, or that itself judges
-        each GPU: only those GPUs are left out, and it is blocked when no other GPU remains.
+        A check that judges each GPU by itself is not blocked by the failure of a check that names the GPUs at fault,
+        or that itself judges each GPU: only those GPUs are left out, and it is blocked when no other GPU remains.
         """
         left_out = self._left_out[check.id] = {}
         for need in check.needs:

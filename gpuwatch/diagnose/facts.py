@@ -1,4 +1,4 @@
-"""Everything a diagnosis knows about a node, gathered once. What could not be had is None, with the reason."""
+"""Everything that a diagnosis reads about a node, gathered once. What could not be read is None, with the reason."""
 
 from typing import Literal, get_args
 
@@ -28,15 +28,15 @@ HostSection = Literal[
 Section = Literal[HostSection, "view", "earlier", "cluster", "exporters", "active"]
 
 ViewFailure = Literal["hangs", "absent"]
-"""Why there is no View. hangs: it was not there in time, for which only a driver that does not answer is to blame;
-absent: there is none to be had, as in a recorded tree without one. A View that says why NVML does not start is neither.
+"""Why there is no View. hangs: it did not arrive in time, and only a driver that does not answer causes that; absent:
+there is none, as in a recorded tree without one. A View that states why NVML does not start is neither.
 """
 
 HOST_SECTIONS: tuple[HostSection, ...] = get_args(HostSection)
 
 
 class HostFacts(Record, frozen=True, kw_only=True):
-    """What the host's files say."""
+    """What the host's files show."""
 
     bus: tuple[BusGpu, ...] | None = None
     kernel: Kernel | None = None
@@ -54,8 +54,8 @@ class HostFacts(Record, frozen=True, kw_only=True):
 
 
 class NodeFacts(HostFacts, frozen=True, kw_only=True):
-    """The node at unix time `at`; `live` and `plain` as in `Places`. `earlier`: a View from before `view`, of a full
-    diagnosis; `agent`: the View is that of a running agent.
+    """The node at unix time `at`; `live` and `plain` as in `Places`. `earlier`: a View from before `view`, in a
+    full diagnosis; `agent`: the View is that of a running agent.
     """
 
     at: float
@@ -71,12 +71,12 @@ class NodeFacts(HostFacts, frozen=True, kw_only=True):
     exporters: tuple[Exporter, ...] | None = None
     active: Active | None = None
     unread: dict[str, str] = {}
+    """Section -> why it could not be read."""
 
     @property
     def node_labels(self) -> dict[str, str]:
         """Labels of the Node; empty where it was not read."""
         return self.cluster.node.labels if self.cluster else {}
 
-    """Section -> why it could not be had."""
     denied: tuple[str, ...] = ()
-    """Sections of `unread` for which nothing but a right is missing."""
+    """Sections of `unread` for which only a permission is missing."""

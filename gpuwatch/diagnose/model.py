@@ -1,6 +1,6 @@
-"""The nouns of a diagnosis: stages and results of checks, and what the API server reports of one node.
+"""Data types of a diagnosis: stages and results of checks, and what the API server reports of one node.
 
-A check that cannot be judged because another one failed is skipped and names that one: begin with the first failure.
+A check that cannot be judged because another one failed is skipped and names it: begin with the first failure.
 """
 
 from enum import StrEnum
@@ -10,7 +10,7 @@ from gpuwatch.model.snapshot import Record
 
 
 class CheckStage(StrEnum):
-    """What must work before what: the order of a node that comes up."""
+    """In the order in which a node comes up: what an earlier stage judges must work first."""
 
     HOST = "host"
     DRIVER = "driver"
@@ -29,7 +29,7 @@ class CheckStage(StrEnum):
 
 
 class CheckStatus(StrEnum):
-    """`skip` is neither good nor bad news: not applicable, not seen, or blocked by a check that failed."""
+    """`skip` is neither good nor bad: not applicable, not read, or blocked by a check that failed."""
 
     PASS = "pass"  # noqa: S105 a verdict, no password
     WARN = "warn"
@@ -38,7 +38,7 @@ class CheckStatus(StrEnum):
 
 
 class CheckResult(Record, frozen=True, kw_only=True, omit_defaults=False):
-    """One check of one diagnosis. `gpus`: NVML indexes it blames; `commands`: what to run next, in order."""
+    """One check of one diagnosis. `gpus`: NVML indexes of the GPUs at fault; `commands`: what to run next, in order."""
 
     id: str
     stage: CheckStage
@@ -63,7 +63,7 @@ class Diagnosis(Record, frozen=True, kw_only=True, omit_defaults=False):
 
     @property
     def first(self) -> CheckResult | None:
-        """Where to begin: the first failure, else the first warning, else None."""
+        """The result to begin with: the first failure, else the first warning, else None."""
         for wanted in (CheckStatus.FAIL, CheckStatus.WARN):
             for result in self.results:
                 if result.result is wanted:
@@ -74,7 +74,7 @@ class Diagnosis(Record, frozen=True, kw_only=True, omit_defaults=False):
         """The result of a check that was run.
 
         Raises:
-            KeyError: it was not.
+            KeyError: it was not run.
         """
         for result in self.results:
             if result.id == id_:
@@ -83,8 +83,8 @@ class Diagnosis(Record, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class NodePod(PodObject, frozen=True, kw_only=True):
-    """A pod that has GPUs, waits for some, or gives them to others (NVIDIA's own). Of its annotations only
-    NVIDIA's; `environment`: only what steers the device plugin.
+    """A pod that has GPUs, waits for some, or makes them usable (NVIDIA's own). Of its annotations only NVIDIA's are
+    kept, of its labels `app` and `group`; `environment`: only variables that configure the device plugin.
     """
 
     app: str | None = None  # label app, app.kubernetes.io/name or k8s-app
@@ -94,19 +94,18 @@ class NodePod(PodObject, frozen=True, kw_only=True):
     )
     restarts: int = 0
     environment: dict[str, str] = {}
-    configs: str | None = None  # the ConfigMap with the configurations a device plugin may be told to use
+    configs: str | None = None  # the ConfigMap with the configurations that a device plugin may use
 
 
 class ClusterFacts(Record, frozen=True, kw_only=True):
     """One look at the API server at unix time `at`; `way`: the credentials that were used.
 
-    `unseen`: what could not be seen (`pods`, `pending`, `runtimeclasses`, `clusterpolicy`, `configmaps`) -> why,
+    `unseen`: what could not be read (`pods`, `pending`, `runtimeclasses`, `clusterpolicy`, `configmaps`) -> why,
     beginning with `forbidden:`, `absent:` or `failed:`; those members are None.
-    `pods`: of this node, as far as they have GPUs or give them to others; `pending`: of the whole cluster, waiting for
+    `pods`: those of this node that have GPUs or make them usable; `pending`: of the whole cluster, waiting for
     GPUs. `runtime_classes`: name -> handler. `policy_state`: the GPU operator's ClusterPolicy (`ready`, `notReady`).
-    `plugin_environment`: what steers the device plugin of this node (DP_*, MIG_STRATEGY, ...); None: its pod is not
-    seen or there is none. `plugin_configs`: the configurations of it that the label nvidia.com/device-plugin.config may
-    name.
+    `plugin_environment`: variables of this node's device plugin (DP_*, MIG_STRATEGY, ...); None: its pod was not read,
+    or there is none. `plugin_configs`: its configurations that the label nvidia.com/device-plugin.config may name.
     """
 
     node: NodeObject

@@ -1,7 +1,7 @@
 """Where the files of the diagnosed host are: this machine, its root mounted elsewhere, a copied tree, a simulation.
 
 A tree is data: its paths are resolved beneath its root (`gpuwatch.host.tree`), and nothing of it is loaded or run. It
-counts as this machine only where the kernel itself answers in it: with /proc and /sys mounted there.
+counts as this machine only where the kernel's own /proc and /sys are mounted in it.
 """
 
 from pathlib import Path
@@ -15,15 +15,15 @@ from gpuwatch.host.tree import PROC, SYSFS, beneath, mounted, place
 from gpuwatch.model.snapshot import Record
 
 RECORDED = "gpuwatch"
-"""Folder of a recorded tree with what is no file of the host: view.json, cluster.json, ..."""
+"""Folder of a recorded tree for all that is no file of the host: view.json, cluster.json, ..."""
 
 HIDDEN = "the host's files cannot be seen from this container; run on the host, or mount its / and name it with --root"
 
 
 class Places(Record, frozen=True, kw_only=True):
-    """Paths as text, so that they can be handed to another process.
+    """Paths as text, so that they can be passed to another process.
 
-    `live`: sockets and ports there can be asked; else there are only files. `plain`: device files are plain ones,
+    `live`: sockets and ports there can be queried; else there are only files. `plain`: device files are plain ones,
     as in a recording or a simulation. `hidden`: this is a container that has the host's /proc, /sys and /dev at best,
     but not its other files.
     """
@@ -42,8 +42,8 @@ class Places(Record, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, root: str, sources: SourcesConfig, state: str) -> "Places":
-        """This machine (`/`), or the tree below `root`; one in which our own kernel's /proc and /sys are mounted is our
-        own. A file of a tree shows nothing: its author chose it."""
+        """This machine (`/`), or the tree below `root`; one in which this kernel's /proc and /sys are mounted is this
+        machine's own. No file of a tree can prove that: its author chose the content."""
         own = cls(
             proc=sources.proc,
             sys=sources.sys,
@@ -65,7 +65,7 @@ class Places(Record, frozen=True, kw_only=True):
 
     @classmethod
     def tree(cls, base: Path) -> "Places":
-        """A host of which there is nothing but files."""
+        """A host of which only files are available."""
         return cls(
             root=str(base),
             proc=str(base / "proc"),
@@ -80,7 +80,7 @@ class Places(Record, frozen=True, kw_only=True):
         )
 
     def at(self, path: str) -> Path:
-        """A file of the host by its absolute path there; /proc, /sys and /dev have members of their own."""
+        """The host's file at this absolute path of it; /proc, /sys and /dev have members of their own."""
         return beneath(Path(self.root), path)
 
     def path(self, path: str) -> Path:
@@ -90,5 +90,5 @@ class Places(Record, frozen=True, kw_only=True):
 
     @property
     def recorded(self) -> Path:
-        """Where a recorded tree keeps what is no file of the host."""
+        """The folder of a recorded tree for all that is no file of the host."""
         return self.at(RECORDED)

@@ -1,4 +1,4 @@
-"""What the causes of low speed are judged by: one GPU of a View, its last minutes, its users and its peers."""
+"""The input for judging causes of low speed: one GPU of a View, its last minutes, its users and its peers."""
 
 from collections.abc import Sequence
 from statistics import fmean, median
@@ -13,17 +13,17 @@ from gpuwatch.tuning.model.setting import Knob, Setting
 from gpuwatch.workloads.workload_key import key_of_pod
 
 WINDOW = 120.0
-"""Seconds that causes are judged by."""
+"""Seconds of samples by which causes are judged."""
 
 CLOCK_WINDOW = 60.0
-"""Shorter, for clocks: a lock or a limit that has just been set shows soon."""
+"""Shorter, for clocks: a new lock or limit shows soon."""
 
 BUSY, IDLE = 0.5, 0.05
 """Utilization of a sample at work, and of one without work."""
 
 
 class SlowGpu(NamedTuple):
-    """One GPU. `samples`: those of the window, oldest first; `peers`: GPUs of its model whose pods have its owner."""
+    """One GPU. `samples`: those of the window, oldest first; `peers`: GPUs of its model with the same owners."""
 
     status: GpuStatus
     gpu: Gpu | None
@@ -48,14 +48,14 @@ class SlowGpu(NamedTuple):
 
     @property
     def is_clock_steady(self) -> bool:
-        """Whether all but a fifth of its clocks at work, at either end, are the same."""
+        """Whether its clocks at work are equal (within 2 %), without the highest and the lowest fifth."""
         known = sorted(each.clock for each in self.busy if each.clock)
         cut = len(known) // 5
         return bool(known) and known[len(known) - 1 - cut] - known[cut] <= 0.02 * known[-1]
 
     @property
     def clock_loss(self) -> float | None:
-        """Share that is missing to its highest clock."""
+        """Share by which its clock is below its highest."""
         most = self.gpu.clocks.sm_max if self.gpu else None
         return max(0.0, 1 - self.clock / most) if self.clock and most else None
 

@@ -1,8 +1,8 @@
-"""Why is it slow: causes of low speed, ranked, each with the figure it goes by and what to do.
+"""Causes of low speed, ranked, each with the figures it is judged by and what to do.
 
-CAUSES is the table; a row judges one GPU. Its rank comes before its loss: a GPU that does not work at all, then what
-holds it below its usual speed, then what keeps work from it, then what waits for a repair, and last the limits that
-every GPU of its kind has. A loss is an upper bound: work that the memory limits loses less from a low clock.
+CAUSES is the table; a row judges one GPU. Causes are sorted by rank, then by loss. Ranks: the GPU does not work at all;
+it is held below its usual speed; it waits for work; it waits for a repair; and last the limits that every GPU of its
+kind has. A loss is an upper bound: work that the memory limits loses less from a low clock.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,13 +19,13 @@ from gpuwatch.model.view import View
 from gpuwatch.tuning.model.setting import Setting
 
 LOW_CLOCK = 0.03
-"""Share that has to be missing to the highest clock for it to count as held down."""
+"""A clock counts as low when it is below the highest by at least this share."""
 
 SELDOM = 0.1
-"""Share of the time at work below which a clock event does not explain anything."""
+"""Share of the time at work below which a clock event explains nothing."""
 
 BEHIND = 0.85
-"""Share of its peers' median below which a GPU is a straggler, as the alert GpuStraggler has it."""
+"""Share of its peers' median below which a GPU is a straggler, as in the alert GpuStraggler."""
 
 FULL_MEMORY = 0.96
 
@@ -54,7 +54,7 @@ class SlowCause(NamedTuple):
 
 
 def slow_causes(view: View, recent: Recent, settings: Sequence[Setting] = ()) -> list[SlowCause]:
-    """Causes of all GPUs, the first first."""
+    """Causes of all GPUs, in the order in which to treat them."""
     gpus = slow_gpus(view, recent, settings)
     causes = [
         cause._replace(
@@ -112,7 +112,7 @@ def power_brake(of: SlowGpu) -> SlowCause | None:
 
 
 def power_cap(of: SlowGpu) -> SlowCause | None:
-    """A limit below the board's own was set by something; at its own limit a GPU does what it was built for."""
+    """It reaches its power limit: one below the board's default was set; the default itself is by design."""
     share = of.held("sw_power_cap")
     if of.gpu is None or share < SELDOM:
         return None
@@ -199,7 +199,7 @@ def pcie_degraded(of: SlowGpu) -> SlowCause | None:
 
 
 def nvlink_degraded(of: SlowGpu) -> SlowCause | None:
-    """Links that are down, and what the View finds about errors of links and about the fabric."""
+    """Links that are down, else the View's finding on errors of links or on the fabric."""
     if of.gpu is None or of.gpu.mig_enabled:
         return None
     links = [each for each in of.gpu.nvlinks if each.remote_pci or each.transmit_bytes]
@@ -218,7 +218,7 @@ def nvlink_degraded(of: SlowGpu) -> SlowCause | None:
 
 
 def straggler(of: SlowGpu) -> SlowCause | None:
-    """Slower than its peers, for whatever reason; a reason that is known stands above it."""
+    """Slower than its peers, for whatever reason; a known reason is ranked above it."""
     for name, own, theirs in (
         ("SM clock", of.clock, [peer.clock for peer in of.peers]),
         ("SM activity", of.sm, [peer.sm for peer in of.peers]),
@@ -234,7 +234,7 @@ def straggler(of: SlowGpu) -> SlowCause | None:
 
 
 def _waits_for_peer(of: SlowGpu, causes: Sequence[SlowCause]) -> SlowCause | None:
-    """A GPU that nothing holds down, and a peer that something does."""
+    """Nothing slows the GPU itself, but something slows one of its peers."""
     uuid, peers = of.status.identity.uuid, {each.status.identity.uuid: each.status.identity.index for each in of.peers}
     above = [each for each in causes if each.rank <= Rank.HELD]
     slow = [each for each in above if each.gpu in peers and (each.loss or 0.0) > 1 - BEHIND]
@@ -271,7 +271,7 @@ def memory_full(of: SlowGpu) -> SlowCause | None:
 
 
 def little_work(of: SlowGpu) -> SlowCause | None:
-    """Bursts with pauses: something feeds the GPU too slowly. None at all, or little and steadily: work is missing."""
+    """Bursts with pauses: something feeds the GPU too slowly. No work, or little and steady work: work is missing."""
     use, gpu = of.use, of.gpu
     if gpu is None or use is None or use >= 0.7 or not (gpu.processes or of.users):
         return None

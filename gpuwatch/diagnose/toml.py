@@ -1,7 +1,7 @@
-"""TOML of a host or of a bundle, which may come from anybody, in bounded time.
+"""Reads TOML of a host or of a bundle, which is not trusted, in bounded time.
 
-tomllib takes the square of the length of a dotted key, in time and in memory: 32 KB of `a.a.a...` are two seconds and a
-GiB. So text is refused that is longer than a configuration can be, or that has more names joined by dots than one.
+tomllib's time and memory grow with the square of the length of a dotted key: 32 KB of `a.a.a...` take two seconds and
+a GiB. So text that is longer than any configuration, or that joins more names by dots, is refused.
 """
 
 import re

@@ -1,6 +1,6 @@
-"""Proof that a GPU works: the active checks of `gpuwatch diagnose` on it, then a command of the operator's.
+"""Proof that a GPU works: the active checks of `gpuwatch diagnose` on it, then the operator's command.
 
-Only idle GPUs are loaded, one at a time. A GPU that is in use is not validated: that proves nothing about it.
+Only idle GPUs are loaded, one at a time. A GPU that is in use is not validated; that is no verdict on it.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ MAX_MESSAGE = 300
 
 
 class ValidationCommand(NamedTuple):
-    """The operator's: `{uuid}` and `{index}` in an argument stand for the GPU. Empty `arguments`: none."""
+    """The operator's: `{uuid}` and `{index}` in an argument are replaced by the GPU's. Empty `arguments`: none."""
 
     arguments: Sequence[str] = ()
     seconds: float = 600.0
@@ -79,7 +79,7 @@ def validate(
 
 
 def _failed_check(facts: NodeFacts, index: int, indexes: frozenset[int]) -> str:
-    """The first check that blames the GPU; copies between GPUs are judged among all that were tried."""
+    """The first check that fails for the GPU, else empty; copies between GPUs are judged among all that were tried."""
     for check in FUNCTIONAL:
         selected = indexes if check.id == "X04" else frozenset({index})
         verdict = check.judge(CheckContext(facts, selected=selected))
@@ -89,7 +89,7 @@ def _failed_check(facts: NodeFacts, index: int, indexes: frozenset[int]) -> str:
 
 
 def _not_tried(active: Active, index: int) -> str:
-    """Why a check was not tried on a device of the GPU."""
+    """Why a check was not tried on a device of the GPU; empty: all were."""
     runs = [run for run in active.runs if run.index == index and run.peer is None]
     if not runs:
         return "it has no device to test, as a GPU in MIG mode without instances"

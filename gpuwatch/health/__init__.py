@@ -1,3 +1,3 @@
-"""Are the GPUs well? Checks, XID classes and the judge that gives findings. It does no I/O and imports the model and
-the configuration.
+"""Are the GPUs healthy? Checks, XID classes and the judge that makes findings. This package does no I/O and imports the
+model and the configuration.
 """

@@ -1,7 +1,7 @@
 """CAUSES: which findings follow from which. One broken GPU is one fault, however many checks it fails.
 
-Alertmanager's inhibition is made from this table, too (alerts/inhibition.py). What is folded is only shown below its
-cause: health, conditions, taints and metrics count every finding as before.
+Alertmanager's inhibition rules are made from this table, too (alerts/inhibition.py). An explained finding is only shown
+below its cause: health, conditions, taints and metrics count every finding as before.
 """
 
 from collections.abc import Sequence

@@ -13,7 +13,7 @@ from gpuwatch.model.workload import Workload
 
 
 class Detection(NamedTuple):
-    """A fault as one snapshot shows it. Members that are None are as the check's row says.
+    """A fault as one snapshot shows it. A member that is None has the value of the check's row.
 
     `level`: a figure that, when it rises, makes the fault a new occurrence.
     """
@@ -31,7 +31,7 @@ CANNOT_TELL = Detection("")
 """The check cannot decide: an open finding stays open, and none begins."""
 
 Ends = Literal["clean", "repair", "time"]
-"""What ends a finding: that it is seen to be gone; evidence of a repair; the passing of time."""
+"""What ends a finding, in this order: readings without the fault; evidence of a repair; the passing of time."""
 
 Blame = Literal["gpu", "node", "monitor"]
 
@@ -50,11 +50,11 @@ class Check(NamedTuple):
     severity: Severity
     remedy: Remedy
     action: str
-    """The next step for a person."""
+    """The next step for an operator."""
     response: Response = Response.OBSERVE
-    """What is done about it by default,"""
+    """The default response."""
     most: Response = Response.DRAIN
-    """and at most, whatever a policy says."""
+    """The strongest response, whatever a policy asks for."""
     gpu: Callable[[GpuHistory], Detection | None] | None = None
     node: Callable[[HealthHistory], Detection | None] | None = None
     reads: tuple[str, ...] = ()
@@ -63,10 +63,10 @@ class Check(NamedTuple):
     boot_grace: bool = False
     blame: Blame = "gpu"
     scope: Scope = "gpu"
-    """Of a fault of a GPU: `node` where it concerns the GPUs beside it. A fault of the node always takes the node."""
+    """Of a fault of a GPU: `node` where it affects the other GPUs too. A fault of the node always takes the node."""
     ends: Ends = "clean"
     alone: bool = False
-    """Begins only on a GPU about which nothing worse than information is open."""
+    """Whether it begins only on a GPU without open findings worse than information."""
 
 
 def value(gpu: Gpu, path: str) -> Any:
@@ -76,7 +76,7 @@ def value(gpu: Gpu, path: str) -> Any:
 
 @cache
 def _getter(path: str) -> Callable[[Gpu], Any]:
-    """Asked some hundred times at every look."""
+    """Cached, because every snapshot calls it some hundred times."""
     if path.startswith("ecc.counts."):
         count = path.removeprefix("ecc.counts.")
         return lambda gpu: gpu.ecc.counts.get(count)
@@ -84,7 +84,7 @@ def _getter(path: str) -> Callable[[Gpu], Any]:
 
 
 def can_tell(gpu: Gpu, reads: tuple[str, ...]) -> bool:
-    """Whether all that a check reads was read."""
+    """Whether every reading that a check needs was read."""
     if None in [_getter(path)(gpu) for path in reads]:
         return False
     return not any(error.startswith(reads) for error in gpu.errors)
@@ -97,7 +97,7 @@ def evidence(gpu: Gpu, reads: tuple[str, ...]) -> dict[str, str]:
 
 
 def is_paced(gpu: Gpu) -> bool:
-    """Whether the driver keeps it slow as it only has to show a desktop: clocks and link are low on purpose."""
+    """Whether the driver keeps the GPU slow because it only shows a desktop: clocks and link are low on purpose."""
     return bool(gpu.display_active) and (gpu.performance_state or 0) > WORKING_STATE
 
 
@@ -115,12 +115,12 @@ HEALTH_PATHS = ("recovery_action", "row_remap.", "ecc.counts.uncorrected/volatil
 
 
 def is_seen(gpu: Gpu) -> bool:
-    """Whether all could be read that health hangs on; a failed read is not a good one."""
+    """Whether no reading that health depends on failed; a failed read is no good reading."""
     return not any(path.startswith(HEALTH_PATHS) for path in gpu.errors)
 
 
 def is_clean(gpu: Gpu) -> bool:
-    """Whether it looks like a GPU that has been repaired: nothing asked for, nothing pending, all of it read."""
+    """Whether it reads like a repaired GPU: no action asked for, no repair pending, no failed reading."""
     if gpu.retired_pages.pending or gpu.ecc.channel_repair_pending or gpu.ecc.tpc_repair_pending:
         return False
     waits = gpu.recovery_action or gpu.row_remap.pending or gpu.row_remap.failure

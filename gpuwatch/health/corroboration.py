@@ -1,4 +1,4 @@
-"""What of the kernel log the driver confirms, and what becomes of the rest."""
+"""Which lines of the kernel log the driver confirms, and how the others are treated."""
 
 from collections.abc import Iterable
 
@@ -12,24 +12,24 @@ from gpuwatch.model.pci import pci_key
 from gpuwatch.model.snapshot import GpuState
 from gpuwatch.model.xid_catalogue import Confirmation, catalogue, explain
 
-# Which line of the kernel log may take a node away?
+# Which line of the kernel log may take a node out of service?
 #
 # The kernel log is the only place that names every fault, and it proves none: processes write parts of its lines. A
 # program whose name holds a newline and a made-up XID needs no right at all, and the kernel prints that name when it
-# crashes. Reading the log more strictly closes the ways that are known. Ignoring lines altogether loses what only they
-# contain, which link, which row, which instance; and a lost GPU may send no event.
+# crashes. Reading the log more strictly closes only the known ways. Ignoring all lines loses facts that only they
+# contain: which link, which row, which instance; and a lost GPU may send no event.
 #
 # The driver reports in ways that no process can forge: its NVML event of the same code; a state that NVML reads, such
 # as a recovery action, a pending remap, an ECC count that rose, a GPU that is gone; or its silence, calls that do not
-# return. The catalogue says for each code which of them come with a real fault (`confirmed_by`). Until one of them is
-# there, a line makes a finding of `xid_unconfirmed` or `sxid_unconfirmed`. These two have names of their own, so that
+# return. The catalogue lists for each code which of them come with a real fault (`confirmed_by`). Until one of them is
+# present, a line makes a finding of `xid_unconfirmed` or `sxid_unconfirmed`. These two have names of their own, so that
 # no policy, alert or script that acts on a fault takes them for one; no policy may answer them with more than
 # `observe`; and they pass with time.
 #
 # The state may begin before the line or after it, at most `checks.xid_confirm_within` seconds apart. Without the bound
-# an ECC error of last month, or a recovery action that a person has decided to live with, would confirm every forged
-# line. A reader that is down, a GPU that was never read and a driver that is being started are not silence: nothing is
-# known then, the finding says so, and a person has to look.
+# an ECC error of last month, or a recovery action that an operator has accepted, would confirm every forged
+# line. A reader that is down, a GPU that was never read and a driver that is being started are not silence: the
+# state is then unknown, the finding reports this, and an operator has to look.
 
 UNCONFIRMED: dict[str, UnconfirmedCheck] = {
     "xid_fatal": "xid_unconfirmed",
@@ -56,7 +56,7 @@ KERNEL_ONLY = "reported by the kernel log only"
 
 
 def unconfirmed(found: Finding) -> Finding:
-    """`found` for as long as only the kernel log reports it."""
+    """The form of `found` while only the kernel log reports it."""
     check = CHECK_BY_NAME[UNCONFIRMED[found.check]]
     return replace(
         found,
@@ -70,7 +70,7 @@ def unconfirmed(found: Finding) -> Finding:
 
 
 def confirmed(finding: Finding, word: str, history: HealthHistory) -> Finding:
-    """An unconfirmed finding, now that the driver's `word` stands beside the line."""
+    """An unconfirmed finding after the driver's report `word` has confirmed the line."""
     evidence = {**finding.evidence, "confirmed_by": word}
     check = CHECK_BY_NAME[evidence.pop("unconfirmed")]
     remedy = Remedy(evidence.pop("if_confirmed"))
@@ -95,7 +95,7 @@ _MILDEST = tuple(Severity)
 
 
 def driver_state(finding: Finding, others: Iterable[Finding], within: float) -> str | None:
-    """The state of the driver that confirms an unconfirmed finding, among all findings of now; None: there is none."""
+    """The state of the driver that confirms an unconfirmed finding, among all current findings; None: there is none."""
     info = explain(finding.xid) if finding.xid is not None else None
     ways = catalogue().sxids_confirmed_by if finding.xid is None else info.confirmed_by if info else ()
     wanted = {check for way in ways for check in STATES.get(way, ())}
@@ -120,20 +120,20 @@ def not_asked(finding: Finding, history: HealthHistory) -> str | None:
 
 
 def with_driver(finding: Finding, reason: str | None) -> Finding:
-    """An unconfirmed finding that says why the driver could not be asked; None: it could."""
+    """An unconfirmed finding with the `reason` why the driver could not be asked; None: it could."""
     text = finding.message.rpartition(f"; {KERNEL_ONLY}")[0]
     tail = f", and the driver could not be asked: {reason}" if reason else ""
     return replace(finding, message=f"{text}; {KERNEL_ONLY}{tail}")
 
 
 def _is_link_xid(other: Finding) -> bool:
-    """Whether it is an XID about NVLink that the driver has confirmed: a switch that fails brings them along."""
+    """Whether it is an XID about NVLink that the driver has confirmed: a switch that fails causes such XIDs."""
     info = explain(other.xid) if other.xid is not None and other.check in UNCONFIRMED else None
     return info is not None and "nvlink" in info.confirmed_by
 
 
 def _is_about(other: Finding, finding: Finding) -> bool:
-    """Whether a state concerns the GPU of an XID; any GPU behind a switch speaks for the switch."""
+    """Whether a state concerns the GPU of an XID; the state of any GPU confirms an SXid of a switch."""
     if finding.xid is None or (other.gpu is not None and other.gpu == finding.gpu):
         return True
     if other.check == "gpu_missing":

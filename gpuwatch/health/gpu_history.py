@@ -1,4 +1,4 @@
-"""What is remembered of one GPU between snapshots, and how its counters grew."""
+"""The state kept of one GPU between snapshots, and the growth of its counters."""
 
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -16,10 +16,10 @@ NVLINK_ERRORS = frozenset(
     {"replay", "recovery", "crc", "crc_flit", "crc_data", "ecc_data", "malformed_packet", "buffer_overrun", "receive"}
     | {"local_link_integrity", "link_recovery", "link_recovery_failed"}
 )
-"""Errors of a link that is ill; symbol errors are corrected all the time and say little."""
+"""Errors of a faulty link; symbol errors are corrected all the time and mean little."""
 
 RESTARTED = 0.5
-"""An energy counter below this share of its last value began anew: with the driver, or by a reset."""
+"""An energy counter below this share of its last value has restarted: with the driver, or by a reset."""
 
 BLAMED_PODS = 256
 
@@ -33,7 +33,7 @@ class RepairEvidence(NamedTuple):
 
 
 class Growth:
-    """How much a counter grew within the last hour. A counter that falls began anew."""
+    """How much a counter grew within the last hour. A counter that falls has restarted."""
 
     def __init__(self) -> None:
         self._points: deque[tuple[float, float]] = deque()
@@ -51,7 +51,7 @@ class Growth:
 
     @property
     def amount(self) -> float:
-        """Over the hour, or as long as it is known."""
+        """Over the hour, or over the time for which the counter is known."""
         return self._points[-1][1] - self._points[0][1] if self._points else 0.0
 
 
@@ -65,7 +65,7 @@ class GpuHistory:
         self.gpu: Gpu | None = None
         """The fresh sample; None where there is none."""
         self.is_new = False
-        """Whether the sample is another one than in the look before."""
+        """Whether the sample is another one than in the snapshot before."""
         self.repair: RepairEvidence | None = None
         self.energy: float | None = None
         """The energy counter as last read, joules."""
@@ -80,7 +80,7 @@ class GpuHistory:
         self.corrected = Growth()
         self.nvlink_errors = Growth()
         self.is_withheld: bool | None = None
-        """Whether the kubelet may give nothing of it away, though of other GPUs; None where that is not known."""
+        """Whether the kubelet can allocate nothing of it, though of other GPUs; None where that is not known."""
         self.order = 0
         """The history's order of the latest new sample."""
         self._sampled: float | None = None
@@ -105,7 +105,7 @@ class GpuHistory:
         self.gpu = gpu if self.is_fresh else None
         self.is_new = self.gpu is not None and self.gpu.at != self._sampled
         self._uses_before, self._uses = self._uses, uses
-        # the last sample of a slow GPU may be minutes old: what it says now is not known without a gap
+        # the last sample of a slow GPU may be minutes old: what the driver asks for meanwhile is not known
         is_slow = status is not None and (status.read_intervals or 0.0) > 1
         clean_seconds = self.gpu is not None and self.gpu.recovery_action == 0 and not is_slow
         self.clean_seconds = self.clean_seconds + step if clean_seconds else 0.0
@@ -134,7 +134,7 @@ class GpuHistory:
 
     @property
     def hangs(self) -> bool:
-        """Whether it has not answered for so long that a driver that is merely busy does not explain it."""
+        """Whether it has not answered for longer than a busy driver needs (`checks.unresponsive_after`)."""
         state = self.status.state if self.status else None
         return state is GpuState.UNRESPONSIVE and self.unresponsive_seconds >= self.config.unresponsive_after
 
@@ -144,14 +144,14 @@ class GpuHistory:
         return bool(self._uses)
 
     def pods(self, gi: int | None = None) -> tuple[Workload, ...]:
-        """Workloads that have it, or had it a moment ago; with MIG those on instance `gi` where it is known."""
+        """Workloads that have it, or had it in the snapshot before; with MIG those on instance `gi`, if known."""
         uses = self._uses or self._uses_before
         fitting = (workload for instance, workload in uses if gi is None or instance in (None, gi))
         named = {(w.namespace, w.pod or w.pod_uid, w.container): w for w in fitting}
         return tuple(named.values())
 
     def add_failed_pods(self, pods: Sequence[Workload], now: float) -> None:
-        """Remember pods whose application failed here; a burst of one pod counts once."""
+        """Keep the pods whose application failed here; a burst of one pod counts once."""
         for pod in pods:
             name = pod.namespace, pod.pod or pod.pod_uid
             _, before = self._pods.pop(name, (pod, now))

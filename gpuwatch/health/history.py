@@ -1,4 +1,4 @@
-"""HealthHistory: all that a check may look at. What of past samples matters, the XIDs, and what speaks for a repair.
+"""HealthHistory: all that a check may read: the relevant part of past samples, the XIDs, and evidence of repairs.
 
 Pure: times come with snapshots and events. `now` is a clock of its own that adds up the steps between snapshots, none
 longer than three intervals and none backwards: a wall clock that jumps makes nothing old and nothing new.
@@ -18,7 +18,7 @@ from gpuwatch.model.xid import BusLossEvent, SxidEvent, XidEvent
 
 MAX_STEP_INTERVALS = 3
 TEXT_SECONDS = 1.0
-"""So long an XID from NVML waits for its kernel line, where only the line decides its meaning."""
+"""Time for which an XID from NVML waits for its kernel line, where only the line decides its meaning."""
 
 REMEMBERED = 5_000
 """Occurrences remembered, so that none is reported twice."""
@@ -28,8 +28,8 @@ Event = XidEvent | SxidEvent | BusLossEvent
 
 class Occurrence(NamedTuple):
     """An event that makes or renews a finding. `order` grows with every event and every look; `amends`: it was known
-    before, and the other source has completed it; `withdrawn`: by which it turns out to have been no such thing;
-    `by_kernel`: only the kernel log had reported it; `confirmed`: until now, when the driver's own event has come.
+    before, and the other source has completed it; `withdrawn`: the other source has shown that its class was wrong;
+    `by_kernel`: only the kernel log had reported it; `confirmed`: the driver's own event has now come as well.
     """
 
     check: CheckName
@@ -45,7 +45,7 @@ class Occurrence(NamedTuple):
 
 
 class HealthHistory:
-    """One node. `take` a snapshot and what happened since the one before, then look."""
+    """One node. The caller passes each snapshot with the events since the one before to `take`, then reads members."""
 
     def __init__(self, config: ChecksConfig, uptime: float = 0.0) -> None:
         """`uptime`: seconds the node had been up at the first snapshot."""
@@ -54,7 +54,7 @@ class HealthHistory:
         self.snapshot = Snapshot(at=0.0, interval=1.0)
         self.gpus: dict[str, GpuHistory] = {}
         self.news: list[Occurrence] = []
-        """Occurrences that came, or were understood, with the latest snapshot."""
+        """Occurrences that came, or were classified, with the latest snapshot."""
         self.boot_id: str | None = None
         self.driver: str | None = None
         self.bus_seen = False
@@ -73,16 +73,16 @@ class HealthHistory:
             past.config = config
 
     def recall(self, uuid: str, pods: tuple[Workload, ...], age: float) -> None:
-        """Know again, before the first snapshot, whose applications failed on a GPU, and how many seconds ago."""
+        """Restore, before the first snapshot, the pods whose applications failed on a GPU `age` seconds ago."""
         self._recalled.setdefault(uuid, []).append((pods, age))
 
     @property
     def in_grace(self) -> bool:
-        """Whether the node, its driver or one of its GPUs has only just come up."""
+        """Whether the node booted, or its driver or one of its GPUs restarted, less than `checks.boot_grace` ago."""
         return self.now - self._settled < self.config.boot_grace
 
     def take(self, snapshot: Snapshot, events: Iterable[Event] = (), attribution: Attribution | None = None) -> None:
-        """Look at one more snapshot. Samples count as older than the events that came with them."""
+        """Take in one more snapshot. Samples count as older than the events that came with them."""
         step = 0.0 if self._first else snapshot.at - self.snapshot.at
         step = min(max(step, 0.0), MAX_STEP_INTERVALS * snapshot.interval)
         self._first = False
@@ -111,7 +111,7 @@ class HealthHistory:
                 case BusLossEvent():
                     self._loss(event)
         for key, (waiting, since) in list(self._waiting.items()):
-            if self.now - since >= TEXT_SECONDS:  # its line has not come: it means what the catalogue says
+            if self.now - since >= TEXT_SECONDS:  # its line has not come: the catalogue decides its meaning
                 del self._waiting[key]
                 self._understood(waiting, classify(waiting, self.config.xids) or "unknown", key)
 
@@ -120,7 +120,7 @@ class HealthHistory:
         return event.uuid or self._by_pci.get(pci_key(event.pci))
 
     def at_address(self, pci: str | None) -> str | None:
-        """The GPU that sits, or last sat, at a PCI address."""
+        """The GPU that is, or was last, at a PCI address."""
         return self._by_pci.get(pci_key(pci)) if pci else None
 
     def _update_gpus(self, snapshot: Snapshot, attribution: Attribution, step: float) -> None:
@@ -138,7 +138,7 @@ class HealthHistory:
             uses = (*given, *running)
             past.is_withheld = None if attribution.withheld is None else uuid in attribution.withheld
             past.update(statuses.get(uuid), samples.get(uuid), uses, self.now, step, self._order)
-            if past.repair is not None and past.repair.order == self._order:  # links and fabric come up anew
+            if past.repair is not None and past.repair.order == self._order:  # links and fabric start again
                 self._settled = self.now
 
     def _xid(self, event: XidEvent) -> None:
@@ -160,7 +160,7 @@ class HealthHistory:
         self._understood(event, kind, key)
 
     def _amend(self, event: XidEvent, key: tuple[object, ...]) -> None:
-        """What the other source adds to an event that was understood already; a line that is late may change it all."""
+        """Take in what the other source adds to an event already classified; a late line may change its class."""
         if event.also is None or self._is_known((*key, "completed")):
             return
         kind, before = classify(event, self.config.xids) or "unknown", self._known.get(key)
@@ -186,7 +186,7 @@ class HealthHistory:
             self.news.append(Occurrence(CHECK_OF[kind], kind, event, uuid, pods, self._order, by_kernel=not by_driver))
 
     def _note(self, event: XidEvent, kind: Class, past: GpuHistory | None, pods: tuple[Workload, ...]) -> None:
-        """Remember of an XID that the driver has reported what checks of the GPU go by."""
+        """Keep what the checks of a GPU need of an XID that the driver has reported."""
         if past and event.xid in INFOROM_XIDS:
             past.inforom = self._order, event.xid
         if past and kind == "application" and is_own_failure(event.xid):

@@ -1,7 +1,7 @@
 """The Judge: from snapshots and events to findings, with hysteresis against flicker.
 
-A finding ends when its fault is confirmed to be gone, never because readings are missing: what a GPU does not report
-stays as it was. XIDs that ask for a repair last until there is evidence of one; see `docs/checks.md`.
+A finding ends when its fault is confirmed to be gone, never because readings are missing: without a
+reading it stays as it was. XIDs that ask for a repair last until there is evidence of one; see `docs/checks.md`.
 """
 
 from collections import deque
@@ -44,7 +44,7 @@ class _Track(msgspec.Struct):
 
 
 class Judge:
-    """Keeps what it must remember between snapshots. Not to be called by two threads at once."""
+    """Keeps its state between snapshots. Two threads must not call it at once."""
 
     def __init__(
         self,
@@ -55,9 +55,9 @@ class Judge:
         uptime: float = 0.0,
         patient: bool = True,
     ) -> None:
-        """`memory`: findings that were open when the agent ended; `failures`: what applications had done by then;
-        `uptime`: seconds the node has been up; `patient` False judges a single look: a fault need not last, and nothing
-        is given time to come up.
+        """`memory`: findings that were open when the agent ended; `failures`: those of failed applications by then;
+        `uptime`: seconds the node has been up; `patient` False judges a single snapshot: a fault need not last, and
+        nothing is given time to come up.
         """
         self._patient = patient
         self._config = self._own(config or ChecksConfig())
@@ -76,7 +76,7 @@ class Judge:
     def judge(
         self, snapshot: Snapshot, events: Iterable[Event] = (), attribution: Attribution | None = None
     ) -> Judgement:
-        """Findings and health now. `events`: what happened since the previous call, and what of it became clearer."""
+        """Findings and health now. `events`: those since the previous call, and earlier ones completed since."""
         self._restore(snapshot)
         self._history.take(snapshot, events, attribution)
         self._attach_to_gpu()
@@ -87,7 +87,7 @@ class Judge:
                 for past in self._history.gpus.values():
                     if not check.reads:
                         self._apply_hysteresis(check, past, check.gpu(past))
-                    elif past.gpu is not None and past.is_new:  # what needs a sample is asked of each sample once
+                    elif past.gpu is not None and past.is_new:  # a check that needs a sample runs once on each
                         can = can_tell(past.gpu, check.reads)
                         self._apply_hysteresis(check, past, check.gpu(past) if can else CANNOT_TELL)
             elif check.node is not None:
@@ -106,11 +106,11 @@ class Judge:
         )
 
     def _own(self, config: ChecksConfig) -> ChecksConfig:
-        """A single look cannot wait for a GPU that does not answer."""
+        """The settings in force: a single snapshot cannot wait for a GPU that does not answer."""
         return config if self._patient else msgspec.structs.replace(config, unresponsive_after=0.0)
 
     def _restore(self, snapshot: Snapshot) -> None:
-        """Open again what was open before the restart. What passes with time has aged meanwhile."""
+        """Open again the findings of before the restart. Those that end with time have aged meanwhile."""
         for finding in self._memory:
             check = CHECK_BY_NAME.get(finding.check)
             if check is not None and check.blame != "monitor":
@@ -147,14 +147,14 @@ class Judge:
         """Begin a finding, or bring it up to date."""
         known = self._open.get(key)
         before = known.finding if known else None
-        # what is true of a GPU that does not answer has been so since its state changed
+        # a fault of a GPU that does not answer began when the state of the GPU changed
         since = past.status.since if past and past.status else None
         at = past.gpu.at if past and past.gpu else self._history.snapshot.at if since is None else since
         rose = known is not None and (
             known.level is not None and detection.level is not None and detection.level > known.level
         )
         pods = before.pods if before else past.pods() if past else ()
-        # what the predicate named, else the readings it went by; and where the GPU sits
+        # what the predicate named, else the readings that it used; and the address of the GPU
         facts = detection.evidence or (evidence(past.gpu, check.reads) if past and past.gpu else {})
         where = {"pci": past.status.identity.pci_bus_id} if past and past.status else {}
         found = Finding(
@@ -201,7 +201,7 @@ class Judge:
             found = msgspec.structs.replace(
                 found,
                 since=before.since,
-                # an event that comes late is still news of its own
+                # an event that comes late is still a new occurrence
                 last=found.latest if found.latest > before.latest else before.latest + 0.001,
                 count=before.count + 1,
                 pods=tuple(dict.fromkeys((*found.pods, *before.pods)))[:MANY_PODS],
@@ -209,7 +209,7 @@ class Judge:
         self._open[found.key] = OpenFinding(finding=found, check=check, order=news.order, now=self._history.now)
 
     def _corroborate(self) -> None:
-        """Findings of the kernel log alone become what they say once the driver's state confirms them in time."""
+        """Replace each unconfirmed finding by the confirmed one, where the driver's state confirms it in time."""
         history, within = self._history, self._config.xid_confirm_within
         doubted = [each for each in self._open.values() if each.check.name in UNCONFIRMED_CHECKS]
         if not doubted:
@@ -227,7 +227,7 @@ class Judge:
             self._join(known, confirmed(finding, word, history))
 
     def _attach_to_gpu(self) -> None:
-        """Findings about a place whose GPU is known by now belong to that GPU."""
+        """Assign findings about a PCI address to its GPU, once that is known."""
         for key, known in list(self._open.items()):
             uuid = self._history.at_address(known.finding.evidence.get("pci"))
             if known.finding.gpu is None and known.finding.xid is not None and uuid:
@@ -235,7 +235,7 @@ class Judge:
                 self._join(known, msgspec.structs.replace(known.finding, gpu=uuid))
 
     def _join(self, known: OpenFinding, found: Finding) -> None:
-        """What was open as `known` is `found` now, together with a finding of the same key."""
+        """Replace the open finding `known` by `found`, merged with an open one of the same key."""
         if (other := self._open.get(found.key)) is not None:
             before = other.finding
             found = msgspec.structs.replace(
@@ -250,7 +250,7 @@ class Judge:
     def _is_over(self, known: OpenFinding) -> bool:
         finding, gpus = known.finding, self._history.gpus
         if finding.gpu is not None and finding.gpu not in gpus:
-            # it was not there since the agent began: over when another GPU answers in its place
+            # the agent has never found this GPU: over when another GPU answers at its address
             other = gpus.get(self._history.at_address(finding.evidence.get("pci")) or "")
             if other is not None and other.gpu is not None:
                 return True
@@ -281,7 +281,7 @@ def gpu_healths(snapshot: Snapshot, findings: Sequence[Finding]) -> dict[str, He
     healths = {}
     for status in snapshot.statuses:
         uuid = status.identity.uuid
-        # what only the kernel log says of a GPU is true of the node's log: the GPU is as well as the driver reads it
+        # an unconfirmed finding is about the node's log: the health of the GPU is what the driver reports
         judged = (finding for finding in findings if finding.gpu == uuid and finding.check not in UNCONFIRMED_CHECKS)
         severities = {finding.severity for finding in judged}
         if Severity.CRITICAL in severities:

@@ -40,7 +40,7 @@ def occurred(news: Occurrence, history: HealthHistory) -> Finding:
     info, line = explain(event.xid), (event.message or "").strip()
     if info is None:
         meaning = line or "a code that no document names"
-    else:  # where the line decides what the code means, the driver's own text says more
+    else:  # where the line decides what the code means, the driver's own text is more exact
         meaning = line if line and info.decided_by else info.summary
     action = check.action
     if check.severity is Severity.CRITICAL:
@@ -74,9 +74,9 @@ def occurred(news: Occurrence, history: HealthHistory) -> Finding:
 # So one sign is never enough; two that do not depend on each other must agree. First, the GPU is read *now* and clean:
 # its sample is new, everything health depends on could be read, the driver asks for no recovery action, and no repair
 # is pending. Second, something happened *after the last occurrence* that can have repaired it: another boot or driver
-# version; an energy counter that began anew, which only a reset or a reload does; the driver's own XID 154 with action
-# "none"; or, on drivers that tell the recovery action, ten minutes without a gap in which they asked for nothing. A
-# person may stand in for the second sign (`gpuwatch repaired`), never for the first.
+# version; an energy counter that restarted, which only a reset or a reload does; the driver's own XID 154 with action
+# "none"; or, on drivers that report the recovery action, ten minutes without a gap in which they asked for nothing. A
+# declaration of the operator may replace the second sign (`gpuwatch repaired`), never for the first.
 #
 # The order of events decides what "after" means, not their times: clocks of kernel log, NVML and snapshots differ, and
 # the wall clock jumps. `order` grows with every snapshot and every event.
@@ -85,7 +85,7 @@ def occurred(news: Occurrence, history: HealthHistory) -> Finding:
 def is_repaired(finding: Finding, order: int, now: float, history: HealthHistory) -> bool:
     """Whether the fault of `finding`, whose last occurrence was at `order` and `now` of the history, was repaired.
 
-    A fault of the node, or of a place where no GPU is known, needs all GPUs, and more than the passing of time.
+    A fault of the node, or of an address without a known GPU, needs both signs of all GPUs; time alone does not do.
     """
     pasts = list(history.gpus.values()) if finding.gpu is None else [history.gpus.get(finding.gpu)]
     known = [past for past in pasts if past is not None and past.gpu is not None and past.is_new]
@@ -128,6 +128,6 @@ def _differs(finding: Finding, name: str, now: str | None) -> bool:
 
 
 def _known(energy: str | None = None, **facts: str | None) -> dict[str, str]:
-    """Evidence without what is unknown."""
+    """Evidence without unknown values."""
     named = {**facts, "power.energy": energy}
     return {name: value for name, value in named.items() if value is not None}

@@ -1,4 +1,4 @@
-"""How busy the machine around the GPUs is: a GPU that waits is often a processor that cannot keep up."""
+"""How busy the host of the GPUs is: a GPU often waits because a processor cannot keep up."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ class HostUse(Record, frozen=True, kw_only=True):
 
 
 def host_use() -> HostUse:
-    """Look now; the first look's `cpu` covers the time since psutil was loaded."""
+    """Read it now; the first reading's `cpu` covers the time since psutil was loaded."""
     memory = psutil.virtual_memory()
     return HostUse(
         cpu=psutil.cpu_percent(interval=None) / 100,
@@ -32,7 +32,7 @@ def host_use() -> HostUse:
 
 
 class ProcessUse(Record, frozen=True, kw_only=True):
-    """`cpu` in processors since the previous look, `memory` (resident) in bytes, and the `seconds` that it lives."""
+    """`cpu` in processors since the previous look, `memory` (resident) in bytes, and the `seconds` since its start."""
 
     cpu: float
     memory: int
@@ -43,13 +43,13 @@ class ProcessUse(Record, frozen=True, kw_only=True):
 
 
 class ProcessLooks:
-    """Looks at processes of this machine again and again: a process' `cpu` is that since the look before."""
+    """Looks at processes of this machine repeatedly: a process's `cpu` covers the time since the previous look."""
 
     def __init__(self) -> None:
         self._known: dict[int, psutil.Process] = {}
 
     def look(self, pids: Iterable[int], *, parents: bool = False) -> Mapping[int, ProcessUse]:
-        """By pid, without those that are gone or that this user may not look at; with `parents` all above them, too."""
+        """By pid, without those that are gone or that this user may not look at; with `parents` all ancestors, too."""
         found, known = {}, {}
         waiting = [*pids]
         while waiting:

@@ -1,5 +1,5 @@
 """Which machine and which boot this is, as the kubelet reports it in `status.nodeInfo`;
-and what this process, and those like it, may do: locked memory, shared memory, capabilities.
+and what this process, and others like it, may use: locked memory, shared memory, capabilities.
 """
 
 import os
@@ -25,7 +25,7 @@ def in_pod() -> bool:
 
 
 def machine(proc: Path, sys: Path, machine_id: Path = MACHINE_ID) -> Host:
-    """Read what can be read. `product_uuid` is for root alone; a container's own machine-id is another or empty."""
+    """Read what can be read. Only root reads `product_uuid`; a container's own machine-id differs or is empty."""
     return Host(
         boot_id=first_line(boot_id_file(proc)),
         machine_id=first_line(machine_id),
@@ -51,8 +51,8 @@ _CAPABILITIES = (
 
 
 class ProcessLimits(Record, frozen=True, kw_only=True):
-    """Bytes; `memlock` None: unlimited. `memlock_of`: whose limit that is: the container runtime's, which its
-    containers inherit, or else this process's own (`self`). `capabilities`: names such as CAP_SYS_ADMIN, of this
+    """Bytes; `memlock` None: unlimited. `memlock_of`: the owner of that limit: the container runtime, whose limit
+    its containers inherit, or else this process (`self`). `capabilities`: names such as CAP_SYS_ADMIN, of this
     process's effective set.
     """
 
@@ -64,10 +64,10 @@ class ProcessLimits(Record, frozen=True, kw_only=True):
 
 
 def process_limits(proc: Path, dev: Path) -> ProcessLimits:
-    """Of the process that asks.
+    """The limits of this process.
 
     Raises:
-        OSError: `proc` does not know it, as in a tree without processes.
+        OSError: `proc` does not list it, as in a tree without processes.
     """
     status, own = (content(proc / "self" / name).decode(errors="replace") for name in ("status", "limits"))
     uid = _UID.search(status)
@@ -82,20 +82,20 @@ def process_limits(proc: Path, dev: Path) -> ProcessLimits:
 
 
 def memlock(text: str) -> int | None:
-    """The soft limit of /proc/PID/limits in bytes; None: unlimited."""
+    """The soft limit from the text of /proc/PID/limits, in bytes; None: unlimited."""
     match = _MEMLOCK.search(text)
     return int(match[1]) if match and match[1] != "unlimited" else None
 
 
 def capabilities(status: str) -> tuple[str, ...]:
-    """Of /proc/PID/status."""
+    """Effective capabilities from the text of /proc/PID/status."""
     match = _EFFECTIVE.search(status)
     mask = int(match[1], 16) if match else 0
     return tuple(f"CAP_{name}" for number, name in enumerate(_CAPABILITIES.split()) if mask >> number & 1)
 
 
 def _runtimes(proc: Path) -> Iterator[tuple[str, str]]:
-    """Name and limits of the daemon that starts containers."""
+    """Name and limits of each container runtime's daemon."""
     for folder in sorted(proc.glob("[0-9]*")):
         name = text(folder / "comm")
         if name in _RUNTIMES and (found := text(folder / "limits")) is not None:
@@ -103,7 +103,7 @@ def _runtimes(proc: Path) -> Iterator[tuple[str, str]]:
 
 
 def _shm(folder: Path) -> int | None:
-    """Only of a file system of its own."""
+    """Size in bytes; None unless it is a file system of its own."""
     try:
         if folder.stat().st_dev == folder.parent.stat().st_dev:
             return None

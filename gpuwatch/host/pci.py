@@ -1,4 +1,4 @@
-"""NVIDIA GPUs as the PCI bus and the kernel module see them, whatever NVML says.
+"""NVIDIA GPUs as the PCI bus and the kernel module list them, whatever NVML reports.
 
 A GPU that sysfs lists and NVML does not is broken, unbound or given to a virtual machine; only this file shows which.
 """
@@ -13,7 +13,7 @@ from gpuwatch.host.plain_file import content, entries, text
 from gpuwatch.model.pci import PciAddress
 from gpuwatch.model.snapshot import Record
 
-_DEAD = b"\xff\xff\xff\xff"  # what the root complex answers in place of a device that does not
+_DEAD = b"\xff\xff\xff\xff"  # what the root complex returns for a device that does not answer
 _ASLEEP = "D3cold"  # without power; since Linux 5.11
 _FIRST_CAPABILITY, _PCI_EXPRESS = 0x34, 0x10
 _FIRST_EXTENDED, _ACS = 0x100, 0x000D
@@ -53,14 +53,14 @@ def answers(device: Path) -> bool | None:
 
 
 def aer(device: Path) -> Aer | None:
-    """Its counters; None where the kernel counts none (no AER, or firmware handles it)."""
+    """The device's counters; None where the kernel keeps none (no AER, or firmware handles it)."""
     kinds = {kind: _counters(device / f"aer_dev_{kind}") for kind in ("correctable", "nonfatal", "fatal")}
     found = {kind: counts for kind, counts in kinds.items() if counts is not None}
     return Aer(**found) if found else None
 
 
 def ports(device: Path) -> tuple[PciPort, ...]:
-    """The bridges above a device, the nearest first: the folders it lies in."""
+    """The bridges above a device, the nearest first: the parent folders of its own in sysfs."""
     folders = [folder for folder in device.resolve().parents if _FUNCTION.fullmatch(folder.name)]
     return tuple(_port(folder) for folder in folders)
 
@@ -94,7 +94,7 @@ def acs_redirects(config: bytes) -> bool | None:
 
 
 def _port(folder: Path) -> PciPort:
-    config = _config(folder, 4096) if answers(folder) else b""  # a dead one keeps every read until it times out
+    config = _config(folder, 4096) if answers(folder) else b""  # each read of a dead one blocks until it times out
     return PciPort(
         address=folder.name,
         kind=port_kind(config),
@@ -105,7 +105,7 @@ def _port(folder: Path) -> PciPort:
 
 
 def _config(device: Path, size: int) -> bytes:
-    """Empty where it may not be read, or the device would have to be woken for it."""
+    """Empty where it may not be read, or where reading it would wake the device."""
     if text(device / "power_state") == _ASLEEP:
         return b""
     try:
@@ -115,7 +115,7 @@ def _config(device: Path, size: int) -> bytes:
 
 
 def _counters(file: Path) -> dict[str, int] | None:
-    """`BadTLP 3` lines; the last one is their sum."""
+    """Counts of lines such as `BadTLP 3`, without zeros and the last line, which is their sum."""
     found = text(file)
     if found is None:
         return None
@@ -136,8 +136,8 @@ _DISPLAY_CLASS = "0x03"  # 0x0300 VGA, 0x0302 3D controller: the board's GPU, no
 
 
 class BusGpu(msgspec.Struct, frozen=True, kw_only=True):
-    """One GPU on the bus. `driver`: nvidia, nouveau, vfio-pci, ... or None when nothing is bound. What is below
-    `numa_node` takes longer and is only filled in by `examined_gpus`.
+    """One GPU on the bus. `driver`: nvidia, nouveau, vfio-pci, ... or None when nothing is bound. The fields
+    below `numa_node` take longer; only `examined_gpus` fills them in.
     """
 
     address: str  # 0000:3b:00.0
@@ -179,7 +179,7 @@ def bus_gpus(devices: Path = Path("/sys/bus/pci/devices")) -> tuple[BusGpu, ...]
 
 
 def examined_gpus(devices: Path = Path("/sys/bus/pci/devices")) -> tuple[BusGpu, ...] | None:
-    """As `bus_gpus`, with what the devices themselves say: for a diagnosis."""
+    """As `bus_gpus`, with what the devices themselves report, for a diagnosis."""
     found = bus_gpus(devices)
     if found is None:
         return None
@@ -192,9 +192,9 @@ def examined_gpus(devices: Path = Path("/sys/bus/pci/devices")) -> tuple[BusGpu,
 
 
 def driver_gpus(gpus: Path = Path("/proc/driver/nvidia/gpus")) -> tuple[DriverGpu, ...]:
-    """GPUs the kernel module knows; empty without the module. GPUs of a crashed driver may lack uuid and minor.
+    """GPUs that the kernel module lists; empty without the module. GPUs of a crashed driver may lack uuid and minor.
 
-    A wedged driver may keep the caller for ever: `gpuwatch.agent.driver_gpus` reads the same in a child process.
+    A wedged driver may block the caller for ever: `gpuwatch.agent.driver_gpus` reads the same in a child process.
     """
     return tuple(driver_gpu(each.name, text(each / "information") or "") for each in entries(gpus) or ())
 
@@ -233,7 +233,7 @@ def _canonical(name: str) -> str:
 
 
 def _width(file: Path) -> int | None:
-    """Lanes; the kernel writes 0 or 255 for a link it cannot ask."""
+    """Lanes; the kernel writes 0 or 255 for a link that it cannot query."""
     lanes = _number(file)
     return lanes if lanes and lanes <= 32 else None
 

@@ -1,4 +1,4 @@
-"""Files of a host, read so that they cannot harm the reader: it waits for no end of file and opens no device.
+"""Files of a host, read so that they cannot harm the reader: it never waits for an end of file and opens no device.
 
 A copied tree may hold a pipe without a writer, or a link to /dev/zero or to a watchdog.
 """
@@ -15,7 +15,7 @@ MOST_BYTES = 4 << 20
 """Longer files are cut off: none that is read whole is longer on a real machine."""
 
 CHUNK = 64 << 10
-"""Of one read: the kernel refuses to read 4 MiB of a file of /proc/sys at once (ENOMEM)."""
+"""Bytes of one read: the kernel refuses to read 4 MiB of a file of /proc/sys at once (ENOMEM)."""
 
 
 def content(file: Path, most: int = MOST_BYTES) -> bytes:

@@ -1,12 +1,12 @@
-"""Paths of a host whose root is mounted or copied somewhere: whatever reads one stays beneath that root.
+"""Paths of a host whose root is mounted or copied somewhere: every access stays beneath that root.
 
-Such a tree comes from others. Its links may name files of this machine, and a file may be a pipe without a writer, a
+Such a tree is not trusted. Its links may name files of this machine, and a file may be a pipe without a writer, a
 device, or endless. The kernel resolves every path with that root in place of its own (openat2 with RESOLVE_IN_ROOT),
 so that no link, no `..` and no change of the tree meanwhile leads out of it. A kernel or a container without openat2
 (Linux before 5.6, old seccomp profiles) gets a walk that opens one component after the other and resolves links itself.
 
-A reader takes a `Path` and does not know the difference. It must use the methods of the path: a path beneath a root
-refuses to be handed to `open` or `os`, because these would resolve it on this machine.
+A reader takes a `Path` of either kind. It must use the methods of the path: a path beneath a root raises TypeError when
+it is passed to `open` or `os`, because these would resolve it on this machine.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ MOST_LINKS = 40
 """As the kernel: path_resolution(7)."""
 
 MOST_NAMES = 1 << 16
-"""Of one folder; a longer one is refused."""
+"""In one folder; a folder with more is refused."""
 
 PATH_BYTES = 4096
 PROC, SYSFS = 0x9FA0, 0x62656572
@@ -34,7 +34,7 @@ PROC, SYSFS = 0x9FA0, 0x62656572
 _OPENAT2 = 437
 _NO_MAGICLINKS, _IN_ROOT = 0x02, 0x10
 _RETRIES = 16
-"""The kernel asks for another try when a folder moves while it resolves `..`."""
+"""openat2 fails with EAGAIN when a folder moves while the kernel resolves `..`."""
 
 
 def beneath(root: Path, path: str = "") -> Path:
@@ -58,7 +58,7 @@ class TreePath(PosixPath):
         raise TypeError(f"{self} is beneath a root of its own: read it through its methods")
 
     def descriptor(self, flags: int) -> int:
-        """An open file; `flags` as of open(2)."""
+        """The descriptor of the opened file; `flags` as of open(2)."""
         text, root = str(self), self.root_
         inside = text[len(root) :] if text == root or text.startswith(f"{root}/") else text
         path = _encoded(inside.lstrip("/") or ".")
@@ -71,7 +71,7 @@ class TreePath(PosixPath):
             os.close(at)
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
-        """Of the file, or of the link itself."""
+        """The status of the file, or of the link itself."""
         with self._descriptor(os.O_PATH | (0 if follow_symlinks else os.O_NOFOLLOW)) as found:
             return os.fstat(found)
 
@@ -83,7 +83,7 @@ class TreePath(PosixPath):
         errors: str | None = None,
         newline: str | None = None,
     ) -> IO[Any]:
-        """A plain file, for reading."""
+        """Open a plain file for reading."""
         if set(mode) - set("rbt"):
             raise OSError(errno.EROFS, "a tree is only read", str(self))
         with self._descriptor(os.O_PATH) as found:
@@ -101,7 +101,7 @@ class TreePath(PosixPath):
             return type(self)(_link(found, str(self)))
 
     def iterdir(self) -> Iterator["TreePath"]:  # type: ignore[override]
-        """In no order, without names that are no UTF-8."""
+        """Its entries in no order, without names that are no UTF-8."""
         with self._descriptor(os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK) as found, os.scandir(found) as entries:
             names = [entry.name for entry in islice(entries, MOST_NAMES + 1)]
         if len(names) > MOST_NAMES:
@@ -109,7 +109,7 @@ class TreePath(PosixPath):
         return (self / name for name in names if name.isascii() or _is_text(name))
 
     def glob(self, pattern: str) -> Iterator["TreePath"]:  # type: ignore[override]
-        """As of `Path`, without `**`; a folder that cannot be listed matches nothing."""
+        """As `Path.glob`, without `**`; a folder that cannot be listed matches nothing."""
         first, _, rest = pattern.partition("/")
         try:
             found = [path for path in self.iterdir() if fnmatch.fnmatchcase(path.name, first)]
@@ -122,11 +122,11 @@ class TreePath(PosixPath):
                 yield path
 
     def resolve(self, strict: bool = False) -> "TreePath":
-        """Without links, beneath the root; the path itself where it leads nowhere."""
+        """The path without links, beneath the root; unchanged where nothing is there or it cannot be reached."""
         return type(self)(self.root_).place(str(self)[len(self.root_) :]) or self
 
     def place(self, path: str) -> "TreePath | None":
-        """Where `path` really is if this folder is the root; None when nothing is there or it cannot be reached."""
+        """Where `path` leads with this folder as the root; None when nothing is there or it cannot be reached."""
         try:
             with self._descriptor(os.O_PATH | os.O_DIRECTORY) as root:
                 found = open_in_root(root, _encoded(path.strip("/") or "."), os.O_PATH | os.O_CLOEXEC)
@@ -170,7 +170,7 @@ class TreePath(PosixPath):
 
 
 def place(root: Path, path: str) -> Path | None:
-    """Where `path` of the host really is, links followed inside `root`; None when nothing is there or it cannot be
+    """Where `path` of the host leads, links followed inside `root`; None when nothing is there or it cannot be
     reached.
     """
     if isinstance(root, TreePath):
@@ -203,13 +203,13 @@ def open_in_root(root: int, path: bytes, flags: int) -> int:
     try:
         return openat2(root, path, flags)
     except OSError as error:
-        if error.errno not in (errno.ENOSYS, errno.EPERM):  # EPERM: of a seccomp profile that does not know it
+        if error.errno not in (errno.ENOSYS, errno.EPERM):  # EPERM: from a seccomp profile without openat2
             raise
     return walk(root, path, flags)
 
 
 def openat2(root: int, path: bytes, flags: int) -> int:
-    """`open_in_root` by the kernel. Raises OSError; ENOSYS where it cannot."""
+    """`open_in_root` by the kernel. Raises OSError; ENOSYS where the kernel lacks openat2."""
     how = (ctypes.c_uint64 * 3)(flags, 0, _IN_ROOT | _NO_MAGICLINKS)
     code = errno.EAGAIN
     for _ in range(_RETRIES):
@@ -281,7 +281,7 @@ def _libc() -> ctypes.CDLL:
 def _link(found: int, path: str) -> str:
     try:
         return os.readlink("", dir_fd=found)
-    except OSError as error:  # ENOENT: of a file that is no link
+    except OSError as error:  # ENOENT: the file is no link
         code = errno.EINVAL if error.errno == errno.ENOENT else error.errno
         raise OSError(code, os.strerror(code or 0), path) from None
 

@@ -1,1 +1,1 @@
-"""The HTTP server: limits, TLS, users, unix socket. It knows nothing of GPUs."""
+"""The HTTP server: limits, TLS, users, unix socket. It is independent of GPUs."""

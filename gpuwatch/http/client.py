@@ -1,7 +1,7 @@
-"""An HTTP answer that a client of ours waits for no longer than it said, whatever the server does.
+"""HTTP responses of gpuwatch's own clients: the timeout bounds a whole response, whatever the server does.
 
-A socket's timeout bounds each read of it, and starts anew with each byte: a server that sends one now and then holds
-its client for ever. Here it bounds an answer as a whole, from its first line to its last byte.
+A socket's timeout bounds each read of it, and starts again with each byte: a server that sends one now and then
+blocks its client for ever. Here it bounds a response as a whole, from its first line to its last byte.
 """
 
 import http.client
@@ -20,11 +20,11 @@ class _TimedReads(io.RawIOBase):
         self._raw, self._sock, self._until = raw, sock, until
 
     def readable(self) -> bool:
-        """It is there to be read."""
+        """Always true."""
         return True
 
     def readinto(self, buffer: Any) -> int | None:
-        """Wait for bytes, but not longer than is left."""
+        """Wait for bytes, at most for the time that is left."""
         each, left = self._sock.gettimeout(), self._until - time.monotonic()
         if left <= 0:
             raise TimeoutError("timed out")
@@ -35,13 +35,13 @@ class _TimedReads(io.RawIOBase):
             self._sock.settimeout(each)
 
     def close(self) -> None:
-        """Let go of the socket."""
+        """Release the socket."""
         self._raw.close()
         super().close()
 
 
 class TimedResponse(http.client.HTTPResponse):
-    """A `response_class` for connections: their socket's timeout is that of a whole response."""
+    """A `response_class` for connections: their socket's timeout bounds a whole response."""
 
     def __init__(self, sock: socket.socket, *args: Any, **kwargs: Any) -> None:
         super().__init__(sock, *args, **kwargs)
@@ -51,7 +51,7 @@ class TimedResponse(http.client.HTTPResponse):
             self.fp = io.BufferedReader(_TimedReads(raw, sock, time.monotonic() + seconds))
 
     def _safe_read(self, amt: int) -> bytes:
-        """Of a chunk, also in urllib3; http.client takes a size of -5 for a number of bytes, and -1 for all of them."""
+        """Read `amt` bytes of a chunk, also for urllib3; http.client accepts a chunk size of -5, and -1 reads all."""
         if amt < 0:
             raise http.client.IncompleteRead(b"")
         read: Any = super()
@@ -60,7 +60,7 @@ class TimedResponse(http.client.HTTPResponse):
 
 
 def split_url(url: str) -> SplitResult | None:
-    """The parts of an http(s) URL; None: it is none that a client of ours can ask."""
+    """The parts of an http(s) URL; None: gpuwatch's clients cannot use it."""
     try:
         parts = urlsplit(url)
         (parts.hostname or "").encode("idna")
@@ -71,5 +71,5 @@ def split_url(url: str) -> SplitResult | None:
 
 
 def without_login(url: str) -> str:
-    """For errors, also of what is no URL."""
+    """The URL without user and password, for error messages; it need not be a valid one."""
     return re.sub(r"(://)?.*@", r"\1", url, flags=re.DOTALL)

@@ -1,6 +1,6 @@
 """Accepted sockets, from their first byte to their close.
 
-A socket that says nothing costs a file descriptor and an entry in a table: the task, the parser, the buffers and the
+A socket that sends nothing costs a file descriptor and an entry in a table: the task, the parser, the buffers and the
 TLS layer (256 KiB in asyncio) are made when its first byte arrives. A flood of connections costs an accept and a close
 each.
 """
@@ -34,7 +34,7 @@ class Connection:
         return self._exchange.waiting_since if self._exchange else self._began
 
     async def run(self) -> None:
-        """Serve until either side has had enough; a failure here is this connection's alone."""
+        """Serve until either side ends the connection; a failure ends this connection alone."""
         try:
             await self._serve()
         except (OSError, TimeoutError) as error:
@@ -82,7 +82,7 @@ class Connection:
 
 
 def _is_loopback(sock: socket.socket) -> bool:
-    """Whether a client of this machine's own has reached this end; a unix socket has no address."""
+    """Whether the local address is a loopback one: the client runs on this machine. A unix socket has none."""
     name = sock.getsockname()
     return (
         isinstance(name, tuple) and ipaddress.ip_address(name[0].removeprefix("::ffff:").partition("%")[0]).is_loopback
@@ -91,18 +91,18 @@ def _is_loopback(sock: socket.socket) -> bool:
 
 _PAUSE_SECONDS = 0.05
 _ACCEPTS = 16
-"""Connections accepted at once; then those that are open get their turn."""
+"""Connections accepted in a row; then the event loop serves the open ones."""
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
 class Acceptor:
-    """Serve everybody who connects to `listener`, which it owns, until `run()` is cancelled."""
+    """Serve every client of `listener`, which it owns, until `run()` is cancelled."""
 
     def __init__(self, listener: socket.socket, service: Service) -> None:
         listener.setblocking(False)
         self._listener, self._service = listener, service
         self._silent: dict[socket.socket, float] = {}
-        """Accepted and without a byte yet, with the time of it; the oldest first."""
+        """Accepted sockets without a byte yet, with the time of the accept (monotonic seconds); the oldest first."""
         self._connections: dict[asyncio.Task[None], Connection] = {}
 
     @property
@@ -150,7 +150,7 @@ class Acceptor:
                 client, _ = self._listener.accept()
             except (BlockingIOError, ConnectionAbortedError):  # the client has left already
                 return
-            except OSError as error:  # no file descriptor is left: room has to be made, and time given to it
+            except OSError as error:  # no file descriptor is left: close a connection, and wait a little
                 logger.debug("cannot accept a connection: %s", error)
                 self._service.tally.rejected["connections"] += 1
                 self._evict()
@@ -198,7 +198,7 @@ class Acceptor:
             await asyncio.sleep(max(0.01, oldest + patience - now))
 
     def _evict(self) -> bool:
-        """Close the connection that has kept us waiting longest; False when all are being answered."""
+        """Close the connection that has waited longest for its client; False when all are being answered."""
         silent, silent_since = next(iter(self._silent.items()), (None, float("inf")))
         waiting = (
             (since, task) for task, each in self._connections.items() if (since := each.waiting_since) is not None

@@ -1,4 +1,4 @@
-"""Requests and responses over one open connection: h11 keeps the grammar, this file keeps the bounds."""
+"""Requests and responses over one open connection: h11 implements the grammar, this file the limits."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 _READ_BYTES = 16 * 1024
 _WRITE_BYTES = 64 * 1024
 _AHEAD_SECONDS = 0.01
-"""Before the answer to a request that was sent ahead of the one before: a client that pipelines gets 100 a second."""
+"""Pause before the answer to a pipelined request: a client that pipelines gets 100 answers a second."""
 _FOREIGN_HOST = (
     "this host name is none of this machine's; use an IP address or localhost, or add the name to `agent.hosts`"
 )
@@ -30,9 +30,9 @@ _METHODS = ("GET", "HEAD")
 
 
 class Exchange:
-    """Answer the requests of one connection until the client leaves, errs or outstays a limit.
+    """Answer the requests of one connection until the client leaves, breaks the protocol or exceeds a limit.
 
-    `serve()` raises OSError or TimeoutError when the connection is past saving; the caller closes it.
+    `serve()` raises OSError or TimeoutError when the connection cannot be used any more; the caller closes it.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Exchange:
                 return
             self._http.start_next_cycle()
             wait = self._limits.idle_seconds
-            # without it a client that pipelines keeps the loop for as long as its requests are here already
+            # without it a client that pipelines occupies the event loop while its requests are buffered
             await asyncio.sleep(_AHEAD_SECONDS if self._http.trailing_data[0] else 0)
 
     async def _receive(self, wait: float) -> Request | Response | None:
@@ -111,7 +111,7 @@ class Exchange:
         return len(body) <= _WRITE_BYTES or sum(held.values()) < self._limits.sending_bytes
 
     async def _refuse(self, request: Request) -> Response | None:
-        """Return why `request` gets no page, or None; credentials come before all that tells which pages there are."""
+        """Return the refusal of `request`, or None; credentials are checked before a status shows which pages exist."""
         guard, routes = self._service.guard, self._service.routes
         if self._on_loopback and not is_own_host(request.headers.get("host", ""), self._service.hosts):
             return text(421, _FOREIGN_HOST)
@@ -129,7 +129,7 @@ class Exchange:
         return text(503, "too many requests for this page at once", RETRY_AFTER) if is_busy else None
 
     async def _page(self, request: Request) -> Response | None:
-        """What the route answers, be it after a while; None when the client has left meanwhile."""
+        """The route's response, awaited where it is a coroutine; None when the client has left meanwhile."""
         try:
             page = self._service.routes[request.path](request)
             return page if isinstance(page, Response) else await self._wait_for(page, request.path)
@@ -160,7 +160,7 @@ class Exchange:
             await asyncio.wait((making, hearing))
 
     async def _hear(self) -> bool:
-        """Wait for what the client sends while its page is made: a request ahead, or nothing more (False)."""
+        """Wait, while the page is made, until the client sends a further request (True) or ends its side (False)."""
         data = await self._reader.read(_READ_BYTES)
         if data:
             self._http.receive_data(data)
@@ -198,7 +198,7 @@ class Exchange:
         )
 
     async def _write(self, first: bytes, rest: memoryview) -> None:
-        """Hand the kernel a piece at a time, so that a slow reader costs one piece and not a second body."""
+        """Write one piece at a time, so that a slow reader costs a buffer of one piece, not a second body."""
         try:
             async with asyncio.timeout(self._limits.write_seconds):
                 self._writer.write(first)
@@ -224,11 +224,11 @@ class Exchange:
             self._tally.rejected["slow_reader"] += 1
             raise
         finally:
-            with contextlib.suppress(ValueError):  # a piece is being made: it is the last
+            with contextlib.suppress(ValueError):  # another thread is still making a piece: it is the last
                 pieces.close()
 
     async def _linger(self) -> None:
-        """Read a little more before closing: over unread bytes the kernel resets, which eats the reply."""
+        """Read a little more before closing: with bytes unread the kernel resets, and the client may lose the reply."""
         if self._writer.can_write_eof():
             self._writer.write_eof()
         with contextlib.suppress(TimeoutError):
@@ -239,7 +239,7 @@ class Exchange:
 
 
 def _parse(event: h11.Request) -> Request:
-    """Return the request a route sees; raises ValueError on a query with too many fields."""
+    """Return the request for a route; raises ValueError on a query with too many fields."""
     target = event.target.decode("ascii", "replace")
     if not target.startswith("/"):  # absolute form, as sent to proxies (RFC 9112, 3.2.2)
         target = "/" + target.partition("://")[2].partition("/")[2]

@@ -1,4 +1,4 @@
-"""The page at `/`: what runs here, what it sees and where the rest is; one file, no script, nothing fetched."""
+"""The page at `/`: name and version, a summary of the node, links to the other pages; no script, nothing fetched."""
 
 from collections.abc import Sequence
 from html import escape

@@ -1,4 +1,4 @@
-"""Listening sockets for the HTTP server; one that cannot be had is refused with advice."""
+"""Listening sockets for the HTTP server; where one cannot be made, the error contains advice."""
 
 import contextlib
 import errno
@@ -41,7 +41,7 @@ def parse_address(text: str) -> tuple[str, int]:
 def listen_tcp(address: str) -> socket.socket:
     """Return a listening TCP socket for `ADDR:PORT`; `:PORT` takes IPv6 and IPv4 where the kernel has both.
 
-    Raises UsageError naming the address, the kernel's reason, who has the port where it is taken, and the next step.
+    Raises UsageError naming the address, the kernel's reason, the owner of a port that is taken, and the next step.
     """
     host, port = parse_address(address)
     try:
@@ -71,9 +71,9 @@ def _bind_any(port: int) -> socket.socket:
 
 
 def listen_unix(path: Path, *, mode: int = _SOCKET_MODE, option: str = "--socket PATH") -> socket.socket:
-    """Return a listening unix socket at `path`; a dead owner's socket file is replaced. `option`: what names the path.
+    """Return a listening unix socket at `path`; a dead owner's socket file is replaced. `option` names the path.
 
-    It is bound beside its place, given its mode and renamed: nobody ever sees it missing or too open.
+    It is bound beside its place, gets its mode and is renamed: no process ever finds it missing or too open.
     Raises UsageError when a live process owns the path, when it is no socket, or when it cannot be made.
     """
     what = f"cannot listen on {path}"
@@ -113,7 +113,7 @@ def _refuse_taken(path: Path, what: str, option: str) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """Return the kernel's own words, without what Python's library adds to them."""
+    """Return the kernel's own text, without what Python's library adds to it."""
     number = error.errno if isinstance(error, OSError) else None
     return os.strerror(number) if number and number > 0 else str(error)
 
@@ -123,7 +123,7 @@ _PROC = Path("/proc")
 
 
 def owner_of_port(port: int) -> str:
-    """Who listens on the TCP port: `gpuwatch (process 4711)`; its user where no more may be known; empty for nobody."""
+    """The listener on the TCP port: `gpuwatch (process 4711)`; only its user where no more can be read; empty: none."""
     owner = ""
     for inode, uid in _listeners(port):
         pid = _holder(inode)
@@ -134,7 +134,7 @@ def owner_of_port(port: int) -> str:
 
 
 def owner_of_peer(client: socket.socket) -> str:
-    """The process at the other end of a connected unix socket: it called listen() there."""
+    """The process at the other end of a connected unix socket, which called listen() there."""
     credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     pid, uid, _ = struct.unpack("3i", credentials)
     return _named(pid) if pid else f"a process of user {_user(uid)}"  # 0: of another PID namespace
@@ -161,7 +161,7 @@ def _holder(inode: str) -> int | None:
 
 
 def _link(descriptor: Path) -> str:
-    """What a descriptor is; empty when it is closed by now."""
+    """What a descriptor refers to; empty when it has been closed meanwhile."""
     try:
         return str(descriptor.readlink())
     except OSError:
@@ -173,7 +173,7 @@ def _named(pid: int) -> str:
         comm = (_PROC / str(pid) / "comm").read_text(errors="replace").strip()
     except OSError:
         return f"process {pid}"
-    name = "".join(each if each.isprintable() else "?" for each in comm)  # a process gives itself any name
+    name = "".join(each if each.isprintable() else "?" for each in comm)  # a process may choose any name
     return f"{name} (process {pid})"
 
 

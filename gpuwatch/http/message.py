@@ -1,4 +1,4 @@
-"""What a route sees and gives: the whole interface between the HTTP server and the pages it serves."""
+"""What a route receives and returns: the whole interface between the HTTP server and the pages it serves."""
 
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from types import MappingProxyType
@@ -14,7 +14,7 @@ _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """One request as a route sees it; it has no body, because the server takes none."""
+    """One request as a route receives it; it has no body, because the server accepts none."""
 
     method: str = "GET"
     """GET or HEAD; a route may treat both alike, the server drops the body of a HEAD."""
@@ -32,7 +32,7 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     status: int = 200
     content_type: str = TEXT
     body: bytes | Generator[bytes] = b""
-    """Or the pieces of it, made one by one as they are sent: not held in memory together."""
+    """Or a generator of its pieces, each made when it is to be sent: they are not in memory together."""
     headers: tuple[tuple[str, str], ...] = ()
 
 
@@ -76,7 +76,7 @@ def negotiate_format(accept: str | None) -> Format:
 
 
 def _weighted(header: str | None) -> list[tuple[str, dict[str, str], float]]:
-    """Return (value, parameters, q) of each element of a list header; what is malformed weighs nothing."""
+    """Return (value, parameters, q) of each element of a list header; a malformed q counts as 0."""
     elements = []
     for element in (header or "").split(","):
         value, *parts = (part.strip().lower() for part in element.split(";"))

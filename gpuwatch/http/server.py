@@ -1,7 +1,7 @@
 """The HTTP server of every role: a table of pages, a daemon thread for each listener, hard bounds on clients' cost.
 
-It knows nothing of metrics. TCP and the unix socket have threads, connections and budgets of their own, so that
-nobody on the network can shut out the command line, the remediator or the tuner.
+It is independent of metrics. TCP and the unix socket have threads, connections and budgets of their own, so that
+no client on the network can shut out the command line, the remediator or the tuner.
 """
 
 import asyncio
@@ -38,12 +38,12 @@ class HttpStats(msgspec.Struct, frozen=True, kw_only=True):
     requests: Mapping[int, int]
     """Responses by status code."""
     rejected: Mapping[str, int]
-    """Refusals by reason; every reason is there from the start, at 0."""
+    """Refusals by reason; every reason is present from the start, at 0."""
     handler_errors: int
     """Pages that raised; each is logged with its traceback."""
     open_connections: int
     reload_failures: int
-    """Changes of the web configuration or its certificates that could not be taken over."""
+    """Changes of the web configuration or its certificates that could not be applied."""
 
 
 class _ListenerThread(threading.Thread):
@@ -60,8 +60,8 @@ class _ListenerThread(threading.Thread):
             runner.run(self._serve())
 
     def close(self) -> None:
-        """Have every connection closed; returns at once."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed: stopped before
+        """Request that every connection be closed; returns at once."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: already stopped
             self._loop.call_soon_threadsafe(self._closing.set)
 
     async def _serve(self) -> None:
@@ -129,7 +129,7 @@ class HttpServer:
         for thread in self._listeners:
             thread.close()
         for thread in self._listeners:
-            if thread.is_alive():  # not if Ctrl-C came before it was started
+            if thread.is_alive():  # False if Ctrl-C came before its start
                 thread.join(max(0.0, until - time.monotonic()))
         if self._listeners and self._socket_path is not None and _inode(self._socket_path) == self._socket_inode:
             self._socket_path.unlink(missing_ok=True)
@@ -150,7 +150,7 @@ class HttpServer:
 
 
 def _summed(counts: Iterable[Counter[Key]]) -> dict[Key, int]:
-    """One count of several; zeros stay, as series that exist before their first event need them."""
+    """The sum of several counts; zeros stay, so that each series exists before its first event."""
     total: Counter[Key] = Counter()
     for count in counts:
         total.update(count.copy())
@@ -158,7 +158,7 @@ def _summed(counts: Iterable[Counter[Key]]) -> dict[Key, int]:
 
 
 def _inode(path: Path) -> tuple[int, int] | None:
-    """Return what tells our socket file from one that took its place."""
+    """Return device and inode, which differ for a file that has replaced our socket; None: it cannot be read."""
     try:
         found = path.stat()
     except OSError:

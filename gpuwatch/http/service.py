@@ -1,4 +1,4 @@
-"""What the connections of one listener share: its pages, what they may cost, what is counted, who is let in."""
+"""What the connections of one listener share: its pages, limits, counts and access rules."""
 
 import ipaddress
 import socket
@@ -32,7 +32,7 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What one listener spends on its clients; seconds and bytes."""
 
     connections: int = 500
-    """Plain ones cost 5 KiB each once they speak."""
+    """A plain one costs 5 KiB once its first byte has arrived."""
     tls_connections: int = 64
     """Instead, where TLS is on: 0.3 MiB each, most of it asyncio's buffer."""
     scrapes: int = 40
@@ -40,14 +40,14 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int = 32
     """Requests whose page is not ready yet, such as long polls, at once; more get 503."""
     half_closed_seconds: float = 5.0
-    """A page that is not ready is waited for so long when the client can only read any more, or has left: TCP does not
-    tell which."""
+    """How long a page may still take when its client has ended its sending side, or has left: TCP does not show
+    which."""
     streams: int = 4
     """Responses made while they are sent, such as thousands of events, at once; more get 503."""
     stream_seconds: float = 60.0
-    """For a whole one of these to be made and taken."""
+    """For making and sending one such response as a whole."""
     sending_bytes: int = 64 << 20
-    """Large bodies held for clients that read slowly, each counted once; more get 503."""
+    """Bodies held for clients that read slowly, each counted once; at this sum a further large one gets 503."""
     head_bytes: int = 8 * 1024
     head_seconds: float = 5.0
     """From connecting, or from a later request's first byte, to the end of its head."""
@@ -55,7 +55,7 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     idle_seconds: float = 120.0
     """Between two requests; longer than any usual scrape interval, so that TLS is set up once."""
     write_seconds: float = 10.0
-    """For a whole response to be taken by the client's side."""
+    """For sending a whole response."""
 
 
 class RequestCounts:
@@ -76,22 +76,22 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     tally: RequestCounts
     guard: "WebGuard | None" = None
     without_users: Mapping[str, Response] = {}
-    """Path to what is answered there instead of the page, as long as no client says which user it is."""
+    """Path to the response in place of the page, as long as clients need not identify themselves."""
     hosts: tuple[str, ...] = ()
-    """Shell patterns of names, besides its own, that this machine has for clients on it."""
+    """Shell patterns of further names of this machine that clients on it may use."""
     busy: Counter[str] = msgspec.field(default_factory=Counter)
     """Responses being made or sent, by path: slow readers of one page do not shut out another."""
     waiting: Counter[str] = msgspec.field(default_factory=Counter)
-    """Requests that wait for their page, by path: they cost little, and do not shut out who wants it at once."""
+    """Requests that wait for their page, by path: they cost little, and do not block clients that want it at once."""
     sending: list[bytes | Generator[bytes]] = []
-    """Large bodies that are being sent."""
+    """Bodies that are being sent."""
 
 
 def is_own_host(header: str, patterns: tuple[str, ...]) -> bool:
     """Whether a Host header (`NAME[:PORT]`) names this machine, for a client that reached it over loopback.
 
-    A web page of a stranger can have its own name resolve to 127.0.0.1 (DNS rebinding), and its visitor's browser then
-    lets it read what is served there. It can do so neither with an IP address nor with this machine's name.
+    A foreign web page can make its own name resolve to 127.0.0.1 (DNS rebinding); its visitor's browser then lets it
+    read what is served there. It can do so neither with an IP address nor with this machine's name.
     """
     name = header.strip().lower()
     bare = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]

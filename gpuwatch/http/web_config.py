@@ -1,7 +1,7 @@
 """The web configuration file that Prometheus' exporters share (prometheus/exporter-toolkit, docs/web-configuration.md).
 
-One file protects every exporter of a fleet, so its keys keep their meaning here; what this server cannot do
-is refused by name instead of being ignored.
+One file protects every exporter of a fleet, so its keys keep their meaning here; a key that this
+server does not support is refused by name instead of being ignored.
 """
 
 import difflib
@@ -46,7 +46,7 @@ _UNSUPPORTED = {
     "curve_preferences": "leave it out: OpenSSL's order is used",
     "rate_limit": "leave it out: concurrent requests are bounded anyway",
 }
-"""Keys exporter-toolkit knows and gpuwatch does not, and what to do about each."""
+"""Keys that exporter-toolkit supports and gpuwatch does not, and the advice for each."""
 
 _SEE = "see https://github.com/prometheus/exporter-toolkit/blob/master/docs/web-configuration.md"
 _BCRYPT = re.compile(r"\$2[abxy]\$(?:0[4-9]|1[0-8])\$[./A-Za-z0-9]{53}")
@@ -102,7 +102,7 @@ class HttpServerConfig(_Section, frozen=True, kw_only=True):
     """`http_server_config`."""
 
     http2: bool = True
-    """Taken for the other exporters' sake; this server speaks HTTP/1.1 only."""
+    """Accepted for the other exporters' sake; this server supports HTTP/1.1 only."""
     headers: Headers = Headers()
 
 
@@ -123,7 +123,7 @@ _KNOWN_KEYS: dict[str, None] = {
 
 
 def load_web_config(path: Path) -> WebConfig:
-    """Read and check the file; its paths come back resolved against its folder.
+    """Read and check the file; its paths are returned resolved against its folder.
 
     Raises UsageError naming the file, the key and the next step.
     """
@@ -144,7 +144,7 @@ def load_web_config(path: Path) -> WebConfig:
 
 
 def _check(config: WebConfig) -> None:
-    """Raise ValidationError, in msgspec's own wording, on what the types cannot say."""
+    """Raise ValidationError, in msgspec's own wording, on what the types cannot express."""
     for user, stored in config.basic_auth_users.items():
         if not _BCRYPT.fullmatch(stored):
             raise msgspec.ValidationError(f"Expected a bcrypt hash of cost 4 to 18 - at `$.basic_auth_users.{user}`")
@@ -173,7 +173,7 @@ def _tls_complaints(tls: TlsServerConfig) -> list[str]:
 
 
 def _explained(error: msgspec.ValidationError, document: "Document") -> UsageError:
-    """Say what is wrong in the words of the file: key path, and for an unknown key the nearest known one."""
+    """The error in terms of the file: the key's path, and for an unknown key the nearest known one."""
     why, _, where = str(error).partition(" - at ")
     section = where.strip("`").removeprefix("$").removeprefix(".")
     unknown = re.search(r"unknown field `(.+)`", why)

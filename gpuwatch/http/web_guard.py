@@ -1,4 +1,4 @@
-"""Who may speak to the TCP listener: the web configuration at work, re-read when its files change."""
+"""Access to the TCP listener: the web configuration in force, read again when its files change."""
 
 import asyncio
 import binascii
@@ -26,7 +26,7 @@ _LOOK_SECONDS = 1.0
 _VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
 _CLIENT_AUTH = {
     "NoClientCert": ssl.CERT_NONE,
-    "RequestClientCert": ssl.CERT_NONE,  # asked for and not looked at comes to the same
+    "RequestClientCert": ssl.CERT_NONE,  # one that is requested and not verified has no effect
     "VerifyClientCertIfGiven": ssl.CERT_OPTIONAL,
     "RequireAndVerifyClientCert": ssl.CERT_REQUIRED,
 }
@@ -37,8 +37,8 @@ _Stamps = dict[str, tuple[int, int, int] | None]
 class WebGuard:
     """TLS, users and headers of the web configuration at `path`; for the event loop's thread only.
 
-    Raises UsageError when the file or what it names cannot be used at the start. Later, a change that cannot
-    be used, or that would protect less than before (as a half-written file does), leaves the old one in force.
+    Raises UsageError when the file, or a file that it names, cannot be used at the start. Later, a change that cannot
+    be used, or that would protect less than before (as a half-written file does), leaves the previous one in force.
     """
 
     def __init__(self, path: Path, clock: Clock | None = None) -> None:
@@ -55,14 +55,14 @@ class WebGuard:
 
     @property
     def identifies(self) -> bool:
-        """Whether every client has to show who it is: by a password, or by a certificate of its own."""
+        """Whether every client has to identify itself: by a password, or by a certificate of its own."""
         tls = self._config.tls_server_config
         return bool(self._config.basic_auth_users) or (
             tls is not None and tls.client_auth_type == "RequireAndVerifyClientCert"
         )
 
     def refresh(self) -> "WebGuard":
-        """Take over changed files; looks at most once a second."""
+        """Apply changed files; looks at most once a second."""
         now = self._clock.monotonic()
         if now - self._looked < _LOOK_SECONDS:
             return self
@@ -154,7 +154,7 @@ def _context(tls: TlsServerConfig) -> ssl.SSLContext:
 
 _REMEMBERED = 32
 _QUEUE = 8
-_BCRYPT_BYTES = 72  # more were always ignored; the library has begun to refuse them
+_BCRYPT_BYTES = 72  # bcrypt ignores further ones; newer versions of the library refuse them
 _UNAUTHORIZED = text(401, "unauthorized", (("WWW-Authenticate", 'Basic realm="gpuwatch", charset="UTF-8"'),))
 _BUSY = text(503, "too many logins at once", RETRY_AFTER)
 
@@ -164,7 +164,7 @@ class BasicAuthChecker:
 
     def __init__(self, users: Mapping[str, str]) -> None:
         self._users = {name.encode(): stored.encode() for name, stored in users.items()}
-        # unknown users are checked as dearly as known ones; the cost stands at [4:6] of a hash
+        # the check of an unknown user takes as long as that of a known one; a hash has its cost at [4:6]
         self._decoy = max(self._users.values(), key=lambda stored: stored[4:6])
         self._secret = secrets.token_bytes(32)
         self._remembered: dict[bytes, None] = {}
@@ -213,7 +213,7 @@ def _credentials(authorization: str | None) -> tuple[bytes, bytes] | None:
 
 
 async def _in_daemon_thread(call: Callable[[], bool]) -> bool:
-    """Return what `call` returns; unlike an executor's, its thread never holds up the end of the process."""
+    """Return what `call` returns; unlike an executor's, its thread never delays the end of the process."""
     loop = asyncio.get_running_loop()
     result: asyncio.Future[bool] = loop.create_future()
 
@@ -224,7 +224,7 @@ async def _in_daemon_thread(call: Callable[[], bool]) -> bool:
     def work() -> None:
         try:
             value = call()
-        except ValueError:  # a hash bcrypt does not take matches nothing
+        except ValueError:  # a hash that bcrypt refuses matches nothing
             value = False
         with contextlib.suppress(RuntimeError):  # the loop has closed meanwhile
             loop.call_soon_threadsafe(settle, value)

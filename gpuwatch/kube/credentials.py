@@ -1,9 +1,9 @@
-"""Where the API server is and who asks it: the pod's service account, or a kubeconfig.
+"""The API server's address and the credentials for it: the pod's service account, or a kubeconfig.
 
-A kubeconfig is the official client's part (token refresh, proxies), but for credential plugins, which it would run
-without bounds. Of it only the configuration and the connections are used: its generated models cost 35 MiB, and refuse
-what a newer API server adds. A pod needs an address, an authority and a token from files that never change their form,
-and to import the client for that costs each process 16 MiB on each node; so a pod goes without it.
+The official client handles a kubeconfig (token refresh, proxies), except its credential plugins, which it would run
+without bounds. Only the client's configuration and connections are used: its generated models cost 35 MiB, and refuse
+what a newer API server adds. A pod needs an address, an authority and a token, from files whose form never changes; to
+import the client for that costs each process 16 MiB on each node, so it is not imported in a pod.
 """
 
 import base64
@@ -38,8 +38,8 @@ KUBECONFIG_BYTES = 8 << 20
 """Some have hundreds of clusters, each with its certificates."""
 
 PLUGIN_SECONDS, PLUGIN_BYTES, PLUGIN_QUOTED, EARLY_SECONDS = 60.0, 1 << 20, 1000, 60.0
-"""How long a credential plugin (`exec`) may take, what is read of its answer, what an error quotes of its stderr, and
-how long before its credential ends it is asked again.
+"""How long a credential plugin (`exec`) may take, how many bytes of its answer are read, how many characters of its
+stderr an error quotes, and how long before its credential ends it is asked again.
 """
 RETRY_SECONDS = 10.0
 """After a plugin failed, while its last credential is still good."""
@@ -50,12 +50,12 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
 
 class NoCluster(UsageError):
-    """Nothing says where the API server is."""
+    """No API server is configured."""
 
 
 class Access(NamedTuple):
     """`host`: the API server's URL. `pool`: its read timeout bounds a whole answer. `token`: value of the header
-    Authorization, read anew at each call; empty: none.
+    Authorization, read again at each call; empty: none.
     """
 
     host: str
@@ -74,8 +74,8 @@ def access(kubeconfig: str, connections: int) -> Access:
     """How to reach the API server; it keeps so many connections.
 
     Raises:
-        NoCluster: nothing says where it is.
-        UsageError: what says so cannot be used, or the client is not installed.
+        NoCluster: there is neither a service account nor a kubeconfig.
+        UsageError: the one found cannot be used, or the client is not installed.
     """
     source = credentials_source(kubeconfig)
     in_pod = source == str(SERVICE_ACCOUNT)
@@ -128,7 +128,7 @@ def _clear_errors(where: str) -> Iterator[None]:
 
 
 def _of_pod(connections: int) -> Access:
-    """As client-go's rest.InClusterConfig has it."""
+    """As client-go's rest.InClusterConfig does it."""
     import urllib3
 
     name, port = (os.environ[f"KUBERNETES_SERVICE_{part}"] for part in ("HOST", "PORT"))
@@ -205,9 +205,9 @@ def _plugin_of(user: Any, path: str) -> dict[str, Any] | None:
 
 
 def _ask_plugin(plugin: Mapping[str, Any], cluster: Mapping[str, Any], user: Any) -> float:
-    """Put the credential that a plugin gives into `user`, as if the kubeconfig had it; the unix time when it ends.
+    """Put the credential that a plugin returns into `user`, as if the kubeconfig had it; the unix time when it ends.
 
-    It gets no terminal: whoever has to log in does so with kubectl, and plugins keep what they get.
+    It gets no terminal: a user that has to log in does so with kubectl, and plugins keep what they get.
     """
     spec: dict[str, Any] = {"interactive": False}
     if plugin.get("provideClusterInfo"):
@@ -238,7 +238,7 @@ def _ask_plugin(plugin: Mapping[str, Any], cluster: Mapping[str, Any], user: Any
 
 
 def _merged(path: str) -> dict[str, Any]:
-    """The kubeconfigs in a list of paths as one; as with kubectl, the first that has a name has it. The client would
+    """The kubeconfigs in a list of paths as one; as with kubectl, the first entry of a name counts. The client would
     expand aliases and long numbers without bound, and quote secrets in its errors.
     """
     from kubernetes.config.kube_config import ConfigNode
@@ -279,7 +279,7 @@ def credentials_source(kubeconfig: str, environment: Mapping[str, str] = os.envi
 
 
 def check_certificates(authority: str | None, certificate: str | None, key: str | None) -> None:
-    """Paths of PEM files, as far as there are any.
+    """Check PEM files; None: there is no such file.
 
     Raises:
         ValueError: one of them holds no certificate or not the key of it.
@@ -306,7 +306,7 @@ def _openssl_reason(error: ssl.SSLError) -> str:
 
 
 def _warn_no_more() -> None:
-    """Whoever wrote insecure-skip-tls-verify knows: a screen is no place to say so at every request."""
+    """The user that set insecure-skip-tls-verify knows of it and needs no warning at every request."""
     import urllib3
 
     urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)

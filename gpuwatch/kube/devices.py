@@ -1,7 +1,7 @@
 """Dynamic resource allocation: which devices of the Node's ResourceSlices are a GPU, and DeviceTaintRules about them.
 
-DeviceTaintRules are served in another version by each Kubernetes (v1alpha3 from 1.33, v1beta2 from 1.35, v1 from 1.37),
-and only where the cluster has switched them on, so the version is asked for.
+The version of DeviceTaintRules depends on the Kubernetes release (v1alpha3 from 1.33, v1beta2 from 1.35, v1 from 1.37),
+and only a cluster that has enabled them serves them, so the version is asked for.
 """
 
 from gpuwatch.kube.errors import ApiCall, Forbidden, NotFound
@@ -91,7 +91,7 @@ class WireRule(WireObject, frozen=True):
 
 def read_devices(transport: Transport, node: str) -> DraState:
     """The GPUs among the devices of a Node, and gpuwatch's rules in the whole cluster. Raises KubeError; a cluster
-    that does not serve them, or does not let us, is no error: `why` says so.
+    that does not serve them, or forbids them to us, is no error: `why` is the reason.
     """
     try:
         served = _served(transport)
@@ -113,7 +113,7 @@ def read_devices(transport: Transport, node: str) -> DraState:
 
 
 def rule_path(version: str, name: str = "") -> str:
-    """Of one rule, or of all."""
+    """The path of one rule, or of all."""
     return f"{GROUP}/{version}/{RULES}{name and f'/{path_segment(name)}'}"
 
 

@@ -11,7 +11,7 @@ from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.snapshot import UNREADABLE
 
 MAX_RETRY_AFTER = 300.0
-"""Seconds; nobody is believed who asks for more patience."""
+"""Most seconds of a Retry-After that are respected."""
 
 
 class ApiCall(NamedTuple):
@@ -28,7 +28,7 @@ class ApiCall(NamedTuple):
 
 
 class KubeError(GpuwatchError):
-    """The API server did not do what `call` asked. `retry_after`: seconds it wants to be left alone, if it said so."""
+    """The API server did not do what `call` asked. `retry_after`: seconds to leave it alone, if it asks for that."""
 
     def __init__(self, call: ApiCall, why: str, next_step: str = "", *, retry_after: float | None = None) -> None:
         super().__init__(f"cannot {call}", why, next_step)
@@ -36,7 +36,7 @@ class KubeError(GpuwatchError):
 
 
 class Conflict(KubeError):
-    """Somebody else wrote first, or it is another object of the same name: read again, think again."""
+    """Another writer was faster, or it is another object of the same name: read and plan again."""
 
 
 class NotFound(KubeError):
@@ -44,15 +44,15 @@ class NotFound(KubeError):
 
 
 class AlreadyExists(KubeError):
-    """It was created before, perhaps by us and the answer was lost."""
+    """It was created before, possibly by our own request whose answer was lost."""
 
 
 class Gone(KubeError):
-    """The revision asked for is forgotten: list anew."""
+    """The requested revision is no longer kept: list again."""
 
 
 class Invalid(KubeError):
-    """The server finds the request wrong; sending it again helps nobody."""
+    """The server finds the request wrong; sending it again does not help."""
 
 
 class Forbidden(KubeError):
@@ -68,7 +68,7 @@ class Unauthorized(KubeError):
 
 
 class TooMany(KubeError):
-    """Not now: the server is busy, or (`disruption_budget`) a PodDisruptionBudget does not let the pod go yet."""
+    """Not now: the server is busy, or (`disruption_budget`) a PodDisruptionBudget does not allow the eviction yet."""
 
     def __init__(
         self, call: ApiCall, why: str, next_step: str = "", *, retry_after: float | None, disruption_budget: bool
@@ -82,7 +82,7 @@ class Unavailable(KubeError):
 
 
 class Garbled(Unavailable):
-    """The answer is not what an API server says: a proxy's page, or a body cut short."""
+    """The answer is not one of an API server: a proxy's page, or a body cut short."""
 
 
 _BY_STATUS: dict[int, tuple[type[KubeError], str]] = {
@@ -158,5 +158,5 @@ class Backoff:
         return (retry_after or 0.0) + wait * self._chance.uniform(0.5, 1.0)
 
     def succeeded(self) -> None:
-        """Begin anew with the next failure."""
+        """The next failure counts as the first."""
         self._failures = 0

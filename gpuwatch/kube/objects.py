@@ -31,7 +31,7 @@ class Condition(Record, frozen=True, kw_only=True):
 
 
 class NodeObject(Record, frozen=True, kw_only=True):
-    """A Node as the API server last gave it. `host` is `status.nodeInfo`; `capacity` and `allocatable` count devices of
+    """A Node as the API server returned it. `host` is `status.nodeInfo`; `capacity` and `allocatable` count devices of
     `nvidia.com/*` resources.
     """
 
@@ -50,7 +50,7 @@ class NodeObject(Record, frozen=True, kw_only=True):
 
     @property
     def taint(self) -> Taint | None:
-        """The taint with our key, whoever put it there."""
+        """The taint with our key, whether we set it or not."""
         return next((taint for taint in self.taints if taint.key == TAINT), None)
 
     @property
@@ -112,7 +112,7 @@ class GpuDevice(Record, frozen=True, kw_only=True):
 
 
 class DeviceRule(Record, frozen=True, kw_only=True):
-    """A DeviceTaintRule that says it is gpuwatch's. `owner`: the id of the quarantine that wrote it."""
+    """A DeviceTaintRule with gpuwatch's label. `owner`: the id of the quarantine that wrote it."""
 
     name: str
     uid: str = ""
@@ -124,7 +124,7 @@ class DeviceRule(Record, frozen=True, kw_only=True):
 
 
 class DraState(Record, frozen=True, kw_only=True):
-    """Dynamic resource allocation as just read. `version`: of DeviceTaintRules, empty where they cannot be used, for
+    """Dynamic resource allocation as read last. `version`: of DeviceTaintRules, empty where they cannot be used, for
     the reason `why`. `devices`: of this Node; `rules`: gpuwatch's in the whole cluster.
     """
 

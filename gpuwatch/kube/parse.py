@@ -29,10 +29,10 @@ GROUP_LABELS = {
     "training.kubeflow.org/job-name": "training job",
     "kueue.x-k8s.io/pod-group-name": "Kueue pod group",
 }
-"""Label of a pod -> what it belongs to, where the pod's own controller makes a part of it only."""
+"""Label of a pod -> the kind of its group, where the pod's own controller makes only a part of the group."""
 
 ONE_BY_ONE = ("ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Node")
-"""Controllers that replace each pod for itself."""
+"""Controllers that replace each pod on its own."""
 
 
 def node(call: ApiCall, body: bytes) -> NodeObject:

@@ -1,7 +1,7 @@
 """The Node of this process and what concerns it, read only; `remediation.service.node_writer` changes it.
 
-Every method is one request (`count_nodes`: one for 500 nodes), raises the errors of `kube.errors` and never retries,
-because what should be done may have changed.
+Every method is one request (`count_nodes`: one for 500 nodes; `devices`, `rules_version`: several), raises the errors
+of `kube.errors` and never retries, because what should be done may have changed.
 """
 
 import os
@@ -20,7 +20,7 @@ DEFAULT_NAMESPACE = "gpuwatch"
 
 
 class OwnNode(NamedTuple):
-    """`pod` is (namespace, name) of our own, None outside of pods. `namespace`: of the budget's Leases, by default."""
+    """`pod` is (namespace, name) of our pod, None outside of pods. `namespace`: of the budget's Leases, by default."""
 
     node: str
     namespace: str = DEFAULT_NAMESPACE
@@ -31,7 +31,7 @@ class OwnNode(NamedTuple):
         """The configuration first, then NODE_NAME, POD_NAMESPACE and POD_NAME as the downward API gives them.
 
         Raises:
-            UsageError: nobody says which Node it is; the host's name may be another one's.
+            UsageError: no setting names the Node; the host's name may be that of another Node.
         """
         node = config.node_name or environment.get("NODE_NAME", "")
         if not node:
@@ -63,7 +63,7 @@ class NodeReader:
         return self.other_node(self.name, cached=cached)
 
     def other_node(self, name: str, *, cached: bool = False) -> NodeObject:
-        """Any Node: who holds a slot that has run out is looked at before it is taken over."""
+        """Any Node: the holder of a slot that has run out is read before the slot is taken over."""
         call = ApiCall("get", "nodes", name)
         query = {"resourceVersion": 0} if cached else None
         return kube_parse.node(call, self._transport.request(call, f"{NODES}/{path_segment(name)}", query=query))
@@ -121,5 +121,5 @@ class NodeReader:
 
 
 def leases_path(namespace: str) -> str:
-    """Of all Leases of a namespace."""
+    """The path of all Leases of a namespace."""
     return f"/apis/coordination.k8s.io/v1/namespaces/{path_segment(namespace)}/leases"

@@ -18,10 +18,10 @@ READ_SECONDS = 10.0
 MAX_BODY = 64 << 20
 """Bytes of an answer, which is a page of a list at most; a larger one is refused."""
 TOKEN_SECONDS = 10.0
-"""A token is believed for so long before it is asked for again."""
+"""A token is used for so many seconds before it is read again."""
 
 CONNECTIONS = 2
-"""One works, one is spare: requests of one remediator follow each other."""
+"""One is used, one is spare: requests of one remediator follow each other."""
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -30,10 +30,10 @@ _METHODS = {"get": "GET", "list": "GET", "create": "POST", "patch": "PATCH", "de
 
 
 class _Connection:
-    """A way to the server that is in force, with the token as it was read last.
+    """The pool of connections to the server, with the token as it was read last.
 
     To find the pool of each URL again costs a fifth of a request, so it is done once. A server without TLS behind a
-    proxy is asked for by whole URLs, which the manager knows to write.
+    proxy needs whole URLs, which the manager writes.
     """
 
     def __init__(self, way: Access, read_seconds: float) -> None:
@@ -90,7 +90,7 @@ class Transport:
         """The body of the answer to one request.
 
         Raises:
-            KubeError: whatever the server answered but success, or Unavailable without an answer.
+            KubeError: any answer other than success, or Unavailable without an answer.
             NoCluster: there is no configuration to be found.
             UsageError: the configuration cannot be used, or the client is not installed.
         """
@@ -108,7 +108,7 @@ class Transport:
                 body=None if body is None else msgspec.json.encode(body),
                 headers=headers,
                 timeout=connection.timeout,
-                retries=False,  # who asks decides what to do again, and after which look at the world
+                retries=False,  # the caller decides what to repeat, and what to read before
                 redirect=False,
                 preload_content=False,
                 decode_content=False,
@@ -140,7 +140,7 @@ class Transport:
             return self._way
 
     def _forget(self, connection: _Connection) -> None:
-        """Tokens, certificates or the file itself may have been replaced: the next request reads them anew."""
+        """Tokens, certificates or the file itself may have been replaced: the next request reads them again."""
         with self._lock:
             if self._way is connection:
                 self._way = None
@@ -153,7 +153,7 @@ def path_segment(name: str) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """The innermost words: urllib3 wraps several times."""
+    """The innermost message: urllib3 wraps errors several times."""
     if isinstance(error, TimeoutError):
         return "it did not answer in time"
     inner = getattr(error, "reason", None) or error.__cause__ or error.__context__

@@ -1,1 +1,1 @@
-"""What Prometheus reads: families, exposition, profiles. It imports the model and the configuration."""
+"""The metrics that Prometheus reads: families, exposition, profiles. Imports the model and the configuration."""

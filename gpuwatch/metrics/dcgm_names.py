@@ -1,7 +1,7 @@
-"""The names dcgm-exporter gives to what gpuwatch reads, before and after DCGM renamed its fields: one row each.
+"""The names that dcgm-exporter gives to gpuwatch's readings, before and after DCGM renamed its fields: one row each.
 
-dcgm-4.8 is what dcgm-exporter 4.8 and older write: MHz, MiB, percent. dcgm-4.9 has base units and their names where
-DCGM 4.7 has them, else the old ones. The unit decides scale and number format, as DCGM's field types do.
+Profile dcgm-4.8 is the output of dcgm-exporter 4.8 and older: MHz, MiB, percent. dcgm-4.9 has base units and their
+names where DCGM 4.7 has them, else the old ones. The unit decides scale and number format, as DCGM's field types do.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ class Rates(NamedTuple):
 
 
 class DcgmSource(NamedTuple):
-    """What a row's source reads: a Gpu, or for rows with `mig` a MigInstance, and the rates of the former."""
+    """The input of a row's source: a Gpu, or for rows with `mig` a MigInstance, and the rates of the GPU."""
 
     gpu: Any
     rates: Rates
@@ -53,7 +53,7 @@ class DcgmRow(NamedTuple):
 
 
 def whole(scale: float) -> Callable[[float], float]:
-    """Integer fields; rounded down, but not for what binary fractions lack (57 percent is 0.57 * 100 = 56.99...)."""
+    """Integer fields: rounded down, but without errors of binary fractions (57 percent is 0.57 * 100 = 56.99...)."""
     return lambda value: floor(value * scale + 1e-6)
 
 
@@ -74,7 +74,7 @@ UNITS: dict[str, Callable[[float], float]] = {
     "ns": whole(1e9),
     "s": float,
 }
-"""Unit -> base unit to the number DCGM gives."""
+"""Unit -> conversion of a value in the base unit to the number that DCGM gives."""
 
 CLOCK_EVENTS = {
     "gpu_idle": (0x1, "gpu_idle"),
@@ -87,11 +87,11 @@ CLOCK_EVENTS = {
     "hw_power_brake_slowdown": (0x80, "hw_power_brake"),
     "display_clock_setting": (0x100, "display_clocks"),
 }
-"""Our reason -> bit of nvmlClocksEventReason*, dcgm-exporter's word."""
+"""gpuwatch's reason -> bit of nvmlClocksEventReason*, dcgm-exporter's name."""
 
 
 def number(value: float) -> str:
-    """As Go's %d and %f write it."""
+    """The text of a number as Go's %d and %f write it."""
     return repr(value) if isinstance(value, int) else f"{value:.6f}"
 
 
@@ -294,4 +294,4 @@ DCGM: tuple[DcgmRow, ...] = (
     _field("PCIe traffic sent", "rates.pcie_transmit", DcgmColumn("PROF_PCIE_TX_BYTES", "B/s")),
     _field("PCIe traffic received", "rates.pcie_receive", DcgmColumn("PROF_PCIE_RX_BYTES", "B/s")),
 )
-"""Fields with one value a GPU; XIDs and the DCGM_EXP windows have labels of their own, see `dcgm_profile`."""
+"""Fields with one value per GPU; XIDs and the DCGM_EXP windows have labels of their own, see `dcgm_profile`."""

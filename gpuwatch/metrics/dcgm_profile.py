@@ -1,5 +1,5 @@
-"""A View as dcgm-exporter would write it: its labels, its names, the last XID as a gauge, and what a single View cannot
-tell: rates of byte counters, and events in a sliding window.
+"""A View as dcgm-exporter would write it: its labels, its names, the last XID as a gauge, and values that need several
+Views: rates of byte counters, and events in a sliding window.
 """
 
 from collections import Counter, deque
@@ -16,7 +16,7 @@ WINDOW_SECONDS = 300
 """dcgm-exporter's default window for XIDs and clock events."""
 
 SLOT_SECONDS = 5
-"""Events this close are kept as one, so that a short interval costs no more memory than a long one."""
+"""Events within so long share a slot, so that a short interval costs no more memory than a long one."""
 
 
 class _Totals(NamedTuple):
@@ -27,7 +27,7 @@ class _Totals(NamedTuple):
 
 
 class _Slot:
-    """What happened within SLOT_SECONDS; `last` is the time of the newest of it."""
+    """Events within SLOT_SECONDS; `last` is the time of the newest."""
 
     __slots__ = ("counts", "first", "last")
 
@@ -44,7 +44,7 @@ class SlidingWindow:
         self._counts: Counter[tuple[str, str]] = Counter()
 
     def add(self, now: float, uuid: str, kind: str, count: int = 1) -> None:
-        """Note `count` events."""
+        """Count `count` events."""
         if not self._slots or now - self._slots[-1].first >= SLOT_SECONDS:
             self._slots.append(_Slot(now))
         slot = self._slots[-1]
@@ -53,9 +53,9 @@ class SlidingWindow:
         self._counts[uuid, kind] += count
 
     def expire(self, now: float) -> None:
-        """Forget what is too old."""
+        """Drop events that are too old."""
         while self._slots and now - self._slots[0].last > WINDOW_SECONDS:
-            self._counts -= self._slots.popleft().counts  # drops what falls to 0
+            self._counts -= self._slots.popleft().counts  # drops counts that fall to 0
 
     def of(self, uuid: str) -> list[tuple[str | None, int]]:
         """(kind, count) of one GPU; a single (None, 0) when nothing happened, as dcgm-exporter writes it."""
@@ -74,7 +74,7 @@ class DcgmHistory:
         self._xid_counts: dict[tuple[str, int], int] = {}
 
     def observe(self, view: View, now: float) -> None:
-        """Take note of a View."""
+        """Take in a View."""
         self.clock_events.expire(now)
         self.xids.expire(now)
         fresh = {gpu.identity.uuid: gpu for gpu in view.snapshot.gpus}
@@ -127,7 +127,7 @@ _NO_RATES = Rates()
 def dcgm_families(
     view: View, profile: str, history: DcgmHistory, node: str, *, owned_only: bool = False
 ) -> list[Family]:
-    """The families of one DCGM profile. `owned_only`: the View is stale, see `metrics.collect`."""
+    """The families of one DCGM profile. `owned_only`: the View is stale, see `metrics.native.collect`."""
     driver = view.snapshot.driver.version if view.snapshot.driver else None
     context = MetricContext(view, _naming(profile, view.snapshot.node or node, driver), inline=True)
     xid = _family(
@@ -198,13 +198,13 @@ def _row_family(row: DcgmRow, profile: str, context: MetricContext, history: Dcg
 
 
 def _subjects(context: MetricContext) -> dict[str, str]:
-    """Label text by GPU uuid: lost GPUs too, since it is them XIDs are about; workloads where the GPU is fresh."""
+    """Label text by GPU uuid: also of lost GPUs, because XIDs are about them; with workloads where the GPU is fresh."""
     lost = {identity.uuid: subject for subject, identity in context.identities}
     return lost | {gpu.identity.uuid: subject for (subject, _), gpu in context.gpus}
 
 
 def _last_xids(context: MetricContext) -> list[Sample]:
-    """There at 0 before the first XID, so that it can be seen to rise."""
+    """The last XID of each GPU; 0 before the first one, so that a rule can detect the change."""
     newest: dict[str, tuple[float, int]] = {}
     for row in context.view.xids:
         if row.uuid is not None and row.last is not None:

@@ -1,7 +1,7 @@
 """Writes families as Prometheus text 0.0.4 or OpenMetrics 1.0.
 
-Almost all of a page is the same from one snapshot to the next: only numbers change. So the text before each number is
-made once for each series and kept until the series vanishes.
+Only the numbers of a page change from one snapshot to the next. So the text before each number is made once for each
+series and kept until the series vanishes.
 """
 
 from collections.abc import Iterable
@@ -15,17 +15,17 @@ _value = itemgetter(1)
 
 
 class Encoder:
-    """Remembers the series it has written. Not thread-safe."""
+    """Keeps the text of the series that it has written. Not thread-safe."""
 
     def __init__(self) -> None:
         self._known: dict[str, dict[Key, str]] = {}
 
     def __len__(self) -> int:
-        """How many series it remembers."""
+        """The number of series whose text is kept."""
         return sum(map(len, self._known.values()))
 
     def encode(self, families: Iterable[Family], *, openmetrics: bool = False) -> bytes:
-        """One exposition. Numbers that are not finite are left out; a family without samples leaves nothing behind."""
+        """One exposition. Numbers that are not finite are left out; a family without samples is not written."""
         lines: list[str] = []
         for family in families:
             samples = self._samples(family)
@@ -38,7 +38,7 @@ class Encoder:
     def _samples(self, family: Family) -> list[str]:
         known = self._known.setdefault(family.name, {})
         samples, style = family.samples, family.style
-        if not isfinite(sum(map(_value, samples))):  # the sum tells whether any is not
+        if not isfinite(sum(map(_value, samples))):  # the sum is not finite where one value is not
             samples = [sample for sample in samples if isfinite(_value(sample))]
         try:
             lines = [known[key] + style(+value) for key, value in samples]  # the plus makes numbers of booleans
@@ -56,9 +56,9 @@ class Encoder:
 
 @cache
 def _head(name: str, type_: Type, text: str, openmetrics: bool) -> str:
-    """Text knows no info and no state set; both are gauges there. OpenMetrics names the family without the suffix its
-    samples must have. A counter that does not end in `_total` (as DCGM's do not) may not be called one there. A state
-    set would have to name its label after itself, hence a gauge.
+    """The text format has no info and no state set; both are gauges there. OpenMetrics names the family without the
+    suffix of its samples. It allows no counter that does not end in `_total`, as DCGM's do not. A state set would
+    need a label with the name of the family, hence a gauge.
     """
     if not openmetrics:
         return f"# HELP {name} {text}\n# TYPE {name} {'counter' if type_ == 'counter' else 'gauge'}"

@@ -1,4 +1,4 @@
-"""One row of a table of metrics, and the samples a row gives for one View.
+"""One row of a table of metrics, and the samples that it gives for one View.
 
 A sample's labels come in two parts: the text of its subject (a GPU, a GPU instance or nothing), made once for a View,
 and the values of the row's own labels. So a profile is another way to name subjects, and the encoder can cache by both.
@@ -27,7 +27,7 @@ SubjectKey = tuple[str, tuple[()]]
 LinkKey = tuple[str, tuple[str | None]]
 """The key of a sample whose only label of its own is the NVLink."""
 Naming = Callable[[Identity, MigInstance | None, Workload | None], str]
-"""The label text of a GPU or GPU instance and the workload that has it to itself."""
+"""The label text of a GPU or GPU instance, with the workload that alone holds it."""
 
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\""})
 
@@ -71,12 +71,12 @@ def _counts(gpu: Gpu) -> Counts:
 
 
 def _has_fallen(counts: dict[str, int], past: dict[str, int]) -> bool:
-    """Whether any count fell. It is asked of every link at every View, hence without a loop in Python."""
+    """Whether any count fell. It runs for every link at every View, hence without a loop in Python."""
     return any(map(lt, counts.values(), map(past.get, counts, repeat(0))))
 
 
 def _totals(now: Counts, known: Counts) -> dict[str, int]:
-    """The sums over the links of `known`, of counters that at least one link states `now`."""
+    """The sums over the links of `known`, of counters that at least one link reports `now`."""
     totals = {name: 0 for counts in now.values() for name in counts}
     for counts in known.values():
         for name, count in counts.items():
@@ -86,8 +86,8 @@ def _totals(now: Counts, known: Counts) -> dict[str, int]:
 
 
 class NvlinkCounters:
-    """The last counters of every NVLink. A link that is down may not state them, and without them the sum over a GPU's
-    links would fall: Prometheus takes that for a counter's reset and adds the whole sum again. Not thread-safe.
+    """The last counters of every NVLink. A link that is down may not report them, and without them the sum over a GPU's
+    links would fall: Prometheus takes this for a counter reset and adds the whole sum again. Not thread-safe.
     """
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class NvlinkCounters:
         self._totals: dict[str, dict[str, int]] = {}
 
     def observe(self, view: View) -> None:
-        """Take note of a View. GPUs that it does not name are forgotten, as is a GPU whose counters fell."""
+        """Take in a View. Drops the counters of GPUs that it does not name, and of GPUs whose counters fell."""
         self._known = {s.identity.uuid: self._known.get(s.identity.uuid, {}) for s in view.snapshot.statuses}
         self._totals = {}
         for gpu in view.snapshot.gpus:
@@ -109,18 +109,18 @@ class NvlinkCounters:
             self._totals[uuid] = _totals(now, self._known[uuid])
 
     def totals(self, gpu: Gpu) -> dict[str, int]:
-        """Counter -> sum over the links, of counters that at least one link states now."""
+        """Counter -> sum over the links, of counters that at least one link reports now."""
         uuid = gpu.identity.uuid
-        if (totals := self._totals.get(uuid)) is None:  # of a View before the newest, which does not have this GPU
+        if (totals := self._totals.get(uuid)) is None:  # the View is older than the newest, which lacks this GPU
             totals = _totals(found := _counts(gpu), self._known.get(uuid) or found)
         return totals
 
 
 class MetricContext:
-    """A View prepared for the rows: every GPU and GPU instance beside the label text it carries in one profile.
+    """A View prepared for the rows: every GPU and GPU instance with its label text in one profile.
 
-    `gpus` and `instances` carry workload labels when `inline`; `subject` never does. `counters`: of the NVLinks, where
-    Views before this one were observed.
+    `gpus` and `instances` carry workload labels when `inline`; `subject` never does. `counters`: of the NVLinks, if
+    earlier Views were observed.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class MetricContext:
         self._identities = {status.identity.uuid: status.identity for status in snapshot.statuses}
         self._identities |= {gpu.identity.uuid: gpu.identity for gpu in snapshot.gpus}
         self._by_pci = {pci_key(identity.pci_bus_id): uuid for uuid, identity in self._identities.items()}
-        # of several compute instances in one GPU instance, which share memory and counters, the first
+        # the first of several compute instances in one GPU instance: they share memory and counters
         self._mig: dict[tuple[str, int], MigInstance] = {}
         for gpu in snapshot.gpus:
             for mig in gpu.mig:
@@ -164,7 +164,7 @@ class MetricContext:
         return known
 
     def subject_at(self, uuid: str | None, pci: str | None) -> str:
-        """As `subject`, for what may know a GPU by its address only; "" for neither."""
+        """As `subject`, for an event that may have only the GPU's address; "" for neither."""
         uuid = uuid or self._by_pci.get(pci_key(pci))
         return self.subject(uuid) if uuid else label_text(pci_bus_id=pci)
 
@@ -185,12 +185,12 @@ class MetricContext:
 
     @property
     def identities(self) -> list[tuple[str, Identity]]:
-        """Every GPU ever seen, fresh or not."""
+        """Every GPU found since the agent started, fresh or not."""
         return [(self.subject(uuid), identity) for uuid, identity in self._identities.items()]
 
     @property
     def statuses(self) -> list[tuple[str, GpuStatus]]:
-        """How every GPU's last sample went."""
+        """The status of every GPU."""
         return [(self.subject(status.identity.uuid), status) for status in self.view.snapshot.statuses]
 
 
@@ -222,7 +222,7 @@ class Metric(msgspec.Struct, Generic[T], frozen=True, eq=False, dict=True):
     """One row: `name` without the prefix, `labels` beyond the subject's, `samples` from a `T`.
 
     `states`: exactly one sample of a subject is 1. `owned`: gpuwatch keeps this value itself, so it stays when the data
-    has gone stale. `is_gauge`: an `_info` whose stem is a family, too; OpenMetrics gives an info the name of its stem.
+    are stale. `is_gauge`: an `_info` whose stem is a family, too; OpenMetrics gives an info the name of its stem.
     """
 
     name: str
@@ -249,12 +249,12 @@ class Metric(msgspec.Struct, Generic[T], frozen=True, eq=False, dict=True):
         return "counter" if self.name.endswith("_total") else "gauge"
 
     def family(self, subject: T) -> Family:
-        """What this row says about `subject`; no samples where nothing is known."""
+        """The samples of this row about `subject`; none where nothing is known."""
         return Family(self.full_name, self.type, self.help, self.labels, self.samples(subject))
 
 
 def unit(name: str) -> str:
-    """The base unit at the end of a family's name, as OpenMetrics wants it; empty when there is none."""
+    """The base unit at the end of a family's name, as OpenMetrics requires it; empty when there is none."""
     stem = name.removesuffix("_total")
     return next((unit for unit in UNITS if stem.endswith("_" + unit)), "")
 
@@ -286,7 +286,7 @@ def split(**paths: str) -> Samples[MetricContext]:
 
 
 def each(rows: Callable[[Gpu], Parts]) -> Samples[MetricContext]:
-    """As many values of every GPU as it has parts: links, reasons, counters."""
+    """One value for each part of every GPU: links, reasons, counters."""
 
     def samples(context: MetricContext) -> list[Sample]:
         return [

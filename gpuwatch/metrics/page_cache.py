@@ -29,29 +29,29 @@ PROFILES: tuple[str, ...] = get_args(Profile)
 """Names of all profiles, in the order in which they share a page."""
 
 AHEAD_INTERVALS = 1.5
-"""A page that may be requested this soon is rendered at publication: before the next View, and a little more."""
+"""A page that may be requested within so many intervals is rendered at publication: the next View, and a margin."""
 
 MIN_STALE_SECONDS = 3.0
-"""A View older than STALE_INTERVALS of its intervals, and these seconds, shows only what gpuwatch itself counts."""
+"""Of a View older than STALE_INTERVALS of its intervals, and these seconds, only gpuwatch's own counts are shown."""
 
 REMEMBERED = 8
-"""Several scrapers of one page come at uneven gaps; the shortest of so many counts."""
+"""Requests kept of a page: several scrapers come at uneven intervals, and the shortest of these counts."""
 
 PATIENCE = 3
-"""A scraper that is late by so many of its longest gaps is given up."""
+"""A page is given up once its scrapers are silent for so many of their longest gaps."""
 
 FORGET_SECONDS = (15.0, 90.0)
-"""A scraper is never given up before the first; one that came only once is given up after the second."""
+"""A page is never given up before the first; one that was requested only once, after the second."""
 
 MAX_SELECTIONS = 8
-"""So many selections of families are remembered and rendered ahead; any more are rendered for each request."""
+"""So many selections of families are kept and rendered ahead; any further one is rendered at each request."""
 
 _GZIP_LEVEL = 1  # a tenth of the time of level 9 for a page half as large again, which is still 5 % of the text
 
 
 class Profiles:
     """Turns Views into families: under gpuwatch's own names, under dcgm-exporter's, or under several at once, so that
-    dashboards and rules written for dcgm-exporter go on working. Not thread-safe. `node`: the host's name where a View
+    dashboards and rules written for dcgm-exporter still work. Not thread-safe. `node`: the host's name where a View
     has none.
     """
 
@@ -61,7 +61,7 @@ class Profiles:
         self._counters = NvlinkCounters()
 
     def observe(self, view: View, now: float) -> None:
-        """Take note of a View at monotonic `now`: rates and windows need the ones before."""
+        """Take in a View at monotonic `now`: rates and windows need the earlier ones."""
         self._history.observe(view, now)
         self._counters.observe(view)
 
@@ -90,19 +90,19 @@ class Profiles:
                 ]
             for family in found:
                 known = families.get(family.name)
-                # what both DCGM profiles have, their labels tell apart
+                # the labels distinguish samples that both DCGM profiles have
                 families[family.name] = family._replace(samples=known.samples + family.samples) if known else family
         return list(families.values())
 
 
 class ScrapeSchedule:
-    """The last requests of one form of the page, monotonic seconds: when the next may come. Any thread may call."""
+    """The times of the last requests of one form of the page, which predict the next. Any thread may call."""
 
     def __init__(self) -> None:
         self._requests: deque[float] = deque(maxlen=REMEMBERED)
 
     def note(self, now: float) -> None:
-        """The page was requested."""
+        """Record a request of the page at monotonic `now`."""
         self._requests.append(now)
 
     def forgotten(self, now: float) -> bool:
@@ -143,7 +143,7 @@ class RenderedView:
 class PageCache:
     """Holds the newest View in every form that is requested. Any thread may call.
 
-    `node` names the host where a profile has a label for it; `http` and `store` give the counts of these.
+    `node` names the host where a profile has a label for it; `http` and `store` return their counts.
     """
 
     def __init__(
@@ -164,8 +164,8 @@ class PageCache:
         self._newest = RenderedView(None, self._clock.monotonic())
 
     def publish(self, view: View, extra: Sequence[Family] = ()) -> None:
-        """Make `view` the newest, once the pages scrapers will likely request are ready. `extra`: families of other
-        parts of gpuwatch that belong on the native page.
+        """Make `view` the newest, once the pages that scrapers will likely request are ready. `extra`: families of
+        other parts of gpuwatch that belong on the native page.
         """
         now = self._clock.monotonic()
         rendered = RenderedView(view, now, extra=extra)
@@ -182,9 +182,9 @@ class PageCache:
     def page(
         self, profiles: Iterable[str], openmetrics: bool = False, gzip: bool = False, only: Selection = None
     ) -> bytes:
-        """The exposition of `profiles`, in their own order; of an unknown name nothing. `only`: with these families.
+        """The exposition of `profiles`, in their own order; unknown names are left out. `only`: only these families.
 
-        Before the first View, and once the newest is stale, only what gpuwatch knows of itself and counts itself.
+        Before the first View, and once the newest is stale, it has only gpuwatch's own state and counts.
         """
         wanted = set(profiles)
         variant = Variant(tuple(name for name in PROFILES if name in wanted), openmetrics, gzip, only)
@@ -195,13 +195,13 @@ class PageCache:
         if is_remembered:
             schedule = schedule or ScrapeSchedule()
             schedule.note(now)
-            self._schedules[variant] = schedule  # also where it was forgotten meanwhile
+            self._schedules[variant] = schedule  # also where another thread has dropped it meanwhile
         rendered = self._newest
         view = rendered.view
         is_stale = view is not None and (
             now - rendered.at > max(STALE_INTERVALS * view.snapshot.interval, MIN_STALE_SECONDS)
         )
-        if view is None or is_stale or not is_remembered:  # made anew each time; once stale it shows the state of now
+        if view is None or is_stale or not is_remembered:  # rendered each time; a stale one shows the present state
             rendered = RenderedView(view, rendered.at, owned_only=view is None or is_stale, extra=rendered.extra)
         page = rendered.pages.get(variant)
         if page is None:
@@ -222,7 +222,7 @@ class PageCache:
         return None if rendered.view is None else self._clock.monotonic() - rendered.at
 
     def _render(self, rendered: RenderedView, variant: Variant) -> bytes:
-        """Render what is missing; the caller holds the lock."""
+        """Render a page that is missing; the caller holds the lock."""
         page = rendered.pages.get(variant)
         if page is None:
             if variant.gzip:

@@ -1,4 +1,4 @@
-"""What gpuwatch says about its own process: build, web server, CPU and memory; there before the first snapshot is."""
+"""Metrics of gpuwatch's own process: build, web server, CPU and memory; available before the first snapshot."""
 
 import os
 import platform
@@ -18,7 +18,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class SelfState(NamedTuple):
-    """What the rows read."""
+    """The input of the rows."""
 
     http: HttpStats | None
     store: StoreStats | None
@@ -35,7 +35,7 @@ def _http(rows: Callable[[HttpStats], Parts]) -> Callable[[SelfState], list[Any]
 
 
 def _store(rows: Callable[[StoreStats], Parts]) -> Callable[[SelfState], list[Any]]:
-    """Values of the store, where something is meant to be kept."""
+    """Values of the store, where one is configured."""
     return node(lambda state: rows(state.store) if state.store is not None and state.store.up is not None else ())
 
 
@@ -82,7 +82,7 @@ SELF_METRICS: tuple[Row, ...] = (
         _store(lambda s: [((), s.set_aside)]),
     ),
 )
-"""Never stale, never dropped. `process_*` and `python_info` of every Prometheus client library come beside them."""
+"""Never stale, never dropped. The page also has `process_*` and `python_info` of every Prometheus client library."""
 
 
 class SelfMetrics:
@@ -93,7 +93,7 @@ class SelfMetrics:
     ) -> None:
         self._http, self._store = http, store
         boot = next(line for line in Path("/proc/stat").read_text().splitlines() if line.startswith("btime "))
-        # once: a wall clock that is set moves the time of the boot, and the process was not started again
+        # read once: a wall clock that is set moves the boot time, but the process did not restart
         self._started = int(boot.split()[1]) + _stat()[_START_TIME] / _TICKS
 
     def families(self, dropped: int) -> list[Family]:
@@ -102,7 +102,7 @@ class SelfMetrics:
         return [row.family(state) for row in SELF_METRICS] + [*self._process(), _python()]
 
     def _process(self) -> Iterator[Family]:
-        """What the kernel says about this process, under the names that Prometheus asks of client libraries."""
+        """The kernel's figures for this process, under the names that Prometheus requires of client libraries."""
         stat = _stat()
         values: tuple[tuple[str, Type, str, float], ...] = (
             ("virtual_memory_bytes", "gauge", "Virtual memory size in bytes.", stat[_VIRTUAL_SIZE]),

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class ProcessPages(NamedTuple, Generic[T]):
-    """What the pages show of a process' state. `unready`: why it does not work, None: it does; `rows`: label, value."""
+    """What the pages show of a process' state. `unready`: why it is not ready, None: it is; `rows`: label, value."""
 
     name: str
     metrics: Sequence[Metric[T]]

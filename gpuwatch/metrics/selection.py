@@ -13,10 +13,10 @@ Selection = frozenset[str] | None
 """Names of the families that a scrape asks for; None: it does not choose."""
 
 MAX_LENGTH = 128
-"""Of one pattern."""
+"""Characters of one pattern."""
 
 MOST_NAMES = 32
-"""`name[]` of one request: each is compared with every family, on the thread that answers all clients."""
+"""Most `name[]` of one request: each is compared with every family, on the thread that answers all clients."""
 
 _PATTERN = re.compile(r"[A-Za-z_:*?][A-Za-z0-9_:*?]*", re.ASCII)
 
@@ -27,10 +27,10 @@ def fits(name: str, patterns: Iterable[str]) -> bool:
 
 
 def select(patterns: Iterable[str], known: Collection[str], *, guess: bool = True) -> frozenset[str]:
-    """The known names that patterns fit. `guess`: look for the name that was meant, which costs 50 ms.
+    """The known names that patterns fit. `guess`: an error names the nearest known name, which costs 50 ms.
 
     Raises:
-        ValueError: one is no pattern, or fits no family.
+        ValueError: a pattern is malformed, or fits no family.
     """
     found: set[str] = set()
     for pattern in dict.fromkeys(patterns):
@@ -54,7 +54,7 @@ def requested(query: Mapping[str, tuple[str, ...]], known: Collection[str]) -> S
 
 
 def chosen(families: Sequence[Family], query: Mapping[str, tuple[str, ...]]) -> Sequence[Family]:
-    """Of these families those that a scrape names. Raises ValueError as `select` does."""
+    """Those of these families that a scrape names. Raises ValueError as `select` does."""
     only = requested(query, [family.name for family in families])
     return families if only is None else [family for family in families if family.name in only]
 

@@ -1,1 +1,1 @@
-"""Nouns that cross processes: frozen records without I/O. It imports nothing of gpuwatch."""
+"""Records that cross processes: frozen, without I/O. This package imports nothing else of gpuwatch."""

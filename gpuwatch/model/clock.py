@@ -1,4 +1,4 @@
-"""Time as a value that is handed in, so that no rule and no test reads the wall clock; and RFC 3339 texts of it."""
+"""Time as a value that the caller passes in, so that no rule or test reads the wall clock; and its RFC 3339 texts."""
 
 import time
 from datetime import UTC, datetime
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Two clocks: one for the time of day, one to measure with."""
+    """Two clocks: one for the time of day, one to measure durations."""
 
     def time(self) -> float:
         """Unix time in seconds; may jump."""

@@ -1,15 +1,15 @@
-"""The exceptions gpuwatch raises on purpose; each says what failed, why, and what to do next.
+"""The exceptions gpuwatch raises on purpose; each names what failed, why, and what to do next.
 
 GpuwatchError                 exit 1   could not answer
 |- UsageError                 exit 2   usage or configuration
-|- Unsupported                exit 1   this GPU or driver does not offer it, or not such a value
+|- Unsupported                exit 1   this GPU or driver does not offer the function, or not this value
 |- NoGpuStack                 exit 5   no driver, no NVML, no GPU
 `- PermissionMissing          exit 6   a right or capability is missing
 """
 
 
 class GpuwatchError(Exception):
-    """Something asked for cannot be had. `str()` gives `WHAT; WHY; NEXT STEP` without empty parts."""
+    """A request cannot be met. `str()` gives `WHAT; WHY; NEXT STEP` without empty parts."""
 
     exit_code = 1
 
@@ -25,7 +25,7 @@ class UsageError(GpuwatchError):
 
 
 class Unsupported(GpuwatchError):
-    """This GPU or driver does not offer it, or not with such a value; nothing was changed."""
+    """This GPU or driver does not offer the function, or not this value; nothing was changed."""
 
 
 class NoGpuStack(GpuwatchError):

@@ -1,4 +1,4 @@
-"""What is written down for later: a finding that began or ended, and an action that gpuwatch took.
+"""Events that are stored: a finding that began or ended, and an action that gpuwatch took.
 
 With the XIDs these are the rows of the store, of `gpuwatch events` and of `/api/v1/events`.
 """
@@ -15,7 +15,7 @@ from gpuwatch.model.snapshot import Record
 
 
 class Change(StrEnum):
-    """Which end of a finding."""
+    """Whether a finding began or ended."""
 
     BEGAN = "began"
     ENDED = "ended"
@@ -31,18 +31,18 @@ class FindingEvent(Record, frozen=True, kw_only=True):
 
 
 class Result(StrEnum):
-    """How an action went. `intended` is written before it is tried: what has no later row was cut off."""
+    """How an action went. `intended` is written before the try: an action without a later row was cut off."""
 
     INTENDED = "intended"
     DONE = "done"
     FAILED = "failed"
-    SKIPPED = "skipped"  # the world had changed: no longer wanted
+    SKIPPED = "skipped"  # the situation had changed: no longer needed
     OBSERVED = "observed"  # would have been done, had the mode been `enforce`
 
 
 class ActionEvent(Record, frozen=True, kw_only=True):
-    """One decision and what came of it: the audit line (JSON) and a row of the store. `before` and `after` are what
-    was changed, as short text; `number` ties the rows of one action together.
+    """One decision and its result: the audit line (JSON) and a row of the store. `before` and `after`: the value that
+    was changed, as short text; the rows of one action have the same `number`.
     """
 
     at: float
@@ -72,14 +72,14 @@ class EventQuery(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As a URL has it behind the question mark; empty when nothing special is wanted."""
+        """The query string of a URL, without the question mark; empty where all values are the defaults."""
         values = {"since": repr(self.since), "limit": str(self.limit), "kind": ",".join(self.kinds)}
         unusual = [name for name, own, usual in zip(values, self, EventQuery(), strict=True) if own != usual]
         return urlencode({name: values[name] for name in unusual})
 
 
 EVERYTHING = EventQuery()
-"""What is given when nothing special is wanted."""
+"""The query of a request without options."""
 
 
 def event_query(query: Mapping[str, tuple[str, ...]]) -> EventQuery:

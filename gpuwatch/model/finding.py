@@ -23,11 +23,11 @@ CHECK_NAMES: tuple[str, ...] = get_args(CheckName)
 
 UnconfirmedCheck = Literal["xid_unconfirmed", "sxid_unconfirmed"]
 UNCONFIRMED_CHECKS: tuple[str, ...] = get_args(UnconfirmedCheck)
-"""Of findings that only the kernel log reports and the driver has not confirmed. They never act on a node."""
+"""Checks of findings that only the kernel log reports. gpuwatch never acts on a node because of one."""
 
 XidClass = Literal["fatal", "contained", "warning", "application", "ignore"]
-"""What an XID means for the GPU: it is out of order; it needs a reset when its work is done; it is worth knowing; the
-application is to blame; nothing."""
+"""What an XID means, in this order: the GPU is out of order; it needs a reset when its work is done; an operator
+should know of the XID; the application is the cause; nothing."""
 
 
 class Severity(StrEnum):
@@ -39,7 +39,7 @@ class Severity(StrEnum):
 
 
 class Health(StrEnum):
-    """`unknown` is a state of its own: not seeing a GPU is neither good nor bad news about it."""
+    """`unknown` is a state of its own: a GPU that cannot be read counts neither as healthy nor as sick."""
 
     HEALTHY = "healthy"
     DEGRADED = "degraded"
@@ -48,7 +48,7 @@ class Health(StrEnum):
 
 
 class Remedy(StrEnum):
-    """The ladder of what helps, gentlest first; a fault that comes back after one rung asks for the next."""
+    """The remedies, mildest first; a fault that returns after one of them needs the next."""
 
     NONE = "none"
     RESTART_APP = "restart_app"
@@ -71,7 +71,7 @@ class Finding(Record, frozen=True, kw_only=True):
     since: float | None = None
     """When it began, unix seconds; survives a restart of the agent."""
     last: float | None = None
-    """The latest new occurrence: of an XID its last one, of a level the time it was reached (`since`)."""
+    """Unix time of the latest occurrence: of an XID the last one, of a level when it was reached (`since`)."""
     count: int = 1
     """Occurrences since `since`; 1 for a level."""
     remedy: Remedy = Remedy.NONE
@@ -86,7 +86,7 @@ class Finding(Record, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """What makes two findings the same fault: `check/GPU-uuid`, `check/GPU-uuid/xid`, `check/node`; until the GPU
+        """Equal for two findings of the same fault: `check/GPU-uuid`, `check/GPU-uuid/xid`, `check/node`; until the GPU
         at the address of an XID is known, `check/address/xid`.
         """
         place = self.evidence.get("pci") if self.gpu is None and self.xid is not None else None
@@ -95,7 +95,7 @@ class Finding(Record, frozen=True, kw_only=True):
 
     @property
     def latest(self) -> float:
-        """When it last occurred anew, 0 if unknown."""
+        """Unix time of the latest occurrence, 0 if unknown."""
         return self.last or self.since or 0.0
 
 
@@ -115,10 +115,10 @@ SchedulingLabel = Literal["gpu-class", "gpu-degraded", "gpu-healthy-count", "nvl
 Effect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
 
 DeviceEffect = Literal["NoSchedule", "NoExecute"]
-"""Of a DeviceTaintRule."""
+"""The effect of a DeviceTaintRule."""
 
 Scope = Literal["gpu", "node"]
-"""What is taken out of service: only the sick GPUs, where the platform keeps work from them; or the node."""
+"""What is taken out of service: only the sick GPUs, where the platform can keep work from them; or the whole node."""
 
 
 class Response(StrEnum):

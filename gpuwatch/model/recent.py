@@ -1,4 +1,4 @@
-"""The last minutes of each GPU, coarsely: what one View cannot show. The body of `/api/v1/recent`."""
+"""The last minutes of each GPU at low resolution, which one View does not hold. The body of `/api/v1/recent`."""
 
 from collections import deque
 
@@ -6,10 +6,10 @@ from gpuwatch.model.snapshot import Record
 from gpuwatch.model.view import SCHEMA, View
 
 SPACING = 5.0
-"""Seconds between two samples that are kept,"""
+"""Seconds between two samples that are kept."""
 
 KEPT = 120
-"""and how many: ten minutes."""
+"""Samples kept of each GPU: ten minutes."""
 
 
 class RecentSample(Record, frozen=True, kw_only=True, array_like=True):
@@ -26,14 +26,14 @@ class RecentSample(Record, frozen=True, kw_only=True, array_like=True):
 
 
 class Recent(Record, frozen=True, kw_only=True, omit_defaults=False):
-    """By uuid, oldest first; GPUs that the newest View does not have are not in it."""
+    """Samples of the GPUs in the newest View, by uuid, oldest first."""
 
     schema: int = SCHEMA
     gpus: dict[str, tuple[RecentSample, ...]] = {}
 
 
 class RecentSamples:
-    """Collects them from Views. One thread adds; `recent` is replaced as a whole, so that others may read it."""
+    """Collects samples from Views. One thread calls `add`; others may read `recent`, which is replaced as a whole."""
 
     def __init__(self, spacing: float = SPACING) -> None:
         self._spacing, self._kept = spacing, dict[str, deque[RecentSample]]()
@@ -46,7 +46,7 @@ class RecentSamples:
         for gpu in view.snapshot.gpus:
             samples = self._kept.setdefault(gpu.identity.uuid, deque(maxlen=KEPT))
             if samples and 0 <= gpu.at - samples[-1].at < self._spacing:
-                continue  # a clock that was set back is followed
+                continue  # but a sample from before the last one, of a clock that was set back, is kept
             mean, memory = gpu.utilization.gpu_mean, gpu.memory
             samples.append(
                 RecentSample(

@@ -1,6 +1,6 @@
-"""What people wait for: the annotation `gpuwatch.io/slo` names a Prometheus histogram, a quantile and its bound.
+"""Latency targets: the annotation `gpuwatch.io/slo` names a Prometheus histogram, a quantile and its bound.
 
-The process that fetches the page and the tuner both read it: one has to know the histogram, the other what is promised.
+Two processes read it: the one that fetches a pod's page needs the histogram, the tuner needs the target.
 """
 
 import re
@@ -14,10 +14,10 @@ TARGET = re.compile(
 )
 MOST_TARGETS = 3
 LOWEST, LONGEST = 50.0, 3600.0
-"""Percent below which a quantile says nothing of those who wait longest; seconds that nobody waits for."""
+"""Lowest quantile in percent: a lower one does not limit the longest waits. Largest bound in seconds."""
 
 SHOWN = 140
-"""Characters of a value that cannot be read: no annotation that is kept is longer."""
+"""Characters that an error quotes of a malformed value: no annotation that is kept is longer."""
 
 
 class Target(NamedTuple):
@@ -34,7 +34,7 @@ class Target(NamedTuple):
 def slo_targets(text: str) -> tuple[Target, ...]:
     """`vllm:e2e_request_latency_seconds p95 <= 2s`, up to three of them with `;` between.
 
-    Raises GpuwatchError: the value of the annotation is something else.
+    Raises GpuwatchError: the value of the annotation has another form.
     """
     found = {part: _target(part.strip()) for part in text.split(";")}
     targets = tuple(target for target in found.values() if target is not None)

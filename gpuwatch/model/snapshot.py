@@ -2,7 +2,7 @@
 
 Every optional value is `None` when the GPU does not support it, the driver does not know it or the read failed; it is
 never 0, -1 or NaN for "unknown". Ratios are 0..1, sizes bytes, clocks hertz, power watts, energy joules, times unix
-seconds. Field names follow NVML; `collect.nvml.fields.FIELDS` says which call fills which path.
+seconds. Field names follow NVML; `collect.nvml.fields.FIELDS` maps each path to its NVML call.
 """
 
 from enum import StrEnum
@@ -11,7 +11,7 @@ import msgspec
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Base of all nouns: immutable, compared by value, small on the wire."""
+    """Base of all records: immutable, compared by value, compact when encoded."""
 
 
 class Utilization(Record, frozen=True, kw_only=True):
@@ -97,7 +97,7 @@ class Clocks(Record, frozen=True, kw_only=True):
 
 
 class ClockEvents(Record, frozen=True, kw_only=True):
-    """Why clocks are held down: `active` maps reason to on or off, `seconds` maps reason to time spent so.
+    """Why clocks are held down: `active` maps each reason to on or off, `seconds` to the time for which it was on.
 
     Reasons are the names of `collect.nvml.decode.CLOCK_EVENT_REASONS`; a reason the driver does not know is missing.
     """
@@ -150,11 +150,11 @@ class NvLink(Record, frozen=True, kw_only=True):
     transmit_bytes: int | None = None
     receive_bytes: int | None = None
     errors: dict[str, int] = {}
-    fec_history: dict[str, int] = {}  # bin -> blocks in which error correction mended so many symbols (NVLink 5)
+    fec_history: dict[str, int] = {}  # bin -> blocks in which FEC corrected so many symbols (NVLink 5)
 
 
 class License(Record, frozen=True, kw_only=True):
-    """The vGPU software licence of a GPU in a virtual machine; `expires` is None also for one that does not."""
+    """The vGPU software licence of a GPU in a virtual machine; `expires` is None also for one that does not expire."""
 
     product: str | None = None
     licensed: bool | None = None
@@ -274,7 +274,7 @@ class Identity(Record, frozen=True, kw_only=True):
     cores: int | None = None
     memory_bus_width: int | None = None
     numa_node: int | None = None
-    chassis_serial: str | None = None  # where the GPU is in its rack, as the platform says it
+    chassis_serial: str | None = None  # where the GPU is in its rack, as the platform reports it
     slot: int | None = None
     tray: int | None = None
     host: int | None = None  # number of the node in the tray
@@ -282,14 +282,14 @@ class Identity(Record, frozen=True, kw_only=True):
 
 
 class Gpu(Record, frozen=True, kw_only=True):
-    """One GPU as one sample saw it."""
+    """One sample of one GPU."""
 
     identity: Identity
     at: float = 0.0  # unix seconds of the sample
     utilization: Utilization = Utilization()
     activity: Activity = Activity()
     memory: Memory = Memory()
-    protected_memory: Memory = Memory()  # of `memory`, what confidential computing protects
+    protected_memory: Memory = Memory()  # the part of `memory` that confidential computing protects
     bar1: Memory = Memory()
     power: Power = Power()
     temperature: Temperature = Temperature()
@@ -330,21 +330,21 @@ class GpuState(StrEnum):
     FRESH = "fresh"
     UNRESPONSIVE = "unresponsive"  # a driver call does not return, or samples stopped
     LOST = "lost"  # NVML answers GPU_IS_LOST or the GPU vanished from NVML
-    UNKNOWN = "unknown"  # not read: gpuwatch failed, which says nothing about the GPU
+    UNKNOWN = "unknown"  # not read: gpuwatch failed, which is no evidence about the GPU
 
 
 QUICK_INTERVALS = 0.75
-"""A read that takes a smaller share of the interval is quick, one that takes longer than the interval is slow."""
+"""A read shorter than this share of the interval is quick; one longer than the interval is slow."""
 
 
 class GpuStatus(Record, frozen=True, kw_only=True):
-    """Presence of one GPU, known even when it cannot be read: `detail` says in words what was seen."""
+    """Presence of one GPU, known even when it cannot be read: `detail`: the observation in words."""
 
     identity: Identity
     state: GpuState
     detail: str = ""
     since: float | None = None
-    read_intervals: float | None = None  # so many intervals its read takes, or took; None below QUICK_INTERVALS
+    read_intervals: float | None = None  # how long its read takes or took, in intervals; None below QUICK_INTERVALS
 
 
 class SourceStatus(Record, frozen=True, kw_only=True):
@@ -356,7 +356,7 @@ class SourceStatus(Record, frozen=True, kw_only=True):
     duration_seconds: float | None = None
     last_success: float | None = None
     failures: int = 0
-    hanging_seconds: float | None = None  # for so long a call of its start has not returned
+    hanging_seconds: float | None = None  # seconds for which a call of its start has not returned
     code: int | None = None  # nvmlReturn, where NVML itself cannot be used
 
 
@@ -373,7 +373,7 @@ class Driver(Record, frozen=True, kw_only=True):
 
 
 class Host(Record, frozen=True, kw_only=True):
-    """Which machine and which boot this is, in the words of the kubelet's `status.nodeInfo`; None where unreadable."""
+    """Which machine and which boot this is, with the names of the Node's `status.nodeInfo`; None where unreadable."""
 
     boot_id: str | None = None  # /proc/sys/kernel/random/boot_id, the same inside containers
     machine_id: str | None = None  # /etc/machine-id
@@ -381,7 +381,7 @@ class Host(Record, frozen=True, kw_only=True):
 
 
 class Snapshot(Record, frozen=True, kw_only=True):
-    """One look at the node. `gpus` holds fresh samples only; `statuses` every GPU ever seen in this agent's life."""
+    """One look at the node. `gpus` holds fresh samples only; `statuses` every GPU found since the agent started."""
 
     at: float
     interval: float

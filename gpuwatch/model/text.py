@@ -3,7 +3,7 @@
 Names of processes, pods and GPUs, kernel messages and answers of servers are chosen by others. On a terminal a control
 character in them moves the cursor, retitles the window or hides what follows; a line break forges a line of a table or
 a log; bidirectional and zero-width characters make a name look like another. `visible` shows each of these as the
-escape that Python writes for it. It stands at every edge: the console, the log, labels, pages, Kubernetes objects.
+escape that Python writes for it. It is applied at every edge: the console, the log, labels, pages, Kubernetes objects.
 """
 
 import re
@@ -22,7 +22,7 @@ def visible(text: str) -> str:
 
 
 def visible_lines(text: str) -> str:
-    """Text whose line ends (LF, CR LF) are its own; each line is `visible`."""
+    """Text that keeps its line ends (LF, CR LF), with each line made `visible`."""
     return "".join(part if number % 2 else visible(part) for number, part in enumerate(_LINE_END.split(text)))
 
 

@@ -1,7 +1,7 @@
-"""The View: everything a reader of the agent may see, and the contract between gpuwatch's processes.
+"""The View: everything that the agent shows to its clients, and the contract between gpuwatch's processes.
 
 `/api/v1/view` serves it as JSON; the command line, the remediator and the tuner read nothing else. `schema` grows when
-a member changes meaning, and a reader refuses one it does not know; hence it is always on the wire, default or not.
+a member changes meaning, and a client refuses one it does not know; hence it is always encoded, also at its default.
 """
 
 from typing import Literal
@@ -20,7 +20,7 @@ STALE_INTERVALS = 3
 
 
 class PodEnergy(Record, frozen=True, kw_only=True):
-    """Joules one container's processes used on one GPU or GPU instance since the agent first saw them."""
+    """Joules one container's processes used on one GPU or GPU instance since the agent first found them."""
 
     gpu: str
     gi: int | None = None
@@ -41,7 +41,7 @@ class AgentStatus(Record, frozen=True, kw_only=True):
 
 
 class Validation(Record, frozen=True, kw_only=True):
-    """What active checks of one GPU (`gpu`: uuid) came to; they began at unix time `at`, in the boot `boot_id`."""
+    """The result of the active checks of one GPU (`gpu`: uuid); they began at unix time `at`, in the boot `boot_id`."""
 
     gpu: str
     at: float
@@ -52,8 +52,8 @@ class Validation(Record, frozen=True, kw_only=True):
 
 
 class GpuRepair(Record, frozen=True, kw_only=True):
-    """How the repair of one GPU (`gpu`: uuid) stands. waiting: something stands against a reset, or the mode is
-    observe; repaired: it was reset and answers again; failed: it is tried again; given_up: so many resets did not help.
+    """The state of the repair of one GPU (`gpu`: uuid). waiting: an obstacle blocks a reset, or the mode is observe;
+    repaired: it was reset and answers again; failed: the reset is tried again; given_up: `tries` resets did not help.
     """
 
     gpu: str
@@ -75,7 +75,7 @@ class RepairerStatus(Record, frozen=True, kw_only=True):
 
 
 class RoleReport(Record, frozen=True, kw_only=True):
-    """What another process of gpuwatch on this node wrote about itself at unix time `at`. `says`: empty is nothing."""
+    """What another process of gpuwatch on this node wrote about itself at unix time `at`. `says`: its state, or ""."""
 
     role: Literal["remediator", "tuner"]
     mode: str
@@ -84,7 +84,7 @@ class RoleReport(Record, frozen=True, kw_only=True):
 
 
 class SupportCase(Record, frozen=True, kw_only=True):
-    """A file in the folder `support` of `state_dir` that was made when a critical fault came, at unix time `at`."""
+    """A file in the folder `support` of `state_dir` that was made when a critical fault began, at unix time `at`."""
 
     file: str
     at: float
@@ -104,14 +104,14 @@ class View(Record, frozen=True, kw_only=True, omit_defaults=False):
     sxids: tuple[SxidCount, ...] = ()
     judgement: Judgement = Judgement()
     validations: tuple[Validation, ...] = ()
-    """The newest of each GPU that is still good: a fault since then takes it away."""
+    """The newest of each GPU; a later fault of the GPU removes it."""
     repairer: RepairerStatus | None = None
-    """None: none has reported since the agent's state was begun."""
+    """None: no repairer has reported since the agent's state began."""
     roles: tuple[RoleReport, ...] = ()
-    """Remediator and tuner, as far as they run here and share the agent's state folder."""
+    """The remediator and the tuner, where they run on this node and share the agent's state folder."""
     support_cases: tuple[SupportCase, ...] = ()
     consents: Consents | None = None
-    """Labels of Node and pods alone, where the metrics export some and they are not too old."""
+    """Only the labels of Node and pods; None where the metrics export none or the labels are too old."""
 
 
 class Events(Record, frozen=True, kw_only=True, omit_defaults=False):

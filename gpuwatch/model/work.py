@@ -5,13 +5,13 @@ from typing import Literal
 from gpuwatch.model.snapshot import Record
 
 WorkClass = Literal["batch", "serving", "notebook"]
-"""Whether somebody waits for the work: nobody until it ends, people at any time, or its author while he works."""
+"""When people wait for the work, in this order: only for its end; at any time; while its author works."""
 
 
 class WorkloadKey(Record, frozen=True, kw_only=True):
     """What stays the same while pods come and go: the pods' owner, the container's name and its image.
 
-    `kind` is the owner's (Deployment, StatefulSet, Job, CronJob, Pod, ...); None: only the name could be told, from the
+    `kind` is the owner's (Deployment, StatefulSet, Job, CronJob, Pod, ...); None: only the name is known, from the
     pod's. Outside Kubernetes `namespace` is empty, `kind` `User`, `SlurmJob`, `Container` or `ComposeService`,
     `name` the account, the job, the container or `project/service`.
     """
@@ -24,7 +24,7 @@ class WorkloadKey(Record, frozen=True, kw_only=True):
 
 
 class Distribution(Record, frozen=True, kw_only=True):
-    """Of values weighted by time, newer ones more."""
+    """The distribution of values weighted by time, newer ones more."""
 
     mean: float
     p50: float

@@ -21,7 +21,7 @@ class Workload(Record, frozen=True, kw_only=True):
 class Allocation(Record, frozen=True, kw_only=True):
     """Devices the kubelet gave to a container, under one resource name or one dynamic claim.
 
-    `device_ids` are the device plugin's or DRA driver's own words (see `workloads.devices`). `resource` is
+    `device_ids` are the device plugin's or DRA driver's own ids (see `workloads.devices`). `resource` is
     `nvidia.com/gpu`, `nvidia.com/mig-1g.10gb`, ..., or for dynamic allocation the driver's name; `claim` is
     `namespace/name` of the ResourceClaim.
     """
@@ -49,7 +49,7 @@ class Container(Record, frozen=True):
 
 
 class ProcessOwner(Record, frozen=True, kw_only=True):
-    """The owner of a host process. `start_time` (clock ticks since boot, proc(5)) tells pids apart."""
+    """The owner of a host process. `start_time` (clock ticks since boot, proc(5)) distinguishes reused pids."""
 
     pid: int
     start_time: int
@@ -68,18 +68,18 @@ class ProcessOwner(Record, frozen=True, kw_only=True):
 
     @property
     def account(self) -> str | None:
-        """The user, by number where no name is known, as ps(1) has it."""
+        """The user, by number where no name is known, as ps(1) prints it."""
         return self.user or (None if self.uid is None else str(self.uid))
 
     @property
     def name_outside_pods(self) -> str | None:
-        """Whose the work is where it is in no pod: `slurm 4711` or `user alice`. None: neither is known."""
+        """The owner of work outside pods: `slurm 4711` or `user alice`. None: neither is known."""
         user = f"user {self.account}" if self.account else None
         return f"slurm {self.slurm_job}" if self.slurm_job else user
 
 
 class Holder(Record, frozen=True, kw_only=True):
-    """One workload on a device. `resource` None: seen only by its processes, the kubelet gave it nothing."""
+    """One workload on a device. `resource` None: found only by its processes, the kubelet allocated nothing."""
 
     workload: Workload
     resource: str | None = None
@@ -103,8 +103,8 @@ class DeviceUse(Record, frozen=True, kw_only=True):
 
 
 EnergyMethod = Literal["utilization", "activity", "size"]
-"""How the energy of a GPU is put down to those who share it: by the utilization of their processes, by the activity of
-their GPU instances (GPM), or, where neither is known or all are idle, by the size of what they hold.
+"""How the energy of a GPU is divided among its users: by the utilization of their processes, by the activity of their
+GPU instances (GPM), or, where neither is known or all are idle, by the size of what they hold.
 """
 
 
@@ -128,8 +128,8 @@ class PodUsage(Record, frozen=True, kw_only=True):
 class Attribution(Record, frozen=True, kw_only=True):
     """The join of GPUs, allocations and processes at one time.
 
-    `unknown_devices` are allocated ids that name no GPU of this node: a reason to look at it again at once.
-    `withheld` are uuids of GPUs of which the kubelet may give nothing away, while it may of others; None: not known.
+    `unknown_devices` are allocated ids that name no GPU of this node: a reason to ask the kubelet again at once.
+    `withheld`: uuids of GPUs of which the kubelet can allocate nothing, while it can of others; None: not known.
     """
 
     devices: tuple[DeviceUse, ...] = ()

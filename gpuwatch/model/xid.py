@@ -1,6 +1,6 @@
 """Faults as NVML and the kernel log report them: XIDs, SXids of NVSwitches, a GPU lost from the bus.
 
-A `KernelLine` is what one line of text says; an event is an occurrence on this node, with time and origin.
+A `KernelLine` is the content of one line of text; an event is an occurrence on this node, with time and origin.
 """
 
 from typing import Literal
@@ -27,7 +27,7 @@ class NvLinkError(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KernelLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One kernel log line, read. Absent is None. The JSON of `gpuwatch xid parse`."""
+    """One parsed kernel log line. Absent is None. The JSON of `gpuwatch xid parse`."""
 
     kind: LineKind
     pci: str | None = None
@@ -36,7 +36,7 @@ class KernelLine(msgspec.Struct, frozen=True, kw_only=True):
     sxid: int | None = None
     pid: int | None = None
     name: str | None = None
-    """Owner of the channel or of the call, 15 characters of it. Never proof of guilt."""
+    """Owner of the channel or of the call, 15 characters of it. It may not be the cause."""
     gi: int | None = None
     ci: int | None = None
     message: str | None = None
@@ -51,7 +51,7 @@ class KernelLine(msgspec.Struct, frozen=True, kw_only=True):
     severity: str | None = None
     """SXid: `fatal`, `non-fatal`, `correctable`."""
     link: int | None = None
-    """SXid: the NVLink the switch blames."""
+    """SXid: the NVLink that the switch names."""
     forgeable: bool = False
     """Whether the log's form leaves open where a record begins: then text that a program put into the kernel log, such
     as its own name with a newline in it, can look like this line.
@@ -132,7 +132,7 @@ class SxidEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BusLossEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """The driver lost a GPU from PCIe; with or without an XID 79 beside it."""
+    """A GPU fell off the PCIe bus; with or without an XID 79 beside it."""
 
     at: float
     pci: str
@@ -153,7 +153,7 @@ class XidCount(msgspec.Struct, frozen=True, kw_only=True):
     xid: int
     count: int = 0
     last: float | None = None
-    """Unix seconds of the latest occurrence, historical ones included; None = never seen."""
+    """Unix seconds of the latest occurrence, historical ones included; None: there was none."""
 
 
 class SxidCount(msgspec.Struct, frozen=True, kw_only=True):

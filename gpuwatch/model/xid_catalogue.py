@@ -1,7 +1,7 @@
 """What each XID means and asks for, as data: `xids.json` beside this file, one row a line.
 
 JSON because it decodes in a millisecond (YAML of this size takes a quarter of a second) and can still be read
-and reviewed line by line. It is loaded on first use only: an agent whose GPUs are well never loads it.
+and reviewed line by line. It is loaded on first use only: an agent whose GPUs are healthy never loads it.
 Severity, action and taint are gpuwatch's judgement: taint only where restarting the application cannot help.
 """
 
@@ -51,7 +51,7 @@ class XidInfo(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     decided_by: Literal["recovery", "nvlink", "retirement"] | None = None
     """Where the line overrules the row: XID 154's number, 144-150's severity, 64's text."""
     confirmed_by: tuple[Confirmation, ...] = ("event",)
-    """Any of these must stand beside a kernel line before the node is acted on."""
+    """One of these must confirm a kernel line before gpuwatch acts on the node."""
     nvidia: str | None = None
     """NVIDIA's immediate action, None where it names none."""
     investigate: str | None = None
@@ -110,7 +110,7 @@ class Catalogue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     recovery_actions: tuple[RecoveryAction, ...]
     retirement_texts: tuple[RetirementText, ...]
     sxids_confirmed_by: tuple[Confirmation, ...]
-    """NVSwitches have no NVML events: what GPUs behind a switch report when it fails."""
+    """What GPUs behind a switch report when it fails: NVSwitches have no NVML events."""
     xids: tuple[XidInfo, ...]
     nvlink5: tuple[NvLinkAdvice, ...]
 
@@ -142,7 +142,7 @@ def recovery_action(value: int) -> RecoveryAction | None:
 
 
 def retirement_text(message: str) -> RetirementText | None:
-    """What an XID 64 means by its words; None = as the catalogue row says."""
+    """What an XID 64 means by the words of its message; None: the catalogue row holds."""
     lowered = message.lower()
     return next((t for t in catalogue().retirement_texts if t.match.lower() in lowered), None)
 

@@ -1,8 +1,8 @@
 """Runs an operator's command: an argument list, never a shell; with a deadline, and a bound on what is kept of its
 output.
 
-What has not ended in time gets SIGTERM, never SIGKILL: a process that is killed inside a call of the driver can wedge
-the GPU.
+A command that has not ended in time gets SIGTERM, never SIGKILL: a process that is killed inside a call of the driver
+can wedge the GPU.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ POLL_SECONDS = 0.1
 
 
 class CommandResult(NamedTuple):
-    """`status`: None when it could not be started or has not ended in time; `output` says which."""
+    """`status`: None when it could not be started or has not ended in time; `output` shows which."""
 
     status: int | None
     output: str
@@ -38,10 +38,10 @@ def run_command(
     folder: str = "/",
     answer_bytes: int = 0,
 ) -> CommandResult:
-    """Run it within `seconds`. `{name}` in an argument stands for the value of that name.
+    """Run it within `seconds`. `{name}` in an argument is replaced by the value of that name.
 
-    It gets no input, a session of its own, and the environment but for `NOTIFY_SOCKET`, with `environment` added.
-    `answer_bytes`: so much is kept of its stdout; of a command that fails only stderr, as its stdout may be secret.
+    It gets no input, a session of its own, and our environment without `NOTIFY_SOCKET`, with `environment` added.
+    `answer_bytes`: how much of its stdout is kept; a command that fails returns only stderr: stdout may be secret.
     """
     argv = [_filled(argument, values or {}) for argument in arguments]
     inherited = {name: value for name, value in os.environ.items() if name != "NOTIFY_SOCKET"}

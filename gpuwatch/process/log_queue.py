@@ -22,7 +22,7 @@ from typing import Any
 from gpuwatch.model.text import visible, visible_lines
 
 MOST_LINES = 1_000
-"""Lines that wait at most: some 200 KB."""
+"""The most lines that wait: some 200 KB."""
 
 CLOSE_SECONDS = 0.3
 """How long the lines that wait may take when the process ends."""
@@ -32,7 +32,7 @@ _PIECE = select.PIPE_BUF
 
 
 class LogFormatter(logging.Formatter):
-    """A message is one line; the lines of its traceback are indented, so that none of them passes for a message."""
+    """A message is one line; the lines of its traceback are indented, so that none of them looks like a message."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         """The line, without a traceback."""
@@ -68,7 +68,7 @@ class _Writer(threading.Thread):
         self._poll.register(descriptor, select.POLLOUT)
 
     def run(self) -> None:
-        # no timeout: it would wake a process that has nothing to do ten times a second
+        # no timeout: it would wake an idle process ten times a second
         while (record := self.lines.get()) and time.monotonic() < self._closed_at:
             self._write(record.getMessage())
             if (dropped := self.handler.dropped) > self._reported:
@@ -88,7 +88,7 @@ class _Writer(threading.Thread):
             try:
                 if self._poll.poll(100):
                     rest = rest[os.write(self._descriptor, rest[:_PIECE]) :]
-            except OSError:  # the reader of the pipe has gone: there is no place to say so
+            except OSError:  # the reader of the pipe has gone: this cannot be logged
                 return
 
 
@@ -99,7 +99,7 @@ def queued_stderr() -> Iterator[None]:
     direct = [each for each in root.handlers if isinstance(each, logging.StreamHandler) and each.stream is sys.stderr]
     try:
         descriptor = sys.stderr.fileno() if direct else None
-    except OSError:  # a stream in memory, which blocks nobody
+    except OSError:  # a stream in memory, which never blocks
         descriptor = None
     if descriptor is None:
         yield

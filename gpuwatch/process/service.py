@@ -1,7 +1,7 @@
 """Skeleton of a long-running role: a worker thread, HTTP pages, and a main thread that waits for signals and meanwhile
-takes over a changed configuration. The remediator and the tuner are made with it.
+applies a changed configuration. The remediator and the tuner use it.
 
-The agent is not: it joins a reader process and several periodic threads, and its configuration takes effect in other
+The agent does not: it joins a reader process and several periodic threads, and its configuration takes effect in other
 places. The tuner's guard and the consents process have neither HTTP nor a configuration that changes.
 """
 
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 class RoleService(ABC):
     """One role. `start` binds and returns; `run` also waits for SIGTERM or SIGINT.
 
-    `section` of the configuration is the role's, and `fixed` names what of it a running process cannot change.
+    `section` of the configuration is the role's, and `fixed` names the settings of it that a running process keeps.
     `stopping` is set by the signals and by `stop`.
     """
 
@@ -58,7 +58,7 @@ class RoleService(ABC):
 
     @abstractmethod
     def reconfigure(self, new: Config) -> None:
-        """Take over a configuration that was found good."""
+        """Apply a valid configuration."""
 
     @abstractmethod
     def finish(self) -> None:
@@ -104,7 +104,7 @@ class RoleService(ABC):
         self._http.stop()
 
     def _reload(self, watch: ConfigWatch) -> None:
-        """Take over a changed file; one that is invalid, or changes what is fixed, changes nothing."""
+        """Apply a changed file. An invalid one changes nothing; a change of a `fixed` setting is only logged."""
         before = getattr(watch.config, self.section)
         if (new := watch.reload()) is None:
             return
@@ -114,6 +114,6 @@ class RoleService(ABC):
                 log.warning("a change of `%s` takes effect when the %s is restarted", changed, self.role)
         try:
             self.reconfigure(new)
-        except Exception as error:  # a bug in taking it over must not end what it configures
+        except Exception as error:  # a bug in `reconfigure` must not end the role
             log.exception("the changed configuration could not be taken over")
             watch.failed(error)

@@ -25,22 +25,22 @@ HEEDED = (*ENDS, signal.SIGHUP)
 
 
 class Signals:
-    """What has come and was not asked for yet."""
+    """Signals that have arrived and were not fetched yet."""
 
     def __init__(self) -> None:
         self._came: SimpleQueue[int | None] = SimpleQueue()
 
     def heed(self, numbers: Iterable[signal.Signals] = HEEDED) -> None:
-        """From now on. Only in the main thread."""
+        """Queue these signals from now on. Only in the main thread."""
         for number in numbers:
             signal.signal(number, lambda came, _: self._came.put(came))
 
     def wake(self) -> None:
-        """Have `next` return at once; any thread may."""
+        """Make `next` return at once; any thread may call this."""
         self._came.put(None)
 
     def next(self, seconds: float) -> int | None:
-        """The next signal; None when none comes within `seconds`, or when somebody wakes us."""
+        """The next signal; None when none comes within `seconds`, or on `wake`."""
         try:
             return self._came.get(timeout=seconds)
         except Empty:
@@ -48,7 +48,7 @@ class Signals:
 
 
 def keep_watchdog_quiet() -> None:
-    """Have systemd's watchdog (`WatchdogSec=` of a unit) wait once more; nothing where there is none (sd_notify(3))."""
+    """Reset systemd's watchdog (`WatchdogSec=` of a unit), where there is one (sd_notify(3))."""
     if not (address := os.environ.get("NOTIFY_SOCKET")):
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as client:
@@ -66,10 +66,10 @@ WATCH_SECONDS = 2.0
 
 
 class ConfigWatch:
-    """The configuration in force and the file behind it. `load` reads file, environment and options anew.
+    """The configuration in force and the file behind it. `load` reads file, environment and options again.
 
-    `error` says why the file's is not in force: it is refused, unreadable, or gone. A file is gone when it is absent at
-    two looks; editors and the kubelet replace one by a rename, which leaves no gap.
+    `error`: why the file's configuration is not in force: it is refused, unreadable, or gone. A file is gone when
+    absent at two looks; editors and the kubelet replace one by a rename, which leaves no gap.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class ConfigWatch:
         self.error: str | None = None
 
     def changed(self) -> bool:
-        """Whether the file is another one than at the last look, or gone; gone for a moment is no change."""
+        """Whether the file has changed since the last look, or is gone; absence at one look only is no change."""
         stamp = self._stamp()
         absent, self._absent = self._absent, stamp is None
         if stamp == self._seen or (stamp is None and not absent):
@@ -103,7 +103,7 @@ class ConfigWatch:
         except UsageError as error:
             self.refuse(str(error))
             return None
-        except Exception as error:  # a bug in reading a file must not end what runs with the one before
+        except Exception as error:  # a bug in reading a file must not end a process that runs with the previous one
             log.exception("the changed configuration could not be judged")
             self.refuse(f"gpuwatch failed on it: {type(error).__name__}; please report it")
             return None
@@ -131,7 +131,7 @@ class ConfigWatch:
         self.refuse(f"gpuwatch failed on it: {type(error).__name__}; please report it")
 
     def refuse(self, why: str) -> None:
-        """Keep the configuration in force and say why."""
+        """Keep the configuration in force, and record and log why."""
         self.error = why
         log.error("the changed configuration is refused, the old one stays in force: %s", why)
 
@@ -142,4 +142,4 @@ class ConfigWatch:
             found = os.stat(self._path)
         except (OSError, ValueError):  # ValueError: a path with a NUL
             return None
-        return found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size  # the third changes with the rights
+        return found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size  # the third changes with the mode

@@ -1,3 +1,3 @@
-"""Takes sick nodes out of service and gives them back. Model, planning (pure) and service; it imports neither tuning
+"""Takes sick nodes out of service and returns them to it. Model, planning (pure) and service; it imports neither tuning
 nor the command line.
 """

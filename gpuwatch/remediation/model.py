@@ -34,7 +34,7 @@ class Fault(Record, frozen=True, kw_only=True):
     response: Response
     remedy: Remedy = Remedy.NONE
     gpu: str | None = None
-    index: int | None = None  # NVML's, as people call that GPU; another after a reboot, perhaps
+    index: int | None = None  # NVML's, by which people name that GPU; a reboot may change it
     xid: int | None = None
     since: float | None = None
     last: float = 0.0  # Finding.latest
@@ -49,11 +49,11 @@ class Fault(Record, frozen=True, kw_only=True):
 
 
 class Ownership(Record, frozen=True, kw_only=True):
-    """The annotation that says what on this Node is ours, written before anything else is.
+    """The annotation that lists what on this Node is ours; it is written before anything else.
 
-    `claimed`: about to taint; `applied`: the taint is there. An applied claim whose taint is missing was overruled by
-    a person, but for one of scope `gpu`, which has none; a claimed one was merely cut off. Both are written in the same
-    request as what they speak of.
+    `claimed`: a taint is about to be set; `applied`: the taint is there. An applied claim without its taint was
+    overruled by a person, except one of scope `gpu`, which has no taint; a claimed one was only interrupted. An applied
+    claim is written in the same request as the taint.
     """
 
     id: str  # of this quarantine, in Events and audit lines
@@ -66,20 +66,20 @@ class Ownership(Record, frozen=True, kw_only=True):
     effect: str = "NoSchedule"
     cordoned: bool = False  # `unschedulable` was set by us
     labels: tuple[str, ...] = ()  # keys set by us
-    gpus: int = 0  # how many GPUs the node showed, to tell a replaced one from a missing one
+    gpus: int = 0  # how many GPUs the node had, to distinguish a replaced one from a missing one
     by: Literal["remediator", "operator"] = "remediator"
     held: str | None = None  # why only a person may release it
-    lifted: bool = False  # a person took our cordon away: it is not set again
+    lifted: bool = False  # a person removed our cordon: it is not set again
     draining: float | None = None  # when pods were first asked to leave
     scope: Scope = "node"  # gpu: the platform keeps work from the sick GPUs, and there is no taint
     rules: tuple[str, ...] = ()  # DeviceTaintRules, recorded before they are written
-    distrusted: bool = False  # it did not: scope gpu is not tried again
-    handover: str | None = None  # the annotation put there for a tool that reboots; empty: only its file
+    distrusted: bool = False  # scope gpu was not enough: it is not tried again
+    handover: str | None = None  # the annotation set for a tool that reboots nodes; empty: only its file
 
 
 class PublishedLabels(Record, frozen=True, kw_only=True):
-    """The annotation that says which labels for schedulers are ours, and with which values we left them, at unix time
-    `at`. Written in the same request as they are.
+    """The annotation that lists which labels for schedulers are ours, with the values that we wrote at unix time `at`.
+    It is written in the same request as the labels.
     """
 
     at: float
@@ -91,23 +91,23 @@ class RemediatorMemory(Record, frozen=True, kw_only=True):
 
     node_uid: str | None = None
     boot_id: str | None = None
-    acknowledged: dict[str, float] = {}  # fault key -> `last` that a person has overruled
+    acknowledged: dict[str, float] = {}  # fault key -> its `last` when a person overruled it
     quarantined: dict[str, tuple[float, ...]] = {}  # fault key -> times it led to a quarantine
-    announced: dict[str, float] = {}  # names of Events that were told -> when
-    slot: str | None = None  # the budget's slot taken last, until it was given back
-    sentinel: str | None = None  # the file made for a tool that reboots, until it was taken away
+    announced: dict[str, float] = {}  # name of an Event -> when it was created
+    slot: str | None = None  # the budget's slot taken last, until it is freed
+    sentinel: str | None = None  # the file made for a tool that reboots nodes, until it is removed
 
 
 class NodeStage(StrEnum):
     """Where a node is in its life, as metrics and `node status` show it."""
 
     HEALTHY = "healthy"
-    SUSPECT = "suspect"  # a fault is there; not (yet) acted on: observe mode, a hold, or blocked
+    SUSPECT = "suspect"  # a fault is there but not (yet) acted on: observe mode, a hold, or blocked
     QUARANTINED = "quarantined"
     DRAINING = "draining"
     DRAINED = "drained"
-    RECOVERING = "recovering"  # no fault any more; the hold runs
-    UNKNOWN = "unknown"  # no fresh view: nothing is added, nothing is taken away
+    RECOVERING = "recovering"  # no fault any more; the recovery hold runs
+    UNKNOWN = "unknown"  # no fresh View: nothing is added or removed
 
 
 class BlockReason(StrEnum):
@@ -116,13 +116,13 @@ class BlockReason(StrEnum):
     MODE = "mode"  # observe
     BUDGET = "budget"
     BUDGET_UNREADABLE = "budget_unreadable"
-    FOREIGN = "foreign"  # another controller has this node in hand
+    FOREIGN = "foreign"  # another controller works on this node, or a mark on it is not ours
     OPT_OUT = "opt_out"
     MAINTENANCE = "maintenance"
-    ACKNOWLEDGED = "acknowledged"  # a person overruled this very fault
+    ACKNOWLEDGED = "acknowledged"  # a person overruled this fault
     IDENTITY = "identity"  # the Node is not this machine
     STALE = "stale"  # no fresh view
-    HOLD = "hold"  # not long enough yet
+    HOLD = "hold"  # the fault, or the recovery, has not lasted long enough yet
     UNCONFIRMED = "unconfirmed"  # reported by the kernel log only
     RATE = "rate"
     PERMISSION = "permission"
@@ -143,9 +143,9 @@ class Blocked(Record, frozen=True, kw_only=True):
 
 
 class PatchNode(Record, frozen=True, kw_only=True, tag_field="do", tag="patch_node"):
-    """One PATCH of the Node with its resourceVersion: all of it happens or nothing. None in a map takes the key away;
-    `taints` is the whole new list, None leaves it alone. `step` is claim, taint, confine (only the sick GPUs are out of
-    service), refresh, untaint, forget or label.
+    """One PATCH of the Node with its resourceVersion: all of it happens or nothing. None in a map removes the key;
+    `taints` is the whole new list, None leaves it as it is. `step` is `claim`, `taint`, `confine` (only the sick GPUs
+    are out of service), `refresh`, `untaint`, `forget` or `label`.
     """
 
     step: str
@@ -156,10 +156,10 @@ class PatchNode(Record, frozen=True, kw_only=True, tag_field="do", tag="patch_no
 
 
 class TakeSlot(Record, frozen=True, kw_only=True, tag_field="do", tag="take_slot"):
-    """Get or renew the slot `name` of the budget, as it was read: without it no later step is done.
+    """Take or renew the slot `name` of the budget, if it is as it was read; where that fails, no later step is done.
 
-    `resource_version` empty: the Lease does not exist and is created; else it is replaced, whoever held it. A conflict
-    means that somebody was faster: the plan ends there, the next one sees why.
+    `resource_version` empty: the Lease does not exist and is created; else it is changed, whichever node held it. A
+    conflict means that another writer was faster: the plan ends there, and the next plan reads the slots again.
     """
 
     slots: int  # how many there are
@@ -168,19 +168,19 @@ class TakeSlot(Record, frozen=True, kw_only=True, tag_field="do", tag="take_slot
 
 
 class FreeSlot(Record, frozen=True, kw_only=True, tag_field="do", tag="free_slot"):
-    """Give the slot back, if this node is still its holder."""
+    """Free the slot, if this node still holds it."""
 
     name: str
 
 
 class SetCondition(Record, frozen=True, kw_only=True, tag_field="do", tag="set_condition"):
-    """PATCH node/status; None takes the condition away."""
+    """PATCH node/status; None removes the condition."""
 
     condition: Condition | None
 
 
 class CreateEvent(Record, frozen=True, kw_only=True, tag_field="do", tag="announce"):
-    """An Event about the Node or a pod. `name` is made from what it tells: told again, it is no second one."""
+    """An Event about the Node or a pod. `name` is derived from what it reports: a repetition makes no second Event."""
 
     name: str
     reason: str
@@ -190,26 +190,26 @@ class CreateEvent(Record, frozen=True, kw_only=True, tag_field="do", tag="announ
 
 
 class Evict(Record, frozen=True, kw_only=True, tag_field="do", tag="evict"):
-    """Ask the API server to evict a pod (policy/v1); a disruption budget may say not now."""
+    """Ask the API server to evict a pod (policy/v1); a disruption budget may refuse it for now."""
 
     pod: PodObject
 
 
 class SetRebootSentinel(Record, frozen=True, kw_only=True, tag_field="do", tag="hand_over"):
-    """Create the file a rebooting tool waits for, or take it away; done again, it changes nothing."""
+    """Create or remove the file that a tool which reboots nodes waits for; a repetition changes nothing."""
 
     sentinel: str
     wanted: bool = True
 
 
 class WriteRule(Record, frozen=True, kw_only=True, tag_field="do", tag="write_rule"):
-    """Create a DeviceTaintRule for one device of this Node; one of its name that is ours is as good."""
+    """Create a DeviceTaintRule for one device of this Node; one of this name and owner counts as created."""
 
     rule: DeviceRule
 
 
 class DeleteRule(Record, frozen=True, kw_only=True, tag_field="do", tag="delete_rule"):
-    """Delete a DeviceTaintRule, if it is there and of the quarantine `owner`."""
+    """Delete a DeviceTaintRule, if it exists and belongs to the quarantine `owner`."""
 
     name: str
     owner: str
@@ -219,7 +219,7 @@ Step = WriteRule | DeleteRule | PatchNode | TakeSlot | FreeSlot | SetCondition |
 
 
 def after(node: NodeObject, steps: Iterable[Step]) -> NodeObject:
-    """The Node once the steps are done, if nobody else changes it."""
+    """The Node once the steps are done, if no other writer changes it."""
     for step in steps:
         if isinstance(step, PatchNode):
             node = replace(
@@ -249,20 +249,20 @@ class Plan(Record, frozen=True, kw_only=True):
     scope: Scope = "node"
     """`gpu`: only the GPUs of `faults` are out of service."""
     scope_reason: str = ""
-    """Why the node is, as a clause."""
+    """Why the whole node is out of service, as a clause."""
     faults: tuple[Fault, ...] = ()
     steps: tuple[Step, ...] = ()
     blocked: tuple[Blocked, ...] = ()
     release_at: float | None = None
-    """When the node is given back if it stays well."""
+    """Unix time at which the node is released if it stays healthy."""
     look_again: float | None = None
-    """Seconds."""
+    """Seconds from now."""
     pods: tuple[str, ...] = ()
-    """Those yet to be evicted."""
+    """Those still to be evicted."""
     message: str = ""
-    """The whole in one sentence."""
+    """A summary in one sentence."""
     wants: tuple[Literal["slots", "pods", "devices"], ...] = ()
-    """What has to be read, and the plan made anew, before more can be said."""
+    """What has to be read; a new plan made with it can decide more."""
 
 
 ACTIONS = (
@@ -286,4 +286,4 @@ class RemediatorState(Record, frozen=True, kw_only=True):
     actions: dict[tuple[str, str], int] = {}  # (action, result) -> count
     errors: dict[str, int] = {}  # kind of a refused or failed request -> count
     config_error: str | None = None
-    trouble: str | None = None  # why nothing is done just now: no agent, no API server, no right
+    trouble: str | None = None  # why nothing is done at present: no agent, no API server, no right

@@ -1,7 +1,7 @@
-"""Which GPUs a reset would help, and what stands against it. Pure: from a View and a policy.
+"""Which GPUs a reset would help, and what forbids it. Pure: from a View and a policy.
 
 A reset ends whatever runs on the GPU and whatever holds it open, and takes MIG instances with it. So everything that is
-not known counts against it: a GPU whose processes, pods or virtual machines cannot be read is not reset.
+not known forbids a reset: a GPU whose processes, pods or virtual machines cannot be read is not reset.
 """
 
 from gpuwatch.diagnose.active.run import gpu_use
@@ -27,7 +27,7 @@ def candidates(view: View, policy: Policy) -> dict[str, Finding]:
 
 
 def refusal(view: View, uuid: str) -> str | None:
-    """Why this GPU may not be reset now; None: nothing of the View stands against it."""
+    """Why this GPU may not be reset now; None: nothing in the View forbids it."""
     gpu = next((gpu for gpu in view.snapshot.gpus if gpu.identity.uuid == uuid), None)
     status = next((status for status in view.snapshot.statuses if status.identity.uuid == uuid), None)
     if gpu is None or status is None or status.state is not GpuState.FRESH:
@@ -56,6 +56,6 @@ def nvlink_peers(view: View, uuid: str) -> tuple[str, ...]:
     own = next((gpu for gpu in gpus.values() if gpu.identity.uuid == uuid), None)
     remote = {link.remote_pci.upper() for link in own.nvlinks if link.active and link.remote_pci} if own else set()
     peers = [gpu.identity for address, gpu in gpus.items() if address in remote]
-    if not peers and own and any(link.active for link in own.nvlinks):  # they meet at NVSwitches
+    if not peers and own and any(link.active for link in own.nvlinks):  # NVSwitches connect them
         peers = [g.identity for g in gpus.values() if g is not own and any(link.active for link in g.nvlinks)]
     return tuple(f"GPU {identity.index} ({identity.uuid})" for identity in peers)

@@ -1,5 +1,5 @@
-"""`gpuwatch repairer`: looks every ten seconds whether a GPU asks for a reset and may have one, and for a proof that a
-quarantined GPU works.
+"""`gpuwatch repairer`: every ten seconds it resets a GPU that needs a reset and may have one; where there is none, it
+validates a GPU of the quarantine.
 
 One GPU at a time. A lock in `state_dir` keeps a second repairer out, and a repairer that only observes has no GpuReset.
 """
@@ -37,11 +37,11 @@ REPORTED = "bug_reports"
 """GPU uuid -> when its report was begun last, in the store."""
 
 SETTLE_SECONDS = 120.0
-"""After a try the agent is given so long to see that the GPU is well; only then may another one begin."""
+"""Seconds that the agent has after a reset to judge the GPU; only then may another reset begin."""
 
 
 class Repairer:
-    """Steps through the repairs of one node. `wait` sleeps; `prove` is how a GPU is validated."""
+    """Does the repairs of one node. `wait` sleeps; `prove` validates a GPU."""
 
     def __init__(
         self,
@@ -60,12 +60,12 @@ class Repairer:
         self._file = record_file(Path(config.state_dir))
         self._closed: str | None = None
         self.status: tuple[GpuRepair, ...] = ()
-        """How each GPU stands that asks for a reset."""
+        """The state of each GPU that needs a reset."""
         self._observed: set[str] = set()
         self._faults: dict[str | None, float] = {}
         """GPU, None: the node -> its newest fault that takes the node out, and that may be over by now."""
         self._not_begun: dict[str, tuple[float, str]] = {}
-        """GPU -> when, and why, it could not even be tried."""
+        """GPU -> when a reset could not even be begun, and why."""
         self._reset: GpuReset | None = None
         if self._mode == "enforce":
             proc = Path(config.sources.proc)
@@ -75,7 +75,7 @@ class Repairer:
             )
 
     def start(self) -> None:
-        """Restore what an earlier life has left. Raises GpuwatchError: the record cannot be used."""
+        """Restore what an earlier process left changed. Raises GpuwatchError: the record cannot be used."""
         if self._reset is not None:
             self._reset.recover(self._boot_id)
         self._publish()
@@ -101,7 +101,7 @@ class Repairer:
         self._publish()
 
     def _standing(self, view: View, uuid: str) -> GpuRepair:
-        """How it stands with a GPU that asks for a reset; no message: it is to be reset now."""
+        """The state of a GPU that needs a reset; no message: it is to be reset now."""
         config, now = self._config.repair, self._clock.time()
         recorded = (self._file.read() or RepairRecord()).tries.get(uuid, ())
         tries = [at for at in recorded if now - at < config.window]
@@ -135,12 +135,12 @@ class Repairer:
         kept, at = self._config.support, self._clock.time()
         reported = self._store.remembered(REPORTED, dict[str, float]) or {}
         if kept.bug_report and at - reported.get(uuid, -math.inf) >= AGAIN_SECONDS:
-            self._store.remember(REPORTED, msgspec.json.encode(reported | {uuid: at}))  # before: one that fails counts
+            self._store.remember(REPORTED, msgspec.json.encode(reported | {uuid: at}))  # first: a failed one counts
             self._set(uuid, message="the bug report is written")
             saved, text = keep_case(self._config.state_dir, at, "bug_report", "log", kept.bug_report, kept.deadline)
             entry = AuditEntry("support_case", f"gpu/{uuid}", "a reset is due", (finding.key,))
             self._audit.note(entry, Result.DONE if saved else Result.FAILED, text)
-            newest = self._look()  # it took minutes
+            newest = self._look()  # the report took minutes
             asks = newest is not None and uuid in candidates(newest, self._policy)
             if newest is None or not asks or (reason := self._not_quarantined() or refusal(newest, uuid)):
                 self._set(uuid, message=reason if asks else "it asks for no reset any more, or the agent is silent")
@@ -153,12 +153,12 @@ class Repairer:
         before, now = next(each.tries for each in self.status if each.gpu == uuid), self._clock.time()
         recorded = (self._file.read() or RepairRecord()).tries.get(uuid, ())
         tries = sum(now - at < self._config.repair.window for at in recorded)
-        if error and tries == before:  # the driver was asked nothing, which is no try
+        if error and tries == before:  # nothing was asked of the driver: that is no try
             self._not_begun[uuid] = now, error
         self._set(uuid, state="failed" if error else "repaired", message=error or "it was reset", tries=tries)
 
     def _validate(self, view: View, asked: Collection[str]) -> None:
-        """With `validate: active`: one idle GPU of the quarantine that has not been tried since its fault."""
+        """With `validate: active`: prove one idle GPU without a validation in this boot (a later fault removes it)."""
         settings = self._config.remediation
         if self._reset is None or settings.validate != "active" or self._not_quarantined():
             return

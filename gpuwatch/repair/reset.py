@@ -1,9 +1,9 @@
 """One reset of one GPU: record, close, look once more, reset, restore.
 
 The order is what makes it safe. The try and the persistence mode before it are on the disk before anything is changed,
-so that a repairer that died in between restores the mode and counts the try. The agent's reader then closes the GPU,
-and persistence mode is switched off: either would make the driver answer "In use by another client". Only then do open
-device files show whether another client is left, and that is asked last, immediately before the command.
+so that after a kill in between the next start restores the mode and counts the try. The agent's reader then closes the
+GPU, and persistence mode is switched off: either would make the driver answer "In use by another client". Only then do
+open device files show whether another client is left, and that is checked last, immediately before the command.
 """
 
 import contextlib
@@ -34,19 +34,19 @@ log = logging.getLogger(__name__)
 RECORD_NAME = "repair.json"
 
 CLOSE_SECONDS = 60.0
-"""For the agent to close the GPU, and to read it again; it looks every ten seconds."""
+"""Seconds for the agent to close the GPU, and to read it again; it looks every ten seconds."""
 
 LET_GO_SECONDS = 15.0
-"""For the persistence daemon to close a GPU whose persistence mode was switched off."""
+"""Seconds for the persistence daemon to close a GPU after persistence mode was switched off."""
 
 MODE_SECONDS = 60.0
-"""For nvidia-smi to set persistence mode."""
+"""Seconds for nvidia-smi to set persistence mode."""
 
 POLL_SECONDS = 1.0
 
 
 class ResetUnderWay(Record, frozen=True, kw_only=True):
-    """Written before a GPU is touched, removed when all is restored. `persistence`: it was on, and is to be again."""
+    """Written before a GPU is touched, removed when all is restored. `persistence`: it was on and must be again."""
 
     gpu: str
     index: int
@@ -68,8 +68,8 @@ def record_file(state_dir: Path) -> VersionedFile[RepairRecord]:
 
 
 class GpuReset:
-    """Resets GPUs for a repairer in mode `enforce`. `look` gives the newest View, `close` tells the agent which GPU its
-    reader may not hold open, `wait` sleeps.
+    """Resets GPUs for a repairer in mode `enforce`. `look` returns the newest View, `close` reports to the agent which
+    GPU its reader may not hold open, `wait` sleeps.
     """
 
     def __init__(
@@ -89,13 +89,13 @@ class GpuReset:
         self._look, self._close, self._wait = look, close, wait
 
     def recover(self, boot_id: str | None) -> None:
-        """Restore what a repairer that died had changed. Raises GpuwatchError: the record cannot be used."""
+        """Restore what a repairer that was killed had changed. Raises GpuwatchError: the record cannot be used."""
         record = self._file.read() or RepairRecord()
         if (left := record.under_way) is None:
             return
         entry = AuditEntry("reset_gpu", f"gpu/{left.gpu}", "the repairer ended during a reset")
         detail = "cut off; the try counts"
-        if left.persistence and left.boot_id == boot_id:  # after a reboot the mode is what the machine's boot makes it
+        if left.persistence and left.boot_id == boot_id:  # after a reboot the mode is as the boot has set it
             detail += self._set_persistence(left, on=True)
         self._audit.note(entry, Result.FAILED, detail)
         self._file.write(replace(record, under_way=None))
@@ -150,7 +150,7 @@ class GpuReset:
         return error or None
 
     def _made_free(self, begun: ResetUnderWay, gpu: Gpu) -> str:
-        """Close the GPU and have it closed; why it is not free, empty when it is."""
+        """Have the GPU closed by its clients; why it is not free, empty when it is."""
         minor = gpu.identity.minor
         if minor is None:
             return "its device file is not known"
@@ -166,7 +166,7 @@ class GpuReset:
         return "the agent does not answer" if view is None else allocation(view, begun.gpu) or ""
 
     def _set_persistence(self, begun: ResetUnderWay, *, on: bool) -> str:
-        """Empty, or a sentence about what went wrong."""
+        """Empty, or `; ` and a sentence about what went wrong."""
         argv = (self._config.nvidia_smi, "-i", begun.gpu, "-pm", "1" if on else "0")
         ended = run_command(argv, MODE_SECONDS)
         if ended.status == 0:
@@ -176,7 +176,7 @@ class GpuReset:
         return problem
 
     def _changes(self, before: Gpu) -> list[str]:
-        """What the reset has changed besides: settings that live in the driver."""
+        """Settings in the driver that the reset has changed, too."""
         view = self._look()
         after = next((g for g in view.snapshot.gpus if g.identity.uuid == before.identity.uuid), None) if view else None
         if after is None:
@@ -211,8 +211,8 @@ def holders(proc: Path, dev: Path, minor: int) -> tuple[str, ...] | str:
     """`NAME (pid N)` of each process that has /dev/nvidia`minor` open, also what NVML does not list, such as other
     monitors; a text: why that cannot be known.
 
-    A file is known by its device number: any process can call a file of its own nvidia0, and a GPU's device file can be
-    open under another name, or deleted.
+    The device number identifies the file: any process can name a file of its own nvidia0, and a GPU's device file can
+    be open under another name, or deleted.
     """
     try:
         gpu = os.stat(dev / f"nvidia{minor}").st_rdev

@@ -1,7 +1,7 @@
-"""A running simulation as files, so that several processes see the same node.
+"""A running simulation as files, so that several processes share the same node.
 
 node.json      scenario, seed, speed, and the moment it began on the machine's monotonic clock
-inject.jsonl   one action a line, `at` in simulated seconds: what was done to it since
+inject.jsonl   one action per line since then, `at` in simulated seconds
 """
 
 import contextlib
@@ -34,7 +34,7 @@ TREES = ("proc", "log", "sys", "dev", "etc", "usr", "lib", "run", "var", "kubele
 log = logging.getLogger(__name__)
 
 LEAD_SECONDS = 0.15
-"""Real time between an injection and its effect, so that every process has read it before."""
+"""Real time between an injection and its effect, so that every process has read it by then."""
 
 POLL_SECONDS = 0.05
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -53,7 +53,7 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeReplica:
-    """This process' copy of the node, in step with its directory and the clock. Not thread-safe."""
+    """This process' copy of the node, up to date with its directory and the clock. Not thread-safe."""
 
     def __init__(self, directory: Path, record: NodeRecord, clock: Clock, physical: bool) -> None:
         self.record, self.clock = record, clock
@@ -74,7 +74,7 @@ class NodeReplica:
 
     @property
     def ended(self) -> bool:
-        """Whether the node has ended; calls of its driver then hang no longer."""
+        """Whether the node has ended; calls of its driver then no longer hang."""
         return not self._origin.exists()
 
     def update(self) -> SimNode:
@@ -97,7 +97,7 @@ class NodeReplica:
         return min(POLL_SECONDS, max(0.0, (t - self.now) / self.record.speed))
 
     def act(self, action: AnyAction) -> float:
-        """Let something happen to the node, in every process that follows it; the simulated second at which it does.
+        """Apply an action to the node, in every process that follows it; returns the simulated second of its effect.
 
         Raises:
             OSError: the directory cannot be written.
@@ -105,7 +105,7 @@ class NodeReplica:
         return _schedule(self._directory, self.record, action, self.clock).at
 
     def _new_injections(self) -> Iterator[AnyAction]:
-        """Lines that came since the last look; the last one may still be written."""
+        """Actions of lines since the last read; the last line may be incomplete."""
         try:
             if self._inject.stat().st_size == self._read:
                 return
@@ -151,7 +151,7 @@ def create(directory: Path, scenario: Scenario, seed: int, speed: float, clock: 
                 make_private(directory.parent)  # an emptyDir has 0777
         make_named(directory)
         _refuse_foreign_trees(directory)
-        fd = _lock(directory, fcntl.LOCK_EX, tries=2)  # a second one, for `inject` looks whether it is held
+        fd = _lock(directory, fcntl.LOCK_EX, tries=2)  # twice: `inject` takes it to test whether it is held
         if fd is None:
             raise GpuwatchError(
                 f"a simulated node already runs in {directory}",
@@ -196,10 +196,10 @@ def end(directory: Path) -> None:
 
 
 def _refuse_foreign_trees(directory: Path) -> None:
-    """A simulation deletes its folders, such as `etc`, before it begins: never those that no simulation has made.
+    """A simulation deletes its folders, such as `etc`, before it begins: refuse folders that no simulation has made.
 
     Raises:
-        GpuwatchError: there are such.
+        GpuwatchError: there is such a folder.
     """
     if any((directory / name).is_file() for name in (NODE, INJECTIONS)):
         return
@@ -215,7 +215,7 @@ def _refuse_foreign_trees(directory: Path) -> None:
 
 
 def inject(directory: Path, action: dict[str, Any] | AnyAction, clock: Clock | None = None) -> AnyAction:
-    """Let something happen to the running node: `{"do": "xid", "gpu": 3, "xid": 79}`. `at` counts from now.
+    """Apply an action to the running node: `{"do": "xid", "gpu": 3, "xid": 79}`. `at` counts from now.
 
     Returns the action with the simulated second at which it happens.
 
@@ -233,7 +233,7 @@ def inject(directory: Path, action: dict[str, Any] | AnyAction, clock: Clock | N
 
 
 def _schedule(directory: Path, record: NodeRecord, action: AnyAction, clock: Clock) -> AnyAction:
-    """Write an action, whose `at` counts from now, where every process reads it."""
+    """Write an action, whose `at` counts from now, to the file that every process reads."""
     at = (clock.monotonic() + LEAD_SECONDS - record.epoch) * record.speed + action.at
     timed: AnyAction = msgspec.structs.replace(action, at=at)
     line = msgspec.json.encode(timed) + b"\n"

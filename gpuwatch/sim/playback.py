@@ -1,4 +1,4 @@
-"""The Views of a scenario on simulated time: a day of a node in seconds, without processes, sockets or waiting.
+"""The Views of a scenario on simulated time: a node's day takes seconds, without processes, sockets or waits.
 
 One loop stands in for the agent's processes. It makes the messages that a reader process would send and gives them to
 the agent's own NodeState, XidLedger and ViewJoin, so that a scenario is judged exactly as a node is.
@@ -41,15 +41,15 @@ from gpuwatch.sim.node.scenario import Scenario
 from gpuwatch.sim.nvml import SimNvml
 
 CLOSE = 2.0
-"""Seconds between samples for BUSY seconds after an action of the scenario,"""
+"""Seconds between samples for BUSY seconds after an action of the scenario."""
 
 AFAR = 60.0
-"""and otherwise."""
+"""Seconds between samples at other times."""
 
 BUSY = 60.0
 
 GRID = 40.0
-"""Speed that makes the node's physics go in steps of two seconds."""
+"""Speed at which the node's physics has steps of two seconds."""
 
 BOOT_ID = "playback"
 UPTIME = 3600.0
@@ -86,7 +86,7 @@ def views(
 
 
 class Playback:
-    """A node on simulated time and what an agent knows of it. To `SimNvml` it is the clock of the node."""
+    """A node on simulated time and an agent's state of it. For `SimNvml` it replaces the node's replica."""
 
     ended = False
 
@@ -147,7 +147,7 @@ class Playback:
         return self._join.view(inputs, SlowSources((), bus, allocated, tuple(allocatable(node)), _owners(node)))
 
     def _messages(self) -> Iterator[AnyMessage]:
-        """What a reader process would send now."""
+        """The messages that a reader process would send now."""
         node, at = self.node, self.now
         hung = {gpu.uuid for gpu in node.gpus if node.driver_hung or gpu.faults.hung}
         waits = {uuid: at - self._sampled.get(uuid, at) for uuid in hung}
@@ -156,7 +156,7 @@ class Playback:
         if node.driver_hung:
             return
         try:
-            if self._nvml is None or attached != self._attached:  # a GPU that came back needs a driver opened anew
+            if self._nvml is None or attached != self._attached:  # a GPU that came back needs a newly opened driver
                 self._nvml, self._attached, self._readers = SimNvml(self), attached, {}  # type: ignore[arg-type]
                 ask(self._nvml, "nvmlInit")
                 yield DriverOpened(driver=versions(self._nvml), count=len(attached))
@@ -168,7 +168,7 @@ class Playback:
             yield ReaderFailed(reason=str(error), kind=error.kind, code=error.code)
 
     def _sample(self, index: int, uuid: str) -> Iterator[AnyMessage]:
-        """Raises NvmlFailure when the driver is gone."""
+        """The messages about one GPU. Raises NvmlFailure when the driver is gone."""
         reader = self._readers.get(index)
         try:
             if reader is None:

@@ -1,8 +1,8 @@
-"""What a policy would have done: recorded or simulated Views, the real plan, and a Node in memory to carry it out on.
+"""The actions that a policy would have taken: recorded or simulated Views, the real plan, and a Node in memory.
 
-No API server: a replay of a day takes a second, and a test can stop between any two steps. Nobody else uses the Node,
-its budget is never exhausted, and pods leave when they are evicted, so the result is what the policy asks for. Several
-rehearsals of one cluster may share a budget.
+No API server: a replay of a day takes a second, and a test can stop between any two steps. No other process uses
+the Node, its budget is never exhausted, and evicted pods leave at once, so the result depends only on the policy.
+Several rehearsals of one cluster may share a budget.
 """
 
 from collections.abc import Iterable, Iterator
@@ -36,11 +36,11 @@ from gpuwatch.remediation.planning.slots import Slots
 
 
 class StepRefused(Exception):
-    """The step came too late: somebody else has changed what it was made from."""
+    """The step came too late: another process has changed the object that it was made from."""
 
 
 class InMemoryCluster:
-    """`node`, `leases` and `pods` are as an API server would give them; `events` what was announced, by name.
+    """`node`, `leases` and `pods` are as an API server would return them; `events`: by name.
 
     Several Nodes of one cluster are given the same `leases`.
     """
@@ -58,10 +58,10 @@ class InMemoryCluster:
         self._version = 1
 
     def do(self, step: Step, now: float) -> None:
-        """Carry out one step at unix time `now`. Done again, it changes nothing more.
+        """Carry out one step at unix time `now`. A step that is done again changes nothing more.
 
         Raises:
-            StepRefused: the slot is somebody else's by now.
+            StepRefused: the Lease of the slot has changed meanwhile.
         """
         self._keep(after(self.node, (step,)))
         if isinstance(step, TakeSlot):
@@ -85,11 +85,11 @@ class InMemoryCluster:
             (self.files.add if step.wanted else self.files.discard)(step.sentinel)
 
     def edit(self, **changes: object) -> None:
-        """Change the Node, as anybody may."""
+        """Change the Node, as another client would."""
         self._keep(replace(self.node, **changes))
 
     def hold(self, name: str, holder: str | None, now: float) -> None:
-        """Let somebody hold a slot."""
+        """Give a slot to a holder."""
         self.leases[name] = LeaseObject(
             name=name, resource_version=self._next(), holder=holder, renewed=now, duration=self._slot_seconds
         )
@@ -107,11 +107,11 @@ GPU_NODES = 10
 """Nodes of the imaginary cluster: enough for any share to give a slot."""
 
 TURNS = 8
-"""Plans in a row for one View: what one leads to, the next sees."""
+"""Most plans in a row for one View: each starts from the results of the one before."""
 
 
 class RehearsedAction(NamedTuple):
-    """Something that would have been done, or that stood in the way (`do` is then `blocked`), at unix time `at`."""
+    """An action that would have been taken, or an obstacle to one (`do` is then `blocked`), at unix time `at`."""
 
     at: float
     do: str
@@ -120,17 +120,17 @@ class RehearsedAction(NamedTuple):
 
 
 class Quarantine(NamedTuple):
-    """From when to when the node would have been out of service; `end` None: at the end of the recording still."""
+    """A time for which the node would have been out of service; `end` None: until after the end of the recording."""
 
     begin: float
     end: float | None
 
 
 class Rehearsal:
-    """One run. `quarantines` grows as `watch` goes on; `first` and `last` are the times of the `views` so far; `made`
+    """One run. `quarantines` grows while `watch` runs; `first` and `last` are the times of the `views` so far; `made`
     is the newest plan, `steps` all that was carried out.
 
-    `gap`: seconds without a View after which nobody knows whether all was well meanwhile. `nodes`: how many GPU nodes
+    `gap`: seconds without a View after which the time between does not count as healthy. `nodes`: how many GPU nodes
     the cluster has; `leases`: its budget's, where several rehearsals share it.
     """
 
@@ -156,7 +156,7 @@ class Rehearsal:
         self.steps: list[Step] = []
 
     def watch(self, views: Iterable[View]) -> Iterator[RehearsedAction]:
-        """What is done about each View, as it comes."""
+        """The actions on each View, as it comes."""
         for view in views:
             yield from self._look(_known(view))
 
@@ -172,7 +172,7 @@ class Rehearsal:
             self._clean_since = None
         self.first = self.first or now
         self.views, self.last = self.views + 1, now
-        # The pods that hold a GPU, but for those that were asked to leave: the recording goes on with them.
+        # The pods that hold a GPU, without those that were evicted: the recording still has them.
         holders = (holder.workload for use in view.attribution.devices for holder in use.holders)
         pods = (
             PodObject(namespace=w.namespace, name=w.pod, uid=w.pod_uid or f"{w.namespace}/{w.pod}", gpus=1)
@@ -234,14 +234,14 @@ class Rehearsal:
 
 
 def _known(view: View) -> View:
-    """A recording that does not tell its machine is of the imaginary Node all the same."""
+    """The View, with a made-up host where a recording has none, so that it belongs to the imaginary Node."""
     if view.snapshot.host != Host():
         return view
     return replace(view, snapshot=replace(view.snapshot, host=Host(boot_id="recorded")))
 
 
 def _deed(step: Step, made: Plan) -> RehearsedAction | None:
-    """A step in words; None for those that only keep things as they are."""
+    """A step in words; None for a step that only renews a state."""
     if isinstance(step, PatchNode):
         return _patched(step, made)
     if isinstance(step, SetCondition) and step.condition is not None:

@@ -35,7 +35,7 @@ from gpuwatch.sim.surroundings.proctree import ProcTree
 log = logging.getLogger(__name__)
 
 KUBELET = "kubelet/api.sock"
-"""In a folder of its own: a machine without kubelet has not even that."""
+"""In a folder of its own, which a machine without a kubelet lacks."""
 
 AREAS: tuple[Callable[[SimNode], Files], ...] = (machine, services, runtime, cluster)
 
@@ -88,7 +88,7 @@ class World:
 
     @property
     def node(self) -> SimNode:
-        """As it was last shown; only to be read."""
+        """The node as it was last shown; callers must not change it."""
         return self._replica.node
 
     def start(self) -> Self:
@@ -123,7 +123,7 @@ class World:
         self._undo.close()
 
     def inject(self, action: dict[str, Any] | AnyAction) -> AnyAction:
-        """Let something happen; see `directory.inject`."""
+        """Apply an action; see `directory.inject`."""
         return inject(self.directory, action, self._clock)
 
     def __enter__(self) -> Self:
@@ -139,7 +139,7 @@ class World:
         self._bus = PciTree(self.directory)
         self._host = SimHostTree(self.directory)
         self._consents = ConsentsWriter(self.directory / "state", self._clock)
-        # which boot it is, and which machine: the same for every node of a directory
+        # the ids of boot and machine: every node of a directory has the same machine id
         machine_id = uuid.uuid5(uuid.NAMESPACE_URL, str(self.directory.absolute())).hex
         for path, text in (("proc/sys/kernel/random/boot_id", boot_id), ("etc/machine-id", machine_id)):
             (self.directory / path).parent.mkdir(parents=True, exist_ok=True)
@@ -178,7 +178,7 @@ class World:
 class KernelRing:
     """A file with records as /dev/kmsg gives them, for any number of readers, each from the oldest on.
 
-    A ring has room for so much: where it is full, what it has is lost, and the numbers go on.
+    A full ring loses all its records, and the numbers continue.
     """
 
     def __init__(self, path: Path, clock: Clock, room: int = 1 << 20) -> None:
@@ -207,9 +207,9 @@ class KernelRing:
 
 
 class SimHostTree:
-    """The host's files below `root`, in step with the node last shown.
+    """The host's files below `root`, updated to the node last shown.
 
-    Files that others have changed or removed stay so until the node changes theirs.
+    A file that another process has changed or removed stays so until the node changes its text.
     """
 
     def __init__(self, root: Path) -> None:
@@ -217,7 +217,7 @@ class SimHostTree:
         self._shown: dict[str, str | Symlink] = {}
 
     def show(self, node: SimNode) -> None:
-        """Write what differs from what was shown before; what the node no longer has disappears."""
+        """Write the files that changed since the last call; remove those that the node no longer has."""
         wanted = {path: content for area in AREAS for path, content in area(node).items()}
         for name, content in wanted.items():
             if self._shown.get(name) != content:

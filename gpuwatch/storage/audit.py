@@ -1,7 +1,7 @@
 """The audit trail: one JSON line for every decision, and a row of the store, written before the act and after it.
 
-A line has what, why, evidence, before, after and result. A row `intended` without a later one of its number was cut
-off: what it spoke of may or may not have happened, and the next cycle looks.
+A line has what, why, evidence, before, after and result. A row `intended` without a later one of its number was
+interrupted: its action may or may not have happened, and the next cycle reads the state.
 """
 
 import logging
@@ -15,18 +15,18 @@ from gpuwatch.model.event import ActionEvent, Result
 from gpuwatch.model.text import json_text
 
 log = logging.getLogger("gpuwatch.audit")
-"""Its messages are the JSON lines; give it a handler of its own to have nothing else in a file."""
+"""Its messages are the JSON lines; give it a handler of its own for a file with nothing else."""
 
 
 class ActionStore(Protocol):
     """Where actions and memories are kept: `storage.store.Store`, or a stand-in that keeps nothing."""
 
     def record(self, action: ActionEvent, /) -> int:
-        """Keep it and give its number; one that is `intended` is safe when this returns."""
+        """Keep it and return its number; one that is `intended` is on the disk when this returns."""
         ...
 
     def memory(self, name: str, /) -> bytes | None:
-        """What was remembered under a name."""
+        """The document kept under a name."""
         ...
 
     def remember(self, name: str, body: bytes, /) -> None:
@@ -58,17 +58,17 @@ class Audit:
         """Write that it is about to be tried; its number. Tried again after a conflict, it is not written twice."""
         number = self._open.get(deed)
         if number is None:
-            self._open.clear()  # what is tried anew after something else is a new intention
+            self._open.clear()  # an action that is tried again after another one is a new intention
             number = self._open[deed] = self._write(deed, Result.INTENDED)
         return number
 
     def finish(self, deed: AuditEntry, number: int, result: Result, detail: str = "") -> None:
-        """Write how it went."""
+        """Write the result."""
         self._open.pop(deed, None)
         self._write(deed, result, number=number, detail=detail)
 
     def note(self, deed: AuditEntry, result: Result, detail: str = "") -> None:
-        """Write what needs no row before it: a thing observed or left out."""
+        """Write what needs no row before it: an action observed or left out."""
         self._write(deed, result, detail=detail)
 
     def _write(self, deed: AuditEntry, result: Result, *, number: int | None = None, detail: str = "") -> int:

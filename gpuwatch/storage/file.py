@@ -1,6 +1,6 @@
 """The store's SQLite file: opened, checked, set aside when it cannot be used, written, trimmed.
 
-Several processes share it. SQLite (WAL) keeps their writes apart, and whole whenever one of them is killed; the lock
+Several processes share it. SQLite (WAL) isolates their writes, and keeps them whole if one of them is killed; the lock
 file beside it only guards the moment in which a file is checked, made or set aside.
 """
 
@@ -21,10 +21,10 @@ from gpuwatch.storage.rows import StoredDocument, StoredRow
 NAME = "gpuwatch.db"
 SCHEMA = 1
 APPLICATION = 0x67707577
-"""SQLite's application_id, `gpuw`: how a file of ours is told from any other database."""
+"""SQLite's application_id, `gpuw`: it distinguishes a file of ours from any other database."""
 
 BUSY_SECONDS = 5.0
-"""How long another process's write is waited for."""
+"""Most seconds to wait for another process's write."""
 
 KEPT_ASIDE = 3
 """Unusable files kept for a person to look at; older ones are removed."""
@@ -57,7 +57,7 @@ class StoreFile:
     def __init__(self, directory: Path) -> None:
         """Open or make it. Raises also Newer."""
         self.path = directory / NAME
-        # One that is there is not opened but by SQLite: closing it would drop the locks of this process's connections.
+        # An existing file is opened by SQLite only: closing it would drop the locks of this process's connections.
         try:
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
         except FileExistsError:
@@ -110,7 +110,7 @@ class StoreFile:
             self._connection.executemany(_PUT_DOCUMENT, documents)
 
     def trim(self, oldest: float, rows: int, size: int) -> None:
-        """Delete events from before unix time `oldest`, more than `rows` of a kind, and what makes it `size` bytes."""
+        """Delete events before unix time `oldest`, those beyond `rows` of a kind, and the oldest above `size` bytes."""
         with _unusable():
             with self._connection:
                 self._connection.execute("BEGIN IMMEDIATE")
@@ -125,7 +125,7 @@ class StoreFile:
             self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def close(self) -> None:
-        """Give it back."""
+        """Close it."""
         self._connection.close()
 
     def _prepare(self) -> None:
@@ -157,7 +157,7 @@ class StoreFile:
 
 @contextlib.contextmanager
 def _unusable() -> Iterator[None]:
-    """Tell a broken file from one that cannot be used just now."""
+    """Raise Unusable for a broken file; other errors pass unchanged."""
     try:
         yield
     except sqlite3.DatabaseError as error:
@@ -168,7 +168,7 @@ def _unusable() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Alone among processes. Raises TimeoutError when another one does not let go."""
+    """Keep other processes out. Raises TimeoutError when another one does not release the lock."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         deadline = time.monotonic() + BUSY_SECONDS
@@ -186,7 +186,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _set_aside(directory: Path, now: float) -> Path:
-    """Rename file and log. The log goes first: SQLite would play one that is left into the new file."""
+    """Rename file and log. The log goes first: SQLite would apply one that is left to the new file."""
     path = directory / NAME
     aside = directory / f"{NAME}.corrupt-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now))}"
     number = 1
@@ -208,7 +208,7 @@ class Unusable(Exception):
 
 
 class Newer(Exception):
-    """The file is of a newer gpuwatch, which must find it as it left it."""
+    """The file is of a newer gpuwatch and must stay as it is."""
 
 
 FAILURES = (OSError, sqlite3.Error, Unusable, Newer)
@@ -219,12 +219,12 @@ _BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def is_usual(error: Exception) -> bool:
-    """Whether somebody simply started gpuwatch without the right to keep state."""
+    """Whether gpuwatch was started by a user without the right to keep state, which is usual."""
     return os.geteuid() != 0 and _is_denied(error)
 
 
 def trouble(directory: Path, error: Exception) -> str:
-    """A failure to write in `directory`, for people."""
+    """The message of a failure to write in `directory`."""
     why = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
     step = "look at its disk, or name another place with --state-dir"
     if isinstance(error, Newer):

@@ -1,11 +1,11 @@
-"""Folders whose files gpuwatch acts on, or that it deletes in: only their owner may write there.
+"""Folders whose files gpuwatch acts on, or in which it deletes files: only their owner may write there.
 
-A folder with a guessable name that others may make first is theirs: a socket in it feeds a forged View, a link in it
-leads a deletion to their victim's files. Looking at the folder's own mode does not help, for who may write its parent
-replaces it after the look. So the whole way is checked, from `/` down: each folder and each link belongs to root or
-to this user, and no other user may write to it. In a folder such as /tmp others may write, and the sticky bit keeps
-them from replacing what is not theirs: below it, what belongs to this user is safe. By induction nobody else
-can change a way between the check and its use.
+A folder with a guessable name belongs to the user that creates it first: a socket in it can deliver a forged View, a
+link in it can direct a deletion to a third user's files. A check of the folder's own mode does not help, as a user that
+may write to its parent can replace it after the check. So the whole way is checked, from `/` down: each folder and each
+link belongs to root or to this user, and no other user may write to it. In a folder such as /tmp others may write, and
+the sticky bit keeps them from replacing what is not theirs: below it, what belongs to this user is safe. By induction
+no other user can change a way between the check and its use.
 
 The state folder is tightened where an older version, a kubelet or an image has left it open.
 """
@@ -35,7 +35,7 @@ def check_way(folder: Path) -> None:
         OSError: it does not exist, or its links go around.
     """
     folder = Path(os.path.abspath(folder))
-    folder.stat()  # of links that go around, ELOOP
+    folder.stat()  # for a loop of links: ELOOP
     for each in (*reversed(folder.parents), folder):
         status = each.lstat()
         if status.st_uid not in (0, os.geteuid()):
@@ -61,7 +61,7 @@ def make_named(folder: Path) -> None:
 def make_private(folder: Path, mode: int = 0o700) -> None:
     """Make `folder` with `mode`, and what is missing above it, and check the way to it.
 
-    One of this user that other users may open is tightened, and used if none of them has put anything there.
+    A folder of this user that other users may open is tightened, and used if none of them has put anything there.
 
     Raises:
         UnsafePath: it is another user's, a link, no folder, or holds what another user has put there.
@@ -82,12 +82,12 @@ def make_private(folder: Path, mode: int = 0o700) -> None:
 
 
 def tighten_state(directory: Path) -> None:
-    """Make the state folder, or take from other users what it and gpuwatch's files in it allow them.
+    """Make the state folder, or remove the rights that it and gpuwatch's files in it give to other users.
 
     What belongs to another user stays as it is, and so does the mode of a folder that gpuwatch has not made.
 
     Raises:
-        OSError: it cannot be made or looked at.
+        OSError: it cannot be made or read.
     """
     directory.mkdir(mode=STATE_MODE, parents=True, exist_ok=True)
     files = [file for pattern in STATE_FILES for file in directory.glob(pattern)]
@@ -101,11 +101,11 @@ def tighten_state(directory: Path) -> None:
 
 
 def _tighten(path: Path, mode: int) -> None:
-    """Never through a link, nor what is another user's. A mount may be read-only.
+    """Never through a link, nor the file of another user. A mount may be read-only.
 
-    The file is not opened, only its place is (O_PATH): POSIX drops all locks that a process has on a file when it
-    closes any descriptor of it. SQLite of another process would then take the store's index for abandoned and shorten
-    it, and this process, which has it mapped, would die of SIGBUS.
+    The file is not opened, only its path is (O_PATH): POSIX drops all locks that a process has on a file when it
+    closes any descriptor of it. SQLite in another process would then treat the store's index as abandoned and shorten
+    it, and this process, which has it mapped, would end with SIGBUS.
     """
     with contextlib.suppress(OSError):
         fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -119,7 +119,7 @@ def _tighten(path: Path, mode: int) -> None:
 
 
 def _open_to_others(status: os.stat_result) -> bool:
-    """Whether a user who is neither root nor this one may replace what is in a folder."""
+    """Whether a user that is neither root nor this one may replace what is in a folder."""
     by_group = status.st_mode & stat.S_IWGRP and status.st_gid != 0
     return not status.st_mode & stat.S_ISVTX and bool(by_group or status.st_mode & stat.S_IWOTH)
 

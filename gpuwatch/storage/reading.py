@@ -1,4 +1,4 @@
-"""Reads of the store's SQLite file, over connections of their own: no reader waits for a write or changes the file.
+"""Reads of the store's SQLite file, over connections of their own: no reader waits for a write or changes the content.
 
 Events are read row by row, so that a hundred thousand of them need no more memory than one.
 """
@@ -58,14 +58,14 @@ class EventReader:
         return (row for row in every if _moment(row) >= self._first)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._open.close()
 
     def _select(self, statement: str, *values: str | float) -> Iterator[Any]:
         if self._connection is not None:
             try:
                 yield from self._connection.execute(statement, values)
-            except sqlite3.Error as error:  # a part of the file is broken: what was read of it is still worth having
+            except sqlite3.Error as error:  # a part of the file is broken: what was read of it is still useful
                 log.debug("the store's events cannot be read to the end; %s", error)
 
 
@@ -74,7 +74,7 @@ def _moment(row: StoredRow) -> Moment:
 
 
 def document(directory: Path, name: str) -> bytes | None:
-    """One document; None when there is none. Raises sqlite3.Error; changes nothing."""
+    """One document; None when there is none. Raises sqlite3.Error."""
     with _reading(directory) as connection:
         found = connection.execute("SELECT body FROM documents WHERE name = ?", (name,)).fetchone()
     return None if found is None else bytes(found[0])
@@ -83,13 +83,13 @@ def document(directory: Path, name: str) -> bytes | None:
 @contextlib.contextmanager
 def _reading(directory: Path) -> Iterator[sqlite3.Connection]:
     path = directory / NAME
-    # without its log nobody has it open, and a plain look neither makes one nor needs the right to
+    # without its log no process has it open, and an immutable read neither makes one nor needs the right to
     mode = "mode=ro" if path.with_name(f"{NAME}-wal").exists() else "immutable=1"
     try:
         connection = _connect(path, mode)
     except sqlite3.OperationalError as error:
-        # The index beside the log, which a killed process left, cannot be made anew on a full disk. Who is alone with
-        # the file needs none: what was open must be known at a start on such a disk, too.
+        # The index beside the log, which a killed process left, cannot be made again on a full disk. A process that is
+        # alone with the file needs none: the open findings must be known at a start on such a disk, too.
         if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_IOERR:
             raise
         connection = _connect(path, "mode=rw", "PRAGMA locking_mode = EXCLUSIVE")

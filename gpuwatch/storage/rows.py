@@ -1,7 +1,7 @@
-"""What the store keeps of an event: a key that the same event always has, when, of what kind, about whom, and JSON.
+"""What the store keeps of an event: a key that the same event always has, its time, kind, GPU and boot, and its JSON.
 
 The key makes writing twice harmless: a kernel line read again is the same row, whichever source reported the XID first,
-and an XID that a second source has completed takes the place of the first report.
+and an XID that a second source has completed replaces the first report.
 """
 
 import logging
@@ -25,7 +25,7 @@ StoredEvent = XidEvent | SxidEvent | BusLossEvent | FindingEvent | ActionEvent
 _TYPES: tuple[type[StoredEvent], ...] = (XidEvent, SxidEvent, BusLossEvent, FindingEvent, ActionEvent)
 
 KINDS: dict[str, type[StoredEvent]] = dict(zip(EVENT_KINDS, _TYPES, strict=True))
-"""Kind of a row to what its body holds."""
+"""Kind of a row -> type of its body."""
 
 _NAMES = {type_: kind for kind, type_ in KINDS.items()}
 
@@ -128,7 +128,7 @@ class StoreQueue:
 
     def __init__(self, bound: int) -> None:
         self.lost = 0
-        """Rows that went because there were too many."""
+        """Rows that were dropped because there were too many."""
         self._bound = bound
         self._rows: dict[str, dict[str, StoredRow]] = {kind: {} for kind in EVENT_KINDS}
         self._documents: dict[str, StoredDocument] = {}
@@ -163,12 +163,12 @@ class StoreQueue:
             return [self._documents[name] for name in (self._documents if written else self._unwritten)]
 
     def document(self, name: str) -> tuple[StoredDocument | None, bool]:
-        """What was saved last under a name, and whether it waits still."""
+        """What was saved last under a name, and whether it still waits."""
         with self._lock:
             return self._documents.get(name), name in self._unwritten
 
     def written(self, rows: list[StoredRow], documents: list[StoredDocument]) -> None:
-        """Forget rows that are on the disk by now; what was replaced meanwhile goes on waiting."""
+        """Drop what is on the disk by now; what was replaced meanwhile still waits."""
         with self._lock:
             for row in rows:
                 if self._rows[row.kind].get(row.key) is row:

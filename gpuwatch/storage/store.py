@@ -1,8 +1,8 @@
 """The store: what happened, what is open and what must be remembered, in `state_dir`, over restarts and kill -9.
 
 What is added waits in memory until a thread of the store's own has written it, so that no disk delays an XID. Where
-the disk cannot be written it goes on waiting, is read from there, and is written once the disk can be: meanwhile
-`trouble` says why. `record` alone waits for the disk: what is about to be done must be known after a crash.
+the disk cannot be written, it stays in memory, is read from there, and is written once the disk can be: meanwhile
+`trouble` holds the reason. `record` alone waits for the disk: what is about to be done must be known after a crash.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ from gpuwatch.storage.rows import StoredDocument, StoredEvent, StoreQueue, event
 log = logging.getLogger(__name__)
 
 GAP_SECONDS = 0.1
-"""Between two writes: a storm of XIDs becomes a write now and then, not one for each."""
+"""Seconds between two writes: a storm of XIDs causes few writes, not one for each."""
 
 TRIM_SECONDS = 3600.0
 CLOSE_SECONDS = 0.5
@@ -44,7 +44,7 @@ Noun = TypeVar("Noun")
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept: of the past, of each kind, in the file, and of each kind in memory while it cannot be written."""
+    """What is kept: seconds, rows of each kind, bytes of the file, and rows of each kind in memory until written."""
 
     seconds: float = 30 * 86400.0
     rows: int = 20_000
@@ -53,7 +53,7 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoreStats(msgspec.Struct, frozen=True, kw_only=True):
-    """For gpuwatch's own metrics. `up` None: nothing is meant to be kept."""
+    """For gpuwatch's own metrics. `up` None: nothing is to be kept."""
 
     up: bool | None
     lost: int
@@ -61,11 +61,11 @@ class StoreStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Store:
-    """One process's end of it; any thread may call. `directory` None: in memory only."""
+    """The store of one process; any thread may call. `directory` None: in memory only."""
 
     def __init__(self, directory: Path | None, clock: Clock, retention: Retention, retry: tuple[float, float]) -> None:
         self.trouble: str | None = None
-        """Why nothing reaches the disk just now: what; why; next step."""
+        """Why nothing reaches the disk at present: what; why; next step."""
         self._usual = False
         self._directory, self._clock, self._retention = directory, clock, retention
         self._retry, self._pause = retry, retry[0]
@@ -86,7 +86,7 @@ class Store:
         retention: Retention | None = None,
         retry: tuple[float, float] = RETRY_SECONDS,
     ) -> Self:
-        """Open or make the store in `state_dir`; empty: in memory only. Never raises: `trouble` says what is wrong."""
+        """Open or make the store in `state_dir`; empty: in memory only. Never raises: `trouble` holds what is wrong."""
         directory = Path(state_dir) if str(state_dir) else None
         store = cls(directory, clock or SystemClock(), retention or Retention(), retry)
         if directory is not None:
@@ -100,9 +100,9 @@ class Store:
         self._due.set()
 
     def record(self, action: ActionEvent) -> int:
-        """Keep an action and give its number, a new one where it has none.
+        """Keep an action and return its number, a new one where it has none.
 
-        One that is `intended` is on the disk when this returns; where that failed, `trouble` says why.
+        One that is `intended` is on the disk when this returns; where that failed, `trouble` holds the reason.
         """
         number = action.number if action.number is not None else self._new_number()
         self.add(structs.replace(action, number=number))
@@ -121,7 +121,7 @@ class Store:
             yield from events_json(reader.rows)
 
     def _reader(self, query: EventQuery) -> EventReader:
-        # first what waits: what is written meanwhile is then found twice, not never
+        # waiting rows first: a row that is written meanwhile is then found twice, not missed
         waiting = self._queue.rows(query.kinds, query.since)
         try:
             return EventReader(self._directory, query, waiting)
@@ -138,7 +138,7 @@ class Store:
         self._save("findings", msgspec.json.encode(findings))
 
     def cursor(self, boot_id: str | None) -> KernelCursor | None:
-        """How far this boot's kernel log was told."""
+        """How far this boot's kernel log was reported; None: not known."""
         found = self._decoded("cursor", KernelCursor)
         return found if found is not None and found.boot_id == boot_id else None
 
@@ -147,7 +147,7 @@ class Store:
         self._save("cursor", msgspec.json.encode(cursor))
 
     def memory(self, name: str) -> bytes | None:
-        """What was remembered under a name; None when nothing was, or when it cannot be read (see `trouble`)."""
+        """The document kept under a name, by this process where the file cannot be read; None when there is none."""
         return self._document(f"memory/{name}")
 
     def remembered(self, name: str, type_: type[Noun]) -> Noun | None:
@@ -168,7 +168,7 @@ class Store:
         return StoreStats(up=up, lost=self._queue.lost if kept else 0, set_aside=self._set_aside)
 
     def status(self) -> SourceStatus:
-        """As one of the sources: what is not meant to be kept, or may not be, is off and no trouble."""
+        """As one of the sources: off, and not down, where nothing is to be kept or this user may not write."""
         if self._directory is None:
             return SourceStatus(name="store", up=None, reason="nothing is kept: state_dir is empty")
         trouble = self.trouble
@@ -176,7 +176,7 @@ class Store:
         return SourceStatus(name="store", up=up, reason=trouble or "")
 
     def flush(self) -> bool:
-        """Write what waits, now; False when that is not possible, and `trouble` says why."""
+        """Write what waits, now; False when that is not possible, for the reason `trouble`."""
         if self._directory is None:
             return False
         with self._writing:
@@ -192,7 +192,7 @@ class Store:
         return self.trouble is None
 
     def close(self) -> None:
-        """Write what waits and give the file back; a disk that takes longer than CLOSE_SECONDS is left alone."""
+        """Write what waits and close the file; a disk that takes longer than CLOSE_SECONDS is not waited for."""
         self._closing.set()
         self._due.set()
         if self._thread.is_alive():
@@ -213,10 +213,10 @@ class Store:
             self._give_back()
 
     def _write(self, directory: Path) -> None:
-        """Put what waits, into a new file where there is none or another; the caller holds `_writing`."""
+        """Write what waits, into a new file where there is none or another one; the caller holds `_writing`."""
         if self._file is not None and self._file.replaced:
             self._give_back()
-        documents = self._queue.documents(written=self._file is None)  # first: none may be ahead of its rows
+        documents = self._queue.documents(written=self._file is None)  # first: no document may precede its rows
         rows = self._queue.rows()
         if self._file is None:
             self._file, aside = StoreFile.open(directory, self._clock.time())
@@ -248,7 +248,7 @@ class Store:
         self._file = None
 
     def _new_number(self) -> int:
-        """Microseconds, so that no process runs ahead of the clock and meets another one; always a larger one."""
+        """Larger than the last one; by the clock in microseconds, so that it is not a number of another process."""
         with self._numbering:
             self._last_number = max(self._last_number + 1, int(self._clock.time() * 1_000_000))
             return self._last_number
@@ -277,7 +277,7 @@ class Store:
 
 
 def stored_events(state_dir: str | Path, query: EventQuery = EVERYTHING) -> Events | None:
-    """What the store in `state_dir` has, as `Store.events` gives it; None when there is none that can be read."""
+    """What the store in `state_dir` has, as `Store.events` returns it; None when there is none that can be read."""
     if not str(state_dir):
         return None
     try:

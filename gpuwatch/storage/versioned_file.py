@@ -1,11 +1,11 @@
 """Small JSON files that several processes share, and that a crash leaves whole.
 
 A file is replaced, never changed: the new content is written beside it, flushed to the disk, and renamed over it. After
-a crash at any moment the old or the new content is there, whole. Three things are easily missed. Without a flush of the
-file before the rename, a file system may carry out the rename first, and a power cut leaves an empty file. Without a
-flush of the folder after it, a power cut may bring the old content back, although the caller was told that the new one
-is in force. And a file that is opened by name, in a folder in which others may create files, may be their link or pipe:
-it is opened without following links or waiting, and made only where nothing is.
+a crash at any moment the old or the new content is there, whole. Three details matter. Without a flush of the file
+before the rename, a file system may carry out the rename first, and a power cut leaves an empty file. Without a flush
+of the folder after it, a power cut may restore the old content, although the write of the new one has returned. And a
+file that is opened by name, in a folder in which others may create files, may be their link or pipe: it is opened
+without following links or waiting, and made only where no file is.
 
 The version is checked before the content is decoded: a file of a newer gpuwatch is refused, not misunderstood.
 """
@@ -49,7 +49,7 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True):
 class VersionedFile(Generic[Content]):
     """`{"schema": N, "content": ...}` at `path`; `kind` is the type of the content.
 
-    `durable`: a write is on the disk when it returns; only content that means nothing after a reboot does without.
+    `durable`: a write is on the disk when it returns; only content that means nothing after a reboot needs none.
     `trusted`: a file of another user than root and this one, or that others may write, is refused;
     with a `mode` that lets only its owner read, also one that others may read.
     `folder_mode`: its folder is gpuwatch's own; it is made with this mode in the state folder, and checked.
@@ -74,7 +74,7 @@ class VersionedFile(Generic[Content]):
         self._next_step, self._repair = next_step, repair
 
     def read(self, *, only_shown: bool = False) -> Content | None:
-        """The newest content; None: there is no file. `only_shown`: nobody acts on it, so anybody may have written it.
+        """The newest content; None: there is no file. `only_shown`: it is not acted on, so any user may write it.
 
         Raises:
             PermissionMissing: the file may not be read, or another user may replace a trusted one.
@@ -109,7 +109,7 @@ class VersionedFile(Generic[Content]):
             raise self.error(error) from error
 
     def stamp(self) -> tuple[int, int] | None:
-        """Another one after every write, so that readers notice a write without trusting a clock. None: no file."""
+        """Different after every write, so that readers notice a write without trusting a clock. None: no file."""
         try:
             status = self.path.stat()
         except OSError:
@@ -117,7 +117,7 @@ class VersionedFile(Generic[Content]):
         return status.st_ino, status.st_mtime_ns
 
     def write(self, content: Content) -> None:
-        """Replace the content. The folder must exist, or of a folder of gpuwatch's own the one that it is in.
+        """Replace the content. The folder must exist; for a folder of gpuwatch's own, its parent.
 
         Raises:
             PermissionMissing: the file may not be written.
@@ -151,7 +151,7 @@ class VersionedFile(Generic[Content]):
             make_private(self.path.parent, self._folder_mode)
 
     def lock(self, patience: float) -> AbstractContextManager[bool]:
-        """Hold it against other writers: `lock_file` of the lock beside it."""
+        """Keep other writers out: `lock_file` of the lock beside it."""
         return lock_file(self.path.with_suffix(".lock"), patience)
 
     def error(self, error: OSError, what: str = "cannot read") -> GpuwatchError:
@@ -219,7 +219,7 @@ def replace_file(
 
 @contextlib.contextmanager
 def lock_file(path: Path, patience: float) -> Iterator[bool]:
-    """Hold a lock against other processes and threads; the kernel releases that of a process that dies.
+    """Hold a lock against other processes and threads; the kernel releases that of a process that ends.
 
     False: another holder did not release it for `patience` seconds, or the lock file cannot be opened.
     """

@@ -1,1 +1,1 @@
-"""Whose GPU is it: pod-resources of the kubelet, cgroups and /proc. `podresources` speaks gRPC itself."""
+"""The users of each GPU, from the kubelet's pod-resources, cgroups and /proc. `grpc_call` implements gRPC."""

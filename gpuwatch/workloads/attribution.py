@@ -35,15 +35,15 @@ def attribute(
     owners: Mapping[int, ProcessOwner],
     allocatable: Sequence[Allocatable] | None = None,
 ) -> Attribution:
-    """Join one snapshot's GPUs with what kubelet and /proc say.
+    """Join one snapshot's GPUs with what kubelet and /proc report.
 
     `gpus`: the fresh samples, and of a lost GPU its last one without processes, so that its holders stay known.
-    `allocations` None: there is no kubelet to ask; pods are then known by their processes only. `owners` by host pid.
-    `allocatable`: what the kubelet may give away; without any device of this node no device plugin is registered.
+    `allocations` None: no kubelet is queried; pods are then known by their processes only. `owners` by host pid.
+    `allocatable`: what the kubelet may allocate; where it names no device here, no device plugin is registered.
     """
     given, unknown = _given(gpus, allocations or ())
     names = _pods_by_uid(gpus, given, owners)
-    # the other way round; a name that two uids bear (a pod made anew) is left out
+    # the other way round; a name that two uids have (a pod that was recreated) is left out
     counts = Counter(names.values())
     uids = {pod: uid for uid, pod in names.items() if counts[pod] == 1}
     for holders in given.values():
@@ -70,7 +70,7 @@ def attribute(
 
 
 def _given(gpus: Sequence[Gpu], allocations: Iterable[Allocation]) -> tuple[Holders, tuple[str, ...]]:
-    """Holders of each device by the kubelet's word, and the ids that name no device here."""
+    """Holders of each device as the kubelet reports them, and the ids that name no device here."""
     slots: dict[Key, dict[tuple[Workload, str], int]] = {}
     unknown: dict[str, None] = {}
     for allocation in allocations:
@@ -114,7 +114,7 @@ def _held(given: Holders, gpu: Gpu, gi: int | None, ci: int | None) -> list[Hold
 
 
 def _named(workload: Workload, names: Mapping[str, PodName], held: Sequence[Holder]) -> Workload:
-    """The process's workload with the pod's name and, where only one container of it holds the device, container."""
+    """The process's workload with its pod's name, and its container where only one of the pod holds the device."""
     namespace, pod = names.get(workload.pod_uid or "", _pod(workload))
     if workload.container:
         return Workload(namespace=namespace, pod=pod, container=workload.container, pod_uid=workload.pod_uid)
@@ -158,7 +158,7 @@ def _order(holder: Holder) -> tuple[str, ...]:
 
 
 class EnergyClaim(NamedTuple):
-    """One party on one GPU: its instance, its summed values. `workload` None: all processes outside pods together."""
+    """One user of one GPU: its instance and summed values. `workload` None: all processes outside pods together."""
 
     workload: Workload | None
     gi: int | None = None
@@ -195,10 +195,10 @@ def pod_usage(
 
 
 def energy_shares(claims: Sequence[EnergyClaim], mig: Sequence[MigInstance]) -> tuple[EnergyMethod, tuple[float, ...]]:
-    """Each claim's part of the GPU's energy, in their order, and how it was found; sums to 1.
+    """Each claim's part of the GPU's energy, in their order, and the method used; sums to 1.
 
     A GPU instance counts by its multiprocessors times their activity, if that is known of every instance in question,
-    and is split evenly among those who are on it.
+    and is split evenly among the claims on it.
     """
     sizes: Counter[int | None] = Counter()
     activity: dict[int | None, float] = {}
@@ -235,7 +235,7 @@ def _claims(gpu: Gpu, workloads: Mapping[int, Workload]) -> list[EnergyClaim]:
                 workload,
                 gi,
                 processes=len(processes),
-                memory=sum(memory) if len(memory) == len(processes) else None,  # half a level is no level
+                memory=sum(memory) if len(memory) == len(processes) else None,  # a partial sum would be too low
                 utilization=min(sum(busy), 1.0) if busy else None,
             )
         )

@@ -3,7 +3,7 @@
 Docker keeps `config.v2.json` of each container (moby, daemon/container/container.go). Podman has one `containers.json`
 for all, beside it one for those of `--rm`, and labels in neither (containers/storage, containers.go; the metadata:
 podman, libpod/storage.go). nerdctl copies labels to the OCI bundle's annotations (nerdctl, pkg/labels/labels.go).
-Only root reads these files. Some hold the container's environment: nothing is decoded but the members named here.
+Only root reads these files. Some hold the container's environment: only the members named here are decoded.
 """
 
 import contextlib
@@ -54,7 +54,7 @@ class _State(msgspec.Struct, rename={"name": "Name", "config": "Config"}):
 
 
 def container(folders: tuple[str, ...], ident: str) -> Container | None:
-    """The container with this id (64 hex digits); None: no state folder names it. No link leads out of a folder."""
+    """The container with this id (64 hex digits); None: no state folder names it. Links cannot leave a folder."""
     for folder, pattern in product(folders if _ID.fullmatch(ident) else (), FILES):
         for file in beneath(Path(folder)).glob(pattern.format(ident)):
             with contextlib.suppress(OSError, *UNREADABLE):
@@ -65,7 +65,7 @@ def container(folders: tuple[str, ...], ident: str) -> Container | None:
 
 
 def named(text: bytes, ident: str) -> Container | None:
-    """Of the text of one of FILES. Raises one of UNREADABLE."""
+    """The container in the text of one of FILES; None: it has no name there. Raises one of UNREADABLE."""
     states = msgspec.json.decode(text, type=prepared(_State | list[_State]))
     rows = states if isinstance(states, list) else (states,)
     state = next((row for row in rows if row.id in (None, ident)), _State())

@@ -1,7 +1,7 @@
 """One gRPC call with an empty request, on a connection of its own to a unix socket.
 
-The kubelet is asked every few seconds and nothing else speaks gRPC; the package grpc would take 13 MiB of an agent for
-it. h2 keeps the grammar of HTTP/2 and bounds headers and frames, this file keeps gRPC's few rules, the deadline and the
+gpuwatch queries the kubelet every few seconds and uses gRPC for nothing else; the package grpc would cost the agent
+13 MiB. h2 implements HTTP/2 and bounds headers and frames; this file implements gRPC's few rules, the deadline and the
 size. A connection for each call has no state that a kubelet's restart could make stale.
 """
 
@@ -37,7 +37,7 @@ MAX_DETAILS = 4096
 
 
 class GrpcError(Exception):
-    """The call failed: the status by its name, and what the server or the connection said."""
+    """The call failed: the status by its name, and the text from the server or the connection."""
 
     def __init__(self, status: str, details: str) -> None:
         super().__init__(f"{status}: {details or 'no details'}")
@@ -48,7 +48,7 @@ def call(path: Path, method: str, *, deadline: float, max_bytes: int) -> bytes:
     """What `/SERVICE/METHOD` answers to an empty message within `deadline` seconds.
 
     Raises:
-        GrpcError: it does not, or with more than `max_bytes`.
+        GrpcError: no valid answer came in time, or one of more than `max_bytes`.
     """
     until = time.monotonic() + deadline
     try:

@@ -1,6 +1,6 @@
 """The kubelet's answer to "which container was given which device", over its pod-resources socket.
 
-A socket file with another identity is another kubelet: what the old one could not do is asked again.
+A socket file with another identity belongs to a new kubelet: methods that the old one lacked are tried again.
 """
 
 import os
@@ -57,12 +57,12 @@ class PodResources:
         self._missing: set[str] = set()
 
     def allocations(self) -> tuple[Allocation, ...]:
-        """Every NVIDIA device that is given to a container (`List`). Raises PodResourcesError."""
+        """Every NVIDIA device that is allocated to a container (`List`). Raises PodResourcesError."""
         reply = self._call("List")
         return tuple(found for pod in reply.pod_resources for found in self._of_pod(pod)) if reply else ()
 
     def allocatable(self) -> tuple[Allocatable, ...] | None:
-        """Every NVIDIA device the kubelet may give away; None when it has no such call. Raises as above."""
+        """Every NVIDIA device that the kubelet may allocate; None when it has no such call. Raises as above."""
         reply = self._call("GetAllocatableResources")
         if reply is None:
             return None
@@ -73,13 +73,13 @@ class PodResources:
         self._identify()
         if method in self._missing:
             return None
-        from gpuwatch.workloads.grpc_call import GrpcError, call  # loads h2, which nobody needs without a kubelet
+        from gpuwatch.workloads.grpc_call import GrpcError, call  # loads h2, needed only with a kubelet
 
         try:
             reply = call(self._socket, f"/{SERVICE}/{method}", deadline=self._deadline, max_bytes=MAX_REPLY_BYTES)
             return decode(SCHEMA, METHODS[method][1], reply)
         except GrpcError as error:
-            # a kubelet that has switched the method off says so in words only
+            # where the method is disabled, only the text of the kubelet's error shows it
             disabled = error.status == "UNKNOWN" and "disabled" in error.details
             if method != "List" and (disabled or error.status == "UNIMPLEMENTED"):
                 self._missing.add(method)

@@ -1,6 +1,6 @@
-"""Whose is this process? From /proc: cgroup, user, name and start time of the pids the driver reports.
+"""The owners of processes, from /proc: cgroup, user, name and start time of the pids that the driver reports.
 
-Needs the host's pid namespace (`hostPID`) to see other containers' processes. Never reads a command line or an
+Needs the host's pid namespace (`hostPID`) for processes of other containers. Never reads a command line or an
 environment: both may hold secrets.
 """
 
@@ -32,28 +32,28 @@ _JOB_MOST_CHARACTERS = 128
 
 
 class CgroupOwner(NamedTuple):
-    """Identities found; `container_id` alone is a container outside Kubernetes or a sibling seen from inside a pod."""
+    """Identities found; `container_id` alone: a container outside Kubernetes, or one of this process's own pod."""
 
     pod_uid: str | None = None
     container_id: str | None = None
     slurm_job: str | None = None
     slurm_step: str | None = None
     unit: str | None = None
-    """The innermost systemd service of what is none of the above; a user's own manager is none."""
+    """The innermost systemd service of a process with none of the above; a user's own manager does not count."""
 
 
 def cgroup_owner(text: str) -> CgroupOwner:
-    """Read the whole file. Unknown layouts and garbage give an empty owner; never raises.
+    """`text`: the whole file. Unknown layouts and garbage give an empty owner; never raises.
 
-    Below a user's own manager (`user@1000.service`) that user makes groups of any name, also that of another's pod,
-    container or job. So only a unit is read there.
+    Below a user's own manager (`user@1000.service`) that user can make cgroups of any name, also that of another
+    user's pod, container or job. So only a unit is read there.
     """
     found = CgroupOwner()
     for line in text.splitlines():
         path = line.split(":", 2)[-1]
         system = _USER_MANAGER.split(path, 1)[0]
         pod = _POD.search(system)
-        # a container runtime inside a container adds further ids behind the one kubelet knows
+        # a container runtime inside a container adds further ids after the one that kubelet uses
         container = _CONTAINER.search(system, pod.end() if pod else 0)
         job = _SLURM_JOB.search(system)
         found = CgroupOwner(
@@ -80,13 +80,13 @@ class PodLogs:
         self._containers: dict[str, Workload] = {}
 
     def refresh(self) -> None:
-        """List both folders anew."""
+        """List both folders again."""
         rows = (entry.split("_") for entry in _entries(self._root / "pods"))
         pods = {row[2]: Workload(namespace=row[0], pod=row[1], pod_uid=row[2]) for row in rows if len(row) == 3}
         uids: dict[tuple[str | None, str | None], set[str]] = {}
         for uid, pod in pods.items():
             uids.setdefault((pod.namespace, pod.pod), set()).add(uid)
-        self._pods, self._uids = pods, uids  # whole at once: another thread may be asking
+        self._pods, self._uids = pods, uids  # both at once: another thread may read them
         logs = (_CONTAINER_LOG.fullmatch(entry) for entry in _entries(self._root / "containers"))
         self._containers = {
             log["id"]: Workload(namespace=log["namespace"], pod=log["pod"], container=log["container"])
@@ -95,7 +95,7 @@ class PodLogs:
         }
 
     def workload(self, pod_uid: str | None, container_id: str | None) -> Workload | None:
-        """Everything known of the container; at least its pod's uid. None: neither folder knows this container."""
+        """What the logs show of the container, or only its pod's uid; None: no uid is given, and no log names it."""
         pod = self._pods.get(pod_uid or "") or (pod_uid and Workload(pod_uid=pod_uid)) or None
         named = self._containers.get(container_id or "")
         if named:
@@ -107,7 +107,7 @@ class PodLogs:
         return pod
 
     def with_uid(self, allocation: Allocation) -> Allocation:
-        """The allocation with its pod's uid, when exactly one pod of that name left logs here."""
+        """The allocation with its pod's uid, when exactly one pod of that name has logs here."""
         if allocation.workload.pod_uid or (uid := self._uid(allocation.workload)) is None:
             return allocation
         workload = msgspec.structs.replace(allocation.workload, pod_uid=uid)
@@ -139,8 +139,8 @@ def user_name(uid: int) -> str | None:
 class Processes:
     """Owners of processes, remembered for as long as the same process lives.
 
-    `vanished` and `unreadable` count the pids that could not be looked at since the start: gone or in a pid namespace
-    we do not see, and refused. `jobs`: the folder of `slurm_job`; `runtimes`: those of `container`.
+    `vanished` and `unreadable` count the pids that could not be read since the start: gone or in another pid
+    namespace, and refused. `jobs`: the folder of `slurm_job`; `runtimes`: those of `container`.
     """
 
     def __init__(
@@ -233,9 +233,9 @@ class Processes:
 
 
 class SlurmJob(NamedTuple):
-    """Account and partition of a Slurm job: its cgroup has its number and nothing more. None is what is not known.
+    """Account and partition of a Slurm job: its cgroup has its number and nothing more. None: not known.
 
-    Slurm tells its prolog, and deploy/slurm/prolog.sh writes them down: a file per job, named by its number, with lines
+    Slurm passes them to its prolog, deploy/slurm/prolog.sh, which writes a file per job, named by its number: the lines
     `account=NAME` and `partition=NAME`. The epilog removes it.
     """
 
@@ -246,8 +246,8 @@ class SlurmJob(NamedTuple):
 def slurm_job(folder: Path, number: str) -> SlurmJob:
     """The job of that number; nothing is known of one without a file.
 
-    Who may write there would give any job any account: folder and file count only where they belong to root or to this
-    process's user and nobody else may write to them.
+    A user who may write there could give any job any account: folder and file count only where they belong to root or
+    to this process's user and no other user may write to them.
     """
     try:
         status, body = read_file(folder / number, _READ_LIMIT)

@@ -1,6 +1,6 @@
 """Protocol Buffers as bytes: varints, and messages by a schema. The decoder skips what the schema does not list.
 
-The package protobuf would take 3 MiB of an agent for two messages.
+The package protobuf would cost the agent 3 MiB for two messages.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +11,7 @@ Schema = Mapping[str, Sequence[tuple[int, str, str]]]
 """Message -> its fields: number, name, and `string` or another message; `*` marks a repeated field."""
 
 MOST_FIELDS = 200_000
-"""Of a reply, with those of its messages. A kubelet with 500 pods and 5,000 devices of all kinds has 30,000."""
+"""Of a reply, nested messages included. A kubelet with 500 pods and 5,000 devices of all kinds has 30,000."""
 
 LONGEST_VARINT = 10
 """Bytes, for 64 bits."""
@@ -21,7 +21,7 @@ FIXED_BYTES = {FIXED64: 8, FIXED32: 4}
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """The number at an offset, seven bits a byte, and the offset behind it.
+    """The number at an offset, seven bits a byte, and the offset after it.
 
     Raises:
         ValueError: the data ends within it, or it has more than 64 bits.

@@ -1,4 +1,4 @@
-"""From a pod to what outlives it: its owner, from the API server, else as far as the pod's name shows it.
+"""The key of what outlives a pod: its owner, from the API server, else as far as the pod's name shows it.
 
 Controllers name what they make: a Deployment's ReplicaSet `x-<hash>`, its pods `x-<hash>-<5 letters>`, a CronJob's Jobs
 `x-<minutes since 1970>`, a StatefulSet's pods `x-<number>`.
@@ -17,10 +17,10 @@ Owner = tuple[str, str]
 """Kind and name."""
 
 RANDOM = "bcdfghjklmnpqrstvwxz2456789"
-"""Of what Kubernetes appends to a name (apimachinery, util/rand)."""
+"""The characters of what Kubernetes appends to a name (apimachinery, util/rand)."""
 
 HASH = "[456789bcdf]{7,10}"
-"""Of a pod template: decimal digits, each written as the letter of RANDOM that its code point falls on."""
+"""The hash of a pod template: decimal digits, each replaced by the character of RANDOM at its code point modulo 27."""
 
 _DEPLOYMENT = re.compile(rf"(?P<name>.+)-{HASH}-[{RANDOM}]{{5}}")
 _REPLICA_SET = re.compile(rf"(?P<name>.+)-{HASH}")
@@ -50,7 +50,7 @@ class Tenants:
         self._namespaces = consents.namespaces
 
     def key(self, tenant: Tenant) -> WorkloadKey:
-        """What it is one of."""
+        """The key of the workload that it belongs to."""
         if tenant.kind is not None:
             return WorkloadKey(namespace="", name=tenant.pod, kind=tenant.kind)
         known = self._pods.get((tenant.namespace, tenant.pod))
@@ -58,12 +58,12 @@ class Tenants:
         return key_of_pod(tenant.namespace, tenant.pod, tenant.container, image, known.owner if known else None)
 
     def said(self, tenant: Tenant) -> WorkClass | None:
-        """The class that its annotations, or its namespace's, give it."""
+        """The class that its annotation, else its namespace's, names; None: neither is set, or the value is unknown."""
         text = self._annotation(tenant, CLASS)
         return next((each for each in CLASSES if each == text), None)
 
     def autotune(self, tenant: Tenant) -> str | None:
-        """What its annotations, or its namespace's, say about tuning."""
+        """The tuning mode that its annotation, else its namespace's, names; None as in `said`."""
         text = self._annotation(tenant, AUTOTUNE)
         return next((each for each in MODES if each == text), None)
 

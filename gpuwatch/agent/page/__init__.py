@@ -1,7 +1,7 @@
-"""The agent's page for people at `/`: the node as the newest View has it, kept up to date by a script of forty lines.
+"""The agent's page for people at `/`: the node of the newest View, kept up to date by a script of forty lines.
 
-`/` is whole without the script. With it the browser asks `/live` for the middle part and waits there for the next View,
-so that an open page costs the agent one small body for each View, rendered once for all of them. It shows what
+`/` is complete without the script. With it the browser asks `/live` for the middle part and waits there for the next
+View, so that an open page costs the agent one small body for each View, rendered once for all of them. It shows what
 `/metrics` has, and neither processes, users nor serial numbers.
 """
 
@@ -140,7 +140,7 @@ def _where(view: View, finding: Finding) -> str:
 
 
 def _row(view: View, status: GpuStatus, recent: Recent) -> str:
-    """One GPU; of one that does not answer only what is known of it."""
+    """The row of one GPU; without readings where it does not answer."""
     uuid = status.identity.uuid
     gpu = next((gpu for gpu in view.snapshot.gpus if gpu.identity.uuid == uuid), None)
     health = view.judgement.gpus.get(uuid, Health.UNKNOWN)
@@ -174,7 +174,7 @@ def _readings(gpu: Gpu) -> list[str]:
 
 
 def _number(form: str, value: float | None, of: float | None = None) -> str:
-    """Without its whole (`of`) the value alone, without a value the sign for unknown."""
+    """The value, with its whole `of` if known; without a value the sign for unknown."""
     form = form if of is not None else form.replace(" of {:.0f}", "")
     return UNKNOWN if value is None else form.format(value, of)
 

@@ -1,4 +1,4 @@
-"""COMMANDS, the table of the program's commands: the help lists them, and printed command lines are known by them.
+"""COMMANDS, the table of the program's commands: for the help, and to find command lines in printed text.
 
 It holds names and texts only, so that neither loads a command.
 """
@@ -10,7 +10,7 @@ Each option is also a variable: GPUWATCH_TUNER_MODE for --mode of tuner.
 Exit codes: 0 healthy or done, 1 no answer, 2 wrong usage, 3 degraded, 4 failed,
 5 no GPU stack, 6 permission missing, 130 interrupted.
 """
-"""Of every command's help."""
+"""The end of every command's help."""
 
 
 class Entry(NamedTuple):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 class Override(NamedTuple):
     """`path` is the key in the configuration, `name` the option's parameter; `many`: may be given several times.
-    `ranks`: values that grant more and more; a file that names a lesser one than option or variable is heeded.
+    `ranks`: values, the least permissive first; a file with a less permissive one overrules option and variable.
     """
 
     path: str
@@ -112,13 +112,13 @@ def effective(
 
 
 def with_known_families(config: "Config", origin: str) -> "Config":
-    """The configuration itself, once its patterns of metric families are found to fit some.
+    """The configuration unchanged, if each of its patterns of metric families matches a family.
 
     Raises:
-        UsageError: one fits none; the nearest family is named.
+        UsageError: a pattern matches none; the message names the nearest family.
     """
     families = config.metrics.families
-    if families.allow or families.deny:  # the tables of metrics are loaded only for who names families
+    if families.allow or families.deny:  # the tables of metrics are loaded only where families are named
         from gpuwatch.agent.pages import page_families
         from gpuwatch.metrics.selection import wrong_pattern
         from gpuwatch.model.errors import UsageError

@@ -42,7 +42,7 @@ class LazyGroup(click.Group):
         self.entries = {entry.name: entry for entry in entries}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Without a word, print the help and end with 0; click does it with 2 and on stderr since 8.2."""
+        """Without arguments, print the help and end with 0; click since 8.2 prints it to stderr and ends with 2."""
         if not args and self.no_args_is_help and not ctx.resilient_parsing:
             click.echo(ctx.get_help(), color=ctx.color)  # noqa: TID251 of our own text
             ctx.exit()
@@ -107,7 +107,7 @@ class Root(LazyGroup):
 
 
 def known(error: click.ClickException | GpuwatchError) -> GpuwatchError:
-    """Click's own complaints in our words."""
+    """Click's own errors as a GpuwatchError."""
     if isinstance(error, GpuwatchError):
         return error
     ctx = error.ctx if isinstance(error, click.UsageError) else None
@@ -119,7 +119,7 @@ def known(error: click.ClickException | GpuwatchError) -> GpuwatchError:
 
 
 def report(error: GpuwatchError, session: Session) -> int:
-    """Write the error to stderr and give its exit code."""
+    """Write the error to stderr and return its exit code."""
     terminal = session.terminal
     if session.verbose >= 2:
         terminal.details("".join(traceback.format_exception(error)))

@@ -21,13 +21,13 @@ NODE_NAME, KUBECONFIG = "GPUWATCH_NODE_NAME", "GPUWATCH_KUBECONFIG"
 """Variables of options that the remediator and the node commands have in common."""
 
 LARGEST = 1e9
-"""Of seconds, 30 years: Python can wait for no more than nine times as many."""
+"""Seconds, about 30 years; Python can wait for at most nine times as long."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class _Option(click.Option):
-    """One whose help names its variable where that is not GPUWATCH_COMMAND_OPTION, as the end of each help says."""
+    """An option whose help names its variable, unless it is GPUWATCH_COMMAND_OPTION as each help's end states."""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Its row of the help."""
@@ -38,7 +38,7 @@ class _Option(click.Option):
 
 
 def option(*names: str, **attributes: Any) -> Callable[[Command], Command]:
-    """`click.option`, its variable shown in the help where it is not as of all options."""
+    """`click.option`; the help shows its variable where that does not follow the common pattern."""
     return click.option(*names, cls=_Option, **attributes)
 
 
@@ -46,7 +46,7 @@ USUAL_FORMATS = ("table", "wide", "json", "yaml", "name")
 
 
 def output(*formats: str, schema: tuple[str, ...] = ()) -> Callable[[Command], Command]:
-    """`-o FORMAT`, the first is the default; without any USUAL_FORMATS. `schema`: kind, `module:Item` and perhaps
+    """`-o FORMAT`, the first is the default; USUAL_FORMATS if none is given. `schema`: kind, `module:Item` and perhaps
     `module:Envelope` of the document, for `-o schema`, which is answered before anything else.
     """
     formats = (*(formats or USUAL_FORMATS), *(("schema",) if schema else ()))
@@ -103,7 +103,7 @@ def namespace(command: Command) -> Command:
 
 
 class Number(click.FloatRange):
-    """A finite number, as click's own range lets NaN and infinity pass. Without `max` at most LARGEST."""
+    """A finite number, because click's own range accepts NaN and infinity. Without `max` at most LARGEST."""
 
     def __init__(self, min: float, max: float | None = None) -> None:
         super().__init__(min, max)
@@ -126,7 +126,7 @@ class ResourceName(click.types.StringParamType):
         self.choices = list(names)
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The name that the table has."""
+        """The name in the table."""
         if (name := self._names.get(value.lower())) is None:
             near = difflib.get_close_matches(value, self._names, n=1)
             hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(self.choices)}"
@@ -134,7 +134,7 @@ class ResourceName(click.types.StringParamType):
         return name
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Without the other names."""
+        """Completions, without the other names."""
         return [CompletionItem(name) for name in self.choices if name.startswith(incomplete)]
 
 

@@ -1,7 +1,7 @@
-"""Remedies from the gentlest to the last: what each is called and the commands that do it.
+"""Remedies from the least to the most disruptive: the text of each and the commands that carry it out.
 
-gpuwatch never does any of this by itself beyond taking the node out of use: a reset needs every user of the GPU gone,
-and on NVSwitch systems those of its peers as well.
+Only the remediator (quarantine, eviction) and the repairer (reset) do any of this by themselves, in mode enforce: a
+reset needs every user of the GPU gone, and on NVSwitch systems those of its peers as well.
 """
 
 from typing import NamedTuple
@@ -47,7 +47,7 @@ REMEDY_STEPS = {
 }
 
 ESCALATION = tuple(remedy for remedy in Remedy if remedy is not Remedy.NONE)
-"""Gentlest first."""
+"""Least disruptive first."""
 
 ADVICE = {remedy: "" if remedy is Remedy.NONE else steps.text for remedy, steps in REMEDY_STEPS.items()}
 """The text for findings that have none of their own."""

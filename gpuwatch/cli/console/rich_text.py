@@ -1,4 +1,4 @@
-"""rich's Text, for screens that are made of text from others. Control characters in it show as escapes.
+"""rich's Text, for screens that show text from other programs. Control characters in it show as escapes.
 
 Every screen uses it instead of rich's own, so that no name can move the cursor, and a line stays one line.
 """

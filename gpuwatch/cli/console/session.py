@@ -1,4 +1,4 @@
-"""What the global options say, for the length of one command."""
+"""The global options of one command, and the configuration, terminal and logs that follow from them."""
 
 import os
 import sys
@@ -37,7 +37,7 @@ class Session:
 
     @property
     def terminal(self) -> Terminal:
-        """Where this command writes; asked for anew, because streams may be replaced."""
+        """Where this command writes; made again at each call, because streams may be replaced."""
         return Terminal(self.color, quiet=self.quiet)
 
     @property
@@ -66,8 +66,8 @@ class Session:
         return self.effective({"state_dir": self.state_dir}).config
 
     def config_or_defaults(self) -> "Config":
-        """As `config`, for a command that only looks: a mistake in the machine's file, with which an agent continues as
-        before, does not end it.
+        """As `config`, for a command that only reads: a mistake in the machine's file does not end it, as it does not
+        end a running agent.
 
         Raises:
             UsageError: the mistake is in a file that was named, in a variable or an option.
@@ -94,7 +94,7 @@ class Session:
         logging.basicConfig(level=level, handlers=[handler], force=True)
 
     def tell_pages(self, port: int | None, listen: str, *, tls: bool, heading: str = "") -> None:
-        """`heading`, and where a role's pages are, if it listens. `listen`: as configured."""
+        """Print `heading`, and the URLs of a role's pages, if it listens. `listen`: as configured."""
         if heading:
             self.terminal.hint(heading)
         if port is not None:
@@ -117,7 +117,7 @@ class Session:
 
 
 pass_session = click.make_pass_decorator(Session, ensure=True)
-"""Hands the Session to a command as its first argument."""
+"""Passes the Session to a command as its first argument."""
 
 Advance = Callable[[str, int, int], None]
 """What is done now (may be empty), how much is done, and the total; 0: the total is not known."""
@@ -125,7 +125,7 @@ Advance = Callable[[str, int, int], None]
 
 @contextmanager
 def progress(session: Session, doing: str) -> Iterator[Advance]:
-    """A bar for as long as the block runs; it leaves nothing behind."""
+    """A bar for as long as the block runs; it is erased at the end."""
     if session.quiet or not sys.stderr.isatty():
         yield lambda now, done, total: None
         return

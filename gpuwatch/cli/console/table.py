@@ -17,9 +17,9 @@ SHORTEST = 20
 
 
 class Column(NamedTuple, Generic[T]):
-    """One column. `drop`: 0 stays, else the highest goes first when there is no room; `wide`: only with -o wide.
+    """One column. `drop`: 0 stays, else the highest is left out first for lack of room; `wide`: only with -o wide.
 
-    `shorten` says where a long cell may be cut: names in the middle, sentences at the end; empty: nowhere.
+    `shorten`: where a long cell may be cut: names in the middle, sentences at the end; empty: nowhere.
     """
 
     header: str

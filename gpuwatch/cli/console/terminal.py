@@ -1,4 +1,4 @@
-"""Where text goes: data to stdout, hints to stderr; in colour, Unicode and width that the other end can show.
+"""Where text goes: data to stdout, hints to stderr; in colour, Unicode and width that the receiver can show.
 
 No command prints by itself: what leaves here holds no control character but line ends and the colours added here.
 Command lines of gpuwatch in it are written as this program was started, so that they can be copied and work.
@@ -96,7 +96,7 @@ class Terminal:
         )
 
     def show(self, *lines: "rich.text.Text | str") -> None:
-        """Print lines to stdout as long as they are, without trailing blanks; the caller knows the width.
+        """Print lines to stdout in full, without trailing blanks; the caller fits them to the width.
 
         Command lines of gpuwatch among them come as they have to be typed here.
         """

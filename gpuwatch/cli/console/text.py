@@ -1,4 +1,4 @@
-"""`Text`: a line of a screen. rich is loaded when the first one is made: documents and errors do without."""
+"""`Text`: a line of a screen. rich is loaded when the first one is made: documents and errors do not need it."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ else:
         """Makes a `rich_text.Text`."""
 
         def __new__(cls, *args: Any, **keywords: Any) -> Any:
-            """One of these arguments."""
+            """A `rich_text.Text` of these arguments."""
             from gpuwatch.cli.console.rich_text import Text
 
             return Text(*args, **keywords)

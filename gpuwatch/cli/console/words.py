@@ -58,7 +58,7 @@ class Words:
         return self.glyphs.dash if value is None else f"{value:.0f} W"
 
     def draw(self, power: float | None, limit: float | None) -> str:
-        """Power of its limit."""
+        """Power and its limit."""
         if limit is None:
             return self.watts(power)
         return f"{self.glyphs.dash if power is None else f'{power:.0f}'}/{limit:.0f} W"

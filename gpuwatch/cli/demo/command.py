@@ -45,8 +45,8 @@ def demo(session: Session, pace: float, listen: str, socket: str | None, end: bo
     from gpuwatch.cli.demo.stage import DemoStage
     from gpuwatch.cli.demo.story import STORY
 
-    session.start_logging(default="CRITICAL")  # faults are what it is about
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the node's files go with it
+    session.start_logging(default="CRITICAL")  # faults are expected here
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the node's files are removed at its end
     with DemoStage(listen, socket or "", hold=max(1.0, pace / 2)) as stage:
         variables = " ".join(f"{name}={value}" for name, value in stage.variables.items())
         session.terminal.show(

@@ -26,7 +26,7 @@ ACTORS = {
 
 
 LINE_SECONDS = 2.0
-"""For the kernel's line to follow the driver's event."""
+"""How long after the driver's event the kernel's line may come."""
 
 
 class ClusterNarrator:
@@ -92,7 +92,7 @@ def is_incomplete(event: XidEvent) -> bool:
 
 
 def xid_sentence(event: XidEvent) -> str:
-    """An XID in a sentence; of 154 the advice, which is all there is to it."""
+    """An XID in a sentence; for XID 154 the driver's advice, which is all that it contains."""
     if event.xid == RECOVERY_ADVICE:
         action = recovery_action(event.recovery) if event.recovery else None
         asked = f"this: {action.meaning}" if action else "something else than before"

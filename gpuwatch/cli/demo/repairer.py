@@ -25,12 +25,12 @@ WORDS = {
 
 
 def run_repairer(config: Config, boot_id: str | None, store: Store, ended: Callable[[float], bool]) -> None:
-    """As `gpuwatch repairer` does, until `ended`; a reset that is under way is then left."""
+    """Run as `gpuwatch repairer` does, until `ended`; a reset that is under way is then abandoned."""
     clock = SystemClock()
 
     def wait(seconds: float) -> None:
         if ended(seconds):
-            sys.exit()  # this thread alone
+            sys.exit()  # ends this thread only
 
     views, prove = AgentViews(AgentClient(config.agent.socket), clock), partial(validate, run=simulated_checks)
     repairer = Repairer(config, views, store, clock, boot_id, wait, prove)

@@ -74,11 +74,11 @@ support: {cases: 0}
 tuning: {mode: enforce, listen: ""}
 state_dir: %(state)s
 """
-"""It acts, drains, tunes and repairs, with short waits."""
+"""gpuwatch acts, drains, tunes and repairs, with short waits."""
 
 
 class DemoStage:
-    """A context manager; while it is open, all of it runs. `hold`: seconds that a repair is watched."""
+    """A context manager; while it is open, all of it runs. `hold`: seconds, `remediation.recovery_hold`."""
 
     def __init__(self, listen: str, socket: str, *, hold: float) -> None:
         self._listen, self._socket, self._hold = listen, socket or str(runtime_dir() / "agent.sock"), hold
@@ -161,7 +161,7 @@ class DemoStage:
             self._described += 1
         plan = self._remediator.state.plan
         for actor, text in (
-            *repair_sentences(events.actions[self._repairs :]),  # first: what is proven is then given back
+            *repair_sentences(events.actions[self._repairs :]),  # first: a release follows its proof
             *self._narrator.sentences(),
             *self._narrator.plan_sentences(plan),
             *self._tuner.sentences(),
@@ -170,7 +170,7 @@ class DemoStage:
         self._repairs = len(events.actions)
 
     def power(self) -> str:
-        """What the GPUs may draw together and do, where the node has a budget; else empty."""
+        """The sums of the GPUs' power limits and draws, where the node has a budget; else empty."""
         budget = self._tuner.state.budget
         if budget is None or budget.limits is None or budget.draw is None:
             return ""
@@ -199,7 +199,7 @@ class DemoStage:
         return lines
 
     def _surround(self, stack: ExitStack, config: Config) -> None:
-        """The cluster needs to know which machine this is, hence after the agent's first look."""
+        """Start the rest once the agent has a View: the cluster needs to know which machine this is."""
         clock = SystemClock()
         view = self._first_view(clock)
         self._town = stack.enter_context(DemoCluster(self._world, view.snapshot.host))

@@ -30,7 +30,7 @@ RIGHTS = (
     AccessRule(verbs=("get",), resources=("nodes", "namespaces")),
     AccessRule(verbs=("list",), resources=("pods",)),
 )
-"""Of the token with which the cluster is asked what pods agree to."""
+"""Of the token with which consents of pods are read."""
 
 ASK_SECONDS = 2.0
 """Between two requests for consents: 15 s would be too long for a demo."""
@@ -87,7 +87,7 @@ class TunerNarrator:
 
 
 def _sentence(gpu: GpuTuning) -> str:
-    """With {gpus} in the place of their names; empty: nothing worth telling."""
+    """A sentence with {gpus} in place of their names; empty: nothing to report."""
     owners = ", ".join(gpu.owners)
     cap = "" if gpu.clock_cap is None else f"{gpu.clock_cap / 1e6:.0f} MHz"
     match gpu.state:
@@ -171,7 +171,7 @@ class DemoTuner:
         return self._tuner.state
 
     def allow(self, watts: float | None) -> None:
-        """The node may draw so much from now on; None: as much as it likes."""
+        """Set the power budget of the node from now on, watts; None: no budget."""
         self._tuner.reconfigure(replace(self._config.tuning, node_budget_watts=watts))
 
     def sentences(self) -> Iterator[tuple[str, str]]:
@@ -180,7 +180,7 @@ class DemoTuner:
 
 
 def run_thread(stack: ExitStack, name: str, run: Callable[[Callable[[float], bool]], None]) -> None:
-    """Let it run in a thread of its own until the stack is closed."""
+    """Run it in a thread of its own until the stack is closed."""
     ended = threading.Event()
     thread = threading.Thread(target=run, args=(ended.wait,), name=name, daemon=True)
     stack.callback(thread.join)

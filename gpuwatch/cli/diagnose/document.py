@@ -13,7 +13,7 @@ EXIT_CODES = {Health.HEALTHY: 0, Health.DEGRADED: 3, Health.FAILED: 4, Health.UN
 DENIED = 6
 
 VERDICTS = {CheckStatus.FAIL: Health.FAILED, CheckStatus.WARN: Health.DEGRADED, CheckStatus.PASS: Health.HEALTHY}
-"""The worst result decides; a diagnosis of nothing but skipped checks knows nothing."""
+"""The worst result decides; where all checks were skipped, the health is unknown."""
 
 OF_GPUS = CheckStage.HEALTH
 """Where all of this was skipped, no GPU was found: that is not healthy."""

@@ -129,14 +129,14 @@ def _finished(session: Session, options: DiagnoseOptions, target: DiagnosisTarge
 
 
 def _seconds_left(options: DiagnoseOptions, default: float) -> float:
-    """Of the budget, if there is one."""
+    """Seconds left of the budget; without one, `default`."""
     if options.seconds is None:
         return default
     return max(0.0, options.started + options.seconds - min(RESERVE, options.seconds / 2) - time.monotonic())
 
 
 def _selected(facts: NodeFacts, gpus: tuple[str, ...]) -> frozenset[int] | None:
-    """NVML indexes; where no GPU is known a number is taken as one.
+    """NVML indexes of the named GPUs; None: all. Where no GPU is known, numbers are taken as indexes.
 
     Raises:
         UsageError: no GPU has such a name, or none is known.
@@ -233,10 +233,10 @@ def _without_names(
     elif source is None or (source.kind == "nvml" and places.live):
         backend = Backend()
         if places.root != "/":  # no library of the tree is loaded unless the user names it
-            # the GPUs of a driver that is read beside files that lie elsewhere are those of the files
+            # the driver that is read drives the GPUs of the host whose files lie below the root
             sources = {name: getattr(places, name) for name in ("kmsg", "proc", "sys", "dev", "pod_resources")}
             config = replace(config, sources=replace(config.sources, **sources))
-        # the running agent has little time, because there is another way
+        # the running agent gets little time, because the driver can be read instead
         search = AgentSearch(None, "") if source else find_agent(config.agent, AGENT_SECONDS)
         if search.message:
             session.terminal.hint(search.message if search.client else f"read the driver: {search.message}")

@@ -25,7 +25,7 @@ COUNTED = {
     CheckStatus.PASS: ("passed", "passed"),
     CheckStatus.SKIP: ("skipped", "skipped"),
 }
-"""One, and several; in the order of the line of a stage."""
+"""Singular and plural, in the order in which the line of a stage shows them."""
 
 STAGE_WIDTH, INDENT, LEAST_WIDTH = 12, 7, 40
 EVIDENCE = 8
@@ -36,7 +36,7 @@ OF_A_GPU = re.compile(r"gpu (\d+)")
 COMMAND_WORD = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+""")
 SENTENCE = re.compile(r"(?<=\.) (?=[A-Z])")
 LEAST_REFERRED = 60
-"""Characters of a repeated remedy that are worth a reference."""
+"""Characters that a reference to an earlier remedy must save."""
 
 SECTIONS: dict[str, str] = {
     "bus": "the PCI bus",
@@ -128,7 +128,7 @@ class Screen:
             yield from (Text.assemble(f"{blank}  ", (line, "bold")) for line in commands)
 
     def short_remedy(self, result: CheckResult) -> str:
-        """The remedy of a check; of consecutive sentences that an earlier check showed, the first stands for all:
+        """The remedy of a check; consecutive sentences that an earlier check showed are cut to the first:
         `Drain the node, then reset the GPU, as for G05.`
         """
         sentences = SENTENCE.split(result.remedy)

@@ -1,9 +1,9 @@
 """Makes the support bundle of a critical fault: `python -m THIS CONFIG SOCKET FILE SECONDS`.
 
-The agent starts it. It must not cost the agent or the node's work anything, so it steps back before it loads anything:
-lowest priority, the first to be ended when memory is short, and an alarm that ends it however its starter ended.
-Kubernetes ends all processes of a container when its memory is over, the agent with them: so this one's is bounded
-itself, and it ends where that is refused.
+The agent starts it. It must not disturb the agent or the node's work, so it limits itself before it loads anything:
+lowest priority, the first to be killed when memory is short, and an alarm that ends it even where the agent has ended.
+Kubernetes kills all processes of a container that exceeds its memory limit, the agent included: so this process limits
+its own memory, and ends where the limit is refused.
 """
 
 import contextlib
@@ -14,11 +14,11 @@ import sys
 from pathlib import Path
 
 MAX_FILE, MAX_MEMORY, STACK = 32 << 20, 64 << 20, 2 << 20
-"""Bytes; the memory and the stacks of threads are those of each process that it starts, too, two at a time."""
+"""Bytes; the limits of memory and of thread stacks also hold for each process that it starts, two at a time."""
 
 
 def step_back(seconds: int) -> None:
-    """Bound time, files and memory, and let all others go first."""
+    """Limit time, files and memory, and let all other processes run first."""
     signal.alarm(seconds)
     resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE, MAX_FILE))
     resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY, MAX_MEMORY))
@@ -30,10 +30,10 @@ def step_back(seconds: int) -> None:
 
 
 def main() -> None:
-    """Step back, then run `gpuwatch diagnose`."""
+    """Limit this process, then run `gpuwatch diagnose`."""
     config, socket, target, seconds = sys.argv[1:]
     step_back(int(seconds))
-    os.environ["TMPDIR"] = str(Path(target).parent)  # the agent deletes it; a pod has no other
+    os.environ["TMPDIR"] = str(Path(target).parent)  # the agent deletes that folder; a pod has no other temporary one
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     for name in [name for name in os.environ if name.startswith("GPUWATCH_") or name == "KUBECONFIG"]:
         del os.environ[name]  # the file has them all, and a bundle asks no API server

@@ -1,1 +1,1 @@
-"""Commands that show the current View: `status`, `get`, `describe`, `top`, `events`."""
+"""Commands that show the current View: `status`, `get`, `describe`, `why`, `top`, `events`."""

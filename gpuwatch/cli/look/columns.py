@@ -14,7 +14,7 @@ SEVERITY_STYLES = {Severity.INFO: "", Severity.WARNING: "yellow", Severity.CRITI
 
 
 def users(names: Sequence[str], words: Words) -> str:
-    """The first and how many more."""
+    """The first name and how many more."""
     if not names:
         return words.glyphs.dash
     return names[0] + (f" +{len(names) - 1}" if len(names) > 1 else "")
@@ -41,7 +41,7 @@ def gpu_xid(gpu: GpuItem, words: Words) -> str:
 
 
 def hot(gpu: GpuItem) -> str:
-    """Yellow within five degrees of slowing down, red where the hardware slows down."""
+    """Yellow within five degrees of the slowdown temperature, red where the hardware slows down."""
     active = gpu.clock_events.active
     if active.get("hw_thermal_slowdown"):
         return "red"
@@ -51,7 +51,7 @@ def hot(gpu: GpuItem) -> str:
 
 
 def power(gpu: GpuItem) -> float | None:
-    """What people call its power: the instant draw where the driver has one."""
+    """The draw to show, watts: the instant one where the driver has it, else the average."""
     return gpu.power.instant if gpu.power.instant is not None else gpu.power.average
 
 

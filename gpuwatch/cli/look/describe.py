@@ -1,4 +1,4 @@
-"""`gpuwatch describe gpu|pod|job NAME`: everything about one GPU, and why the rest is not known; work and its GPUs."""
+"""`gpuwatch describe gpu|pod|job NAME`: everything about one GPU, and why values are missing; or work and its GPUs."""
 
 from functools import partial
 from operator import attrgetter
@@ -49,7 +49,7 @@ LABEL = 30
 WIDTH = 100
 HISTORY_EVENTS = 12
 WORK_SECONDS = 3.0
-"""For which the GPUs of work are measured where no agent has done so."""
+"""How long the GPUs of a pod or job are measured where no agent has done so."""
 
 PARTS = (
     ("NVLink", "nvlinks", NVLINKS),
@@ -68,13 +68,13 @@ _UNMEASURED = (
     ("utilization.gpu_m", "not measured"),
     ("power.m", "not measured"),
 )
-"""What to say about values the driver is not asked for by path."""
+"""Beginning of a path -> why its value is missing, where neither driver nor View gives a reason."""
 
 
 class GpuDescription(GpuItem, frozen=True, kw_only=True):
     """A GpuItem and all that belongs to it. `settings`: what gpuwatch's tuner has set, by its record on this machine;
     `repair`: what the repairer reports about it. `errors` maps a path to the driver's error; `unsupported` lists
-    paths, `why_absent` maps some of them to the reason; `history` has the latest, oldest first.
+    paths, `why_absent` maps some of them to the reason; `history` has the latest events, oldest first.
     """
 
     identity: Identity
@@ -209,7 +209,7 @@ def text_lines(item: GpuDescription, words: Words) -> list[Text]:
 
 
 def why_unknown(item: GpuDescription, path: str) -> str:
-    """Why a value is missing: not supported, failed, or just not known."""
+    """Why a value is missing: not supported, failed, or not known."""
     parts = path.split(".")
     prefixes = [".".join(parts[:size]) for size in range(len(parts), 0, -1)]
     for prefix in prefixes:

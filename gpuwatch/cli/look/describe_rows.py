@@ -17,7 +17,7 @@ RECOVERY = (
     "reset the PCIe bus",
     "reboot the system",
 )
-"""By the number of NVML_GPU_RECOVERY_ACTION_*."""
+"""Indexed by the number of NVML_GPU_RECOVERY_ACTION_*."""
 
 FABRIC_STATES = {0: "not supported", 1: "not started", 2: "in progress", 3: "completed"}
 

@@ -24,8 +24,8 @@ HISTORY_EVENTS = 12
 
 
 class WorkDescription(Item, frozen=True, kw_only=True):
-    """The GPUs of some work, whole, and what concerns them. `causes` as `why` has them; `history` has the latest events
-    of its GPUs, oldest first.
+    """The whole GPUs that a pod or job uses, and what concerns them. `causes`: as in `why`; `history` has the latest
+    events of its GPUs, oldest first.
     """
 
     gpus: tuple[GpuItem, ...]
@@ -36,7 +36,7 @@ class WorkDescription(Item, frozen=True, kw_only=True):
 
 
 class PodDescription(WorkDescription, frozen=True, kw_only=True):
-    """A pod: a row for each container on each device beside the rest."""
+    """A pod; `devices`: a row for each container on each device."""
 
     namespace: str | None
     pod: str | None
@@ -44,7 +44,7 @@ class PodDescription(WorkDescription, frozen=True, kw_only=True):
 
 
 class JobDescription(WorkDescription, frozen=True, kw_only=True):
-    """A Slurm job, known by its processes; `users`: whose they are. `account` and `partition`: by its prolog."""
+    """A Slurm job, known by its processes; `users`: their users. `account` and `partition`: from its prolog."""
 
     job: str
     users: tuple[str, ...]
@@ -78,7 +78,7 @@ def pod_description(
     recent: Callable[[], Recent],
     settings: Sequence[Setting],
 ) -> PodDescription:
-    """Of the pod called NAME or NAMESPACE/NAME.
+    """Describe the pod called NAME or NAMESPACE/NAME.
 
     Raises:
         UsageError: this node has none of that name with a GPU, or several.
@@ -107,7 +107,7 @@ def pod_description(
 def job_description(
     view: View, job: str, events: Events, recent: Callable[[], Recent], settings: Sequence[Setting]
 ) -> JobDescription:
-    """Of the Slurm job with this number. Raises UsageError: it has no process on a GPU of this node."""
+    """Describe the Slurm job with this number. Raises UsageError: it has no process on a GPU of this node."""
     processes = [each for each in process_items(view) if each.slurm_job == job]
     if not processes:
         known = ", ".join(sorted({each.slurm_job for each in process_items(view) if each.slurm_job})) or "none"
@@ -143,7 +143,7 @@ def work_lines(item: PodDescription | JobDescription, words: Words, width: int) 
     )
     parts = [(title, table(columns, rows, words, width=width - 2)) for title, columns, rows in tables if rows]
     findings = [line for alike in grouped(item.findings) for line in finding_lines(alike, words, width - 2)]
-    place = len(parts) - bool(item.history)  # before what happened
+    place = len(parts) - bool(item.history)  # before the history
     parts[place:place] = [
         ("Why it may be slow", why_lines(item.gpus, item.causes, words, width - 2)),
         ("Findings", findings),

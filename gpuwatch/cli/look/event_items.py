@@ -18,8 +18,8 @@ STYLES = {"warn": "yellow", "warning": "yellow", "fatal": "bold red", "critical"
 
 
 class EventItem(Item, frozen=True, kw_only=True):
-    """One event. `severity` is the catalogue's for an XID, the driver's for an SXid. `target` and what is below are of
-    actions; one that is still `intended` was cut off, or is under way.
+    """One event. `severity` is the catalogue's for an XID, the driver's for an SXid. `target` and the members below it
+    are of actions, `evidence` also of findings; an action still `intended` was interrupted, or is under way.
     """
 
     at: datetime
@@ -185,4 +185,4 @@ COLUMNS: tuple[Column[EventItem], ...] = (
 )
 
 HISTORY = (COLUMNS[1], COLUMNS[0], *COLUMNS[2:])
-"""For the events of one GPU: where it was comes first, to be left out."""
+"""For the events of one GPU: WHERE comes first, as callers leave out the first column."""

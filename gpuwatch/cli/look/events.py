@@ -79,7 +79,7 @@ def events(
         with open_source(session) as source:
             view = source.view()
             node, items = view.snapshot.node, wanted.items(source.events(wanted.query), view)
-    except NoGpuStack as error:  # a driver that is gone does not hide what an agent has kept
+    except NoGpuStack as error:  # without a driver, show the events that an agent has stored
         stored = None if session.source else stored_events(session.config_or_defaults().state_dir, wanted.query)
         if stored is None:
             raise

@@ -29,7 +29,7 @@ RECOVERY_ADVICE = 154  # the XID
 def gpu_items(view: View) -> list[GpuItem]:
     """Every GPU of the View, present or lost, by index."""
     samples = {gpu.identity.uuid: gpu for gpu in view.snapshot.gpus}
-    # the newest XID of each GPU; the driver's advice (154) only where it is all there is, as it follows the fault
+    # the newest XID of each GPU; the driver's advice (154) only where there is no other, as it follows the fault
     dated = [(xid.xid != RECOVERY_ADVICE, xid.last, xid.uuid, xid) for xid in xid_items(view) if xid.uuid and xid.last]
     xids = {uuid: xid for _, _, uuid, xid in sorted(dated, key=lambda row: row[:2])}
     return [_gpu(view, status, samples.get(status.identity.uuid), xids) for status in view.snapshot.statuses]

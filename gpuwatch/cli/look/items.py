@@ -1,6 +1,6 @@
 """The nouns that `get` and `status` print: one struct per resource, in base units. Frozen like an API.
 
-They are made of the View, but not the same: a View may change with its schema, these only grow.
+They are made from the View, but are types of their own: a View may change with its schema, these only get new members.
 """
 
 from datetime import datetime
@@ -30,7 +30,7 @@ from gpuwatch.tuning.model.setting import Knob, Setting
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of all."""
+    """Base of all items."""
 
 
 AnyItem = TypeVar("AnyItem", bound=Item)
@@ -59,7 +59,7 @@ class XidItem(Item, frozen=True, kw_only=True):
 
 
 class GpuItem(Item, frozen=True, kw_only=True):
-    """One GPU, fresh or not; of one that is not fresh only what it is remains."""
+    """One GPU, fresh or not; one that is not fresh has no measured values."""
 
     index: int
     uuid: str
@@ -172,7 +172,7 @@ class NvLinkItem(Item, frozen=True, kw_only=True):
 
 
 class FindingItem(Item, frozen=True, kw_only=True):
-    """One judged fact. `gpu` null: about the node. `pods` had the GPU: possibly affected, not to blame. `caused_by`:
+    """One judged fact. `gpu` null: about the node. `pods` had the GPU: possibly affected, not the cause. `caused_by`:
     the `key` of the finding that explains this one; null: it stands for itself.
     """
 

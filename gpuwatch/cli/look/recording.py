@@ -50,7 +50,7 @@ def scenario_views(
 
 
 def recorded(path: str) -> Iterator[View]:
-    """The views in a file, one JSON a line; `-` is stdin. An end that is cut off is left out: it may still be written.
+    """The views in a file, one JSON a line; `-` is stdin. An incomplete last line is left out: it may still be written.
 
     Raises:
         GpuwatchError: it cannot be read, or a line is no view.

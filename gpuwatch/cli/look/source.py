@@ -28,7 +28,7 @@ SAMPLES = 2
 DEADLINE = 10.0
 
 COMPLETION_SECONDS = 1.0
-"""A person waits at the prompt."""
+"""Short, because the user waits at the prompt."""
 
 DEFAULT_SCENARIO = "healthy"
 
@@ -77,7 +77,7 @@ def parse_source(text: str) -> SourceSpec:
 @contextmanager
 def open_source(session: Session, *, quiet: bool = False) -> Iterator[OpenedSource]:
     """A source for as long as the block runs; the first View is there when it begins. Unless `quiet`, or the user
-    named it, one line on stderr says whose judgement it is: the agent's or this command's own.
+    named it, one line on stderr names where the View is from: the agent, or the driver.
 
     Raises:
         NoGpuStack: there is no driver or no GPU, and no agent was named.
@@ -113,7 +113,7 @@ def named_agent(source: SourceSpec, config: "Config") -> "AgentClient":
 def node(
     source: SourceSpec, config: "Config", sim_dir: str | None = None
 ) -> AbstractContextManager[tuple["Config", "Backend"]]:
-    """The configuration and backend of a node that is not an agent's: the machine, a recording or a simulation.
+    """The configuration and backend of a node that is read without an agent: this machine, a recording or a simulation.
 
     `sim_dir`: the directory of a simulation that this process starts, for other processes; None: a temporary one.
     """
@@ -138,7 +138,7 @@ def node(
 
 @contextmanager
 def _simulated(config: "Config", argument: str, sim_dir: str | None) -> Iterator[tuple["Config", "Backend"]]:
-    """The node that runs already where no scenario or its directory is named; else a new one."""
+    """The simulated node that already runs, where its directory or no scenario is named; else a new one."""
     from tempfile import TemporaryDirectory
 
     from gpuwatch.sim.directory import default_directory, runs
@@ -156,7 +156,7 @@ def _simulated(config: "Config", argument: str, sim_dir: str | None) -> Iterator
 
 
 def _with_state(config: "Config", state_dir: str) -> "Config":
-    """Another node than this machine keeps its state elsewhere, unless a state directory was named."""
+    """`config` with the state directory of a node other than this machine, unless another one was named."""
     usual = type(config)().state_dir
     return replace(config, state_dir=state_dir) if config.state_dir == usual else config
 
@@ -177,7 +177,7 @@ def recorded_settings(session: Session) -> "tuple[Setting, ...]":
 
 def complete_names(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Completions for a shell: GPU indices and pods, as the agent of this node knows them; without an agent none. Of a
-    command with a resource (`describe pod`) only those.
+    command with a resource (`describe pod`) only names of that kind.
     """
     from gpuwatch.agent.client import find_agent
     from gpuwatch.cli.look.gather import gpu_items

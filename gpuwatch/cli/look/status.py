@@ -166,7 +166,7 @@ def head_line(node: str | None, parts: Sequence[str], health: Health, words: Wor
 
 
 def grouped(findings: Sequence[FindingItem]) -> list[list[FindingItem]]:
-    """Findings that say the same of several GPUs, together; in the order of the first of each."""
+    """Findings that differ in the GPU only, together; in the order of the first of each."""
     groups: dict[tuple[object, ...], list[FindingItem]] = {}
     for finding in findings:
         key = (finding.gpu is None, finding.check, finding.severity, finding.xid, finding.message, finding.action)
@@ -175,9 +175,7 @@ def grouped(findings: Sequence[FindingItem]) -> list[list[FindingItem]]:
 
 
 def folded(findings: Sequence[FindingItem]) -> list[tuple[list[FindingItem], list[FindingItem]]]:
-    """Findings that stand for themselves, those alike together, each with all that it explains. One whose cause is not
-    among them stands for itself.
-    """
+    """Findings without a cause among these, grouped, each group with the findings that it explains."""
     keys = {finding.key for finding in findings}
     roots = grouped([finding for finding in findings if finding.caused_by not in keys])
     return [(alike, [each for each in findings if each.caused_by in {one.key for one in alike}]) for alike in roots]

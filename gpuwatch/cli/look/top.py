@@ -86,7 +86,7 @@ def top(session: Session, interval: float, sort: str, processes: bool, tree: boo
 
 
 class HostLook(NamedTuple):
-    """What the machine around the GPUs does, and what its processes on them take of it."""
+    """The load of the machine, and what each process on its GPUs uses of it."""
 
     use: HostUse
     processes: Mapping[int, ProcessUse]
@@ -111,7 +111,7 @@ def _live(
     interval: float,
     looks: ProcessLooks,
 ) -> None:
-    """Until q. An agent that does not answer for a while is waited for."""
+    """Redraw until q. When an agent does not answer, its error is shown until it answers again."""
     from rich.live import Live
 
     from gpuwatch.cli.console.rich_text import stacked
@@ -131,7 +131,7 @@ def _live(
             if key is not None:
                 before, state = state, press(state, key)
                 if state.screen == "tree" != before.screen:
-                    due = time.monotonic()  # no other screen looks at the parents
+                    due = time.monotonic()  # only the tree needs the parents: read them now
             elif time.monotonic() >= due:
                 due = time.monotonic() + interval
                 try:
@@ -155,7 +155,7 @@ ROOM = 120
 
 
 def held_by(gpu: GpuItem) -> str:
-    """Why its clocks are lower than they could be: NVML's clock event reasons, without that of rest."""
+    """Why its clocks are lower than they could be: NVML's clock event reasons, without `gpu_idle`."""
     active = (reason for reason, holds in gpu.clock_events.active.items() if holds and reason != "gpu_idle")
     return ", ".join(reason.replace("_", " ") for reason in active)
 

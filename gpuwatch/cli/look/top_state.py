@@ -37,7 +37,7 @@ SORTS: dict[str, Callable[[GpuItem], Any]] = {
 
 
 class ProcessRow(NamedTuple):
-    """A process on a GPU and, on its own machine, what it takes of that."""
+    """A process on a GPU, and what it uses of the host; None: not known, or another machine."""
 
     item: ProcessItem
     host: ProcessUse | None = None
@@ -50,7 +50,7 @@ PROCESS_SORTS: dict[str, Callable[[ProcessRow], Any]] = {
     "cpu": lambda p: p.host.cpu if p.host else None,
     "time": lambda p: p.host.seconds if p.host else None,
 }
-"""The same of processes."""
+"""The same for processes."""
 
 PROCESS_SCREENS = ("processes", "tree")
 
@@ -133,7 +133,7 @@ def arranged(state: TopState, gpus: Sequence[GpuItem]) -> list[GpuItem]:
 
 
 def arranged_processes(state: TopState, rows: Sequence[ProcessRow]) -> list[ProcessRow]:
-    """The processes to show, in order; the filter knows user, type, name, pid, pod or job, and command."""
+    """The processes to show, in order; the filter searches user, type, name, pid, pod or job, and command."""
     return _chosen(
         state,
         rows,
@@ -221,7 +221,7 @@ class TerminalKeys:
 
 
 def named(data: bytes) -> list[str]:
-    """Keys by name, or by the character they type; sequences that mean nothing to us are skipped."""
+    """Keys by name, or by the character they type; unknown sequences are skipped."""
     keys: list[str] = []
     typed = b""
     for part in _SEQUENCE.findall(data):
@@ -239,7 +239,7 @@ def _characters(data: bytes) -> list[str]:
 
 @contextmanager
 def typed_keys() -> Iterator[TerminalKeys]:
-    """Keys of stdin; the terminal gets back its mode at the end. Ctrl-C still interrupts."""
+    """Keys of stdin; the terminal's mode is restored at the end. Ctrl-C still interrupts."""
     if not sys.stdin.isatty():
         yield TerminalKeys(None)
         return

@@ -71,7 +71,7 @@ class _Branches(NamedTuple):
         waiting, shown = self._below(None, ""), set[int]()
         while waiting:
             pid, prefix, is_last = waiting.pop()
-            if pid in shown:  # pids are used again while we look: two can be each other's parents
+            if pid in shown:  # a pid can be reused between two reads: two can be each other's parents
                 continue
             shown.add(pid)
             branch, trunk = (self.glyphs.last_branch, "   ") if is_last else (self.glyphs.branch, self.glyphs.trunk)
@@ -90,8 +90,8 @@ class _Branches(NamedTuple):
 
 
 def _children(processes: Mapping[int, object], host: Mapping[int, ProcessUse]) -> dict[int | None, list[int]]:
-    """Parent to children; None is the workload. Of the parents those count that started a process on a GPU themselves
-    or join several branches: the shells between them say nothing.
+    """Parent to children; None is the workload. Only parents are kept that started a process on a GPU themselves, or
+    that join several branches: the shells between them are of no interest.
     """
     lines = {pid: _parents(pid, host) for pid in processes}
     below: dict[int, set[int]] = {}
@@ -109,10 +109,10 @@ def _children(processes: Mapping[int, object], host: Mapping[int, ProcessUse]) -
 
 
 def _parents(pid: int, host: Mapping[int, ProcessUse]) -> list[int]:
-    """The nearest first, up to what another user runs: a container's shim, a login, a batch daemon."""
-    line, last = {pid: None}, pid  # in order, and quickly asked for a pid
+    """Parents, the nearest first, below the first one of another user: a container's shim, a login, a batch daemon."""
+    line, last = {pid: None}, pid  # a dict: in order, and fast to search
     while (use := host.get(last)) and (parent := host.get(use.parent)) and parent.uid == use.uid:
-        if use.parent in line:  # pids are used again while we look
+        if use.parent in line:  # a pid can be reused between two reads
             break
         last = use.parent
         line[last] = None

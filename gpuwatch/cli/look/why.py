@@ -99,7 +99,7 @@ def asked_for(view: View, name: str | None, namespace: str | None) -> Collection
 
 
 def recent_of(source: OpenedSource, seconds: float) -> Recent:
-    """An agent's last minutes; without an agent, or with one that has just started, what is measured now."""
+    """An agent's last minutes; without an agent, or with one of too few samples, what is measured now."""
     from gpuwatch.agent.client import AgentClient
 
     if isinstance(source, AgentClient):

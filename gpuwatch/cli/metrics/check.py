@@ -43,13 +43,13 @@ NEEDED = {
     "gpuwatch_source_up": "alerts about sources of gpuwatch that fail",
     "cluster:gpuwatch_nodes:count": "alerts: the rule file is not loaded (alerts/gpuwatch.rules.yaml)",
 }
-"""What every agent has, and the first record of the rules; and who reads it."""
+"""Metrics that every agent has, and the first record of the rules -> what reads each."""
 
 WORKLOADS = "gpuwatch_gpu_workload_info"
 
 
 class ScrapeCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """One question about what is scraped. `miss`: who would miss it; empty where nothing is missing."""
+    """One question about what is scraped. `miss`: what does not work without it; empty where nothing is missing."""
 
     check: str
     result: Literal["ok", "note", "missing"]
@@ -138,5 +138,5 @@ def _judged(check: str, good: bool, found: str, miss: str) -> ScrapeCheck:
 
 
 def _count(ask: Ask, expression: str) -> int:
-    """A sum that is absent where nothing is counted."""
+    """The sum of the answer; 0 where Prometheus returns no series."""
     return round(sum(series.now() or 0.0 for series in ask(expression)))

@@ -59,11 +59,11 @@ def metrics(
     else:
         with replacing(Path(textfile)) as file:
             file.write(page)
-            os.fchmod(file.fileno(), 0o644)  # node_exporter is another user
+            os.fchmod(file.fileno(), 0o644)  # node_exporter runs as another user
 
 
 def _page(session: Session, profiles: tuple[str, ...], names: tuple[str, ...], *, openmetrics: bool) -> bytes:
-    """The agent's own page where an agent is asked, else that of one look."""
+    """The agent's own page where an agent answers, else a page made from one View."""
     from gpuwatch.agent.client import AgentClient
     from gpuwatch.agent.pages import page_families
     from gpuwatch.cli.look.source import open_source

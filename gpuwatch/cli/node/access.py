@@ -43,14 +43,14 @@ class NodeAccess(NamedTuple):
 
     @property
     def namespace(self) -> str:
-        """Of the budget's Leases."""
+        """The namespace of the budget's Leases."""
         return self.config.remediation.budget.namespace or self.own.namespace
 
     def view_of(self, node: NodeObject) -> View | None:
-        """The agent's View; None without one, and where the one found here is of another machine.
+        """The agent's View; None without an agent, and where the agent found here is of another machine.
 
         Raises:
-            GpuwatchError: the agent does not answer, or is of another machine though it should be this one's.
+            GpuwatchError: the agent does not answer, or is not of this Node though it was named or has the Node's name.
         """
         if self.agent is None:
             return None
@@ -67,7 +67,7 @@ class NodeAccess(NamedTuple):
 
 @contextmanager
 def node_access(session: Session, node: str | None, kubeconfig: str | None, agent: str | None) -> Iterator[NodeAccess]:
-    """Read the configuration and find out whom to ask; nobody is asked yet.
+    """Read the configuration, find the API server and the agent; no request is sent yet.
 
     Raises:
         UsageError: no node is named, or configuration or kubeconfig cannot be used.
@@ -80,7 +80,7 @@ def node_access(session: Session, node: str | None, kubeconfig: str | None, agen
     clock = SystemClock()
     running = RemediatorStatusFile(config.state_dir).read(clock.time())
     mode = running.mode if running is not None and running.node == name else None
-    if mode is not None:  # what a process runs with, options and variables included, beats what the file says
+    if mode is not None:  # the running remediator's mode, from options and variables too, overrides the file's
         settings = replace(settings, mode=mode)
     transport = Transport(kubeconfig or settings.kubeconfig)
     client, named = _agent(session, agent)
@@ -103,7 +103,7 @@ def node_access(session: Session, node: str | None, kubeconfig: str | None, agen
 
 @contextmanager
 def manual_actions(access: NodeAccess) -> Iterator[ManualActions]:
-    """A writer whose audit rows go into the store of this machine, where there is one that can be written."""
+    """A writer whose audit rows go into the store of this machine, if it has one that can be written."""
     directory = access.config.state_dir
     store = Store.open(directory if directory and os.access(directory, os.W_OK) else "")
     try:

@@ -122,7 +122,7 @@ def node_item(node: NodeObject, policy: Policy, plan: Plan | None, slots: Slots 
 
 
 def stage_now(node: NodeObject, plan: Plan | None) -> NodeStage:
-    """Where the node is before the plan's steps; a plan names the stage after them. Without one the Node tells."""
+    """The stage before the plan's steps (a plan names the one after them); without a plan, by the Node's own marks."""
     state = read_claim(node)
     if plan is not None:
         in_use = state.claim is not ClaimState.APPLIED
@@ -144,7 +144,7 @@ class ChangeItem(Item, frozen=True, kw_only=True):
 
 
 def changes(node: NodeObject, steps: Iterable[Step], also: Sequence[str] = ()) -> list[ChangeItem]:
-    """Every step in order; each patch is made of the Node as the steps before leave it."""
+    """Every step in order; each patch is made from the Node as the earlier steps leave it."""
     items = []
     for step in steps:
         items.append(_change(node, step, also))
@@ -153,7 +153,7 @@ def changes(node: NodeObject, steps: Iterable[Step], also: Sequence[str] = ()) -
 
 
 def diff(node: NodeObject, steps: Sequence[Step]) -> list[Text]:
-    """Unified diff of the Node's YAML: taints, labels and annotations of ours, unschedulable, our condition."""
+    """Unified diff of the Node's YAML: taints, gpuwatch's or changed labels and annotations, cordon, condition."""
     then = after(node, steps)
     touched = {key for step in steps if isinstance(step, PatchNode) for key in (*step.annotations, *step.labels)}
     before, later = (_yaml(each, touched).splitlines() for each in (node, then))
@@ -225,7 +225,7 @@ def _patch_words(node: NodeObject, step: PatchNode) -> str:
     """What one patch does, with the taints that come and go and the cordon."""
     words = [_WORDS.get(step.step, "change the Node")]
     then = node.taints if step.taints is None else step.taints
-    held, wanted = set(node.taints), set(then)  # a Node may have tens of thousands
+    held, wanted = set(node.taints), set(then)  # sets: a Node may have tens of thousands of taints
     words += [f"taint {_tell(taint)} added" for taint in then if taint not in held]
     words += [f"taint {_tell(taint)} removed" for taint in node.taints if taint not in wanted]
     if step.unschedulable is not None:

@@ -37,7 +37,7 @@ def node() -> None:
 
 
 def reach_options(command: Command) -> Command:
-    """Which Node, and how to get there."""
+    """Add the options that name the Node, its API server and its agent."""
     options = (
         option(
             "--node",
@@ -142,14 +142,14 @@ def plan(session: Session, /, output: str, **where: str | None) -> None:
 
 
 def reach_of(session: Session, where: dict[str, str | None]) -> "AbstractContextManager[NodeAccess]":
-    """What `reach_options` say, as a context manager."""
+    """Access to the Node that `reach_options` name, as a context manager."""
     from gpuwatch.cli.node.access import node_access
 
     return node_access(session, where["node_name"], where["kubeconfig"], where["agent"])
 
 
 def _slots(session: Session, access: "NodeAccess") -> "Slots":
-    """The budget; what cannot be read is said."""
+    """The budget; a hint on stderr names what cannot be read."""
     from gpuwatch.remediation.service.slots import SlotReader
 
     reader = SlotReader(access.reader, access.clock, access.config.remediation.budget, access.namespace)
@@ -160,7 +160,7 @@ def _slots(session: Session, access: "NodeAccess") -> "Slots":
 
 
 def _pods(session: Session, access: "NodeAccess") -> "tuple[PodObject, ...] | None":
-    """The node's pods; None, and said, where they cannot be read."""
+    """The node's pods; None, with a hint on stderr, where they cannot be read."""
     from gpuwatch.kube.errors import KubeError
 
     try:
@@ -171,7 +171,7 @@ def _pods(session: Session, access: "NodeAccess") -> "tuple[PodObject, ...] | No
 
 
 def _planned(session: Session, access: "NodeAccess", live: "NodeObject", view: "View", slots: "Slots") -> "Plan":
-    """What the remediator would plan now, but for what only it remembers."""
+    """What the remediator would plan now, without the memory that only the running one has."""
     from msgspec.structs import replace
 
     from gpuwatch.kube.errors import KubeError

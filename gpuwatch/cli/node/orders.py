@@ -1,4 +1,4 @@
-"""`gpuwatch node quarantine` and `release`: a person's word on a Node."""
+"""`gpuwatch node quarantine` and `release`: what a person orders for a Node."""
 
 import sys
 import time
@@ -116,7 +116,7 @@ def release(session: Session, /, reason: str, *, acknowledge: bool, yes: bool, *
 
 
 def _confirm(session: Session, what: str, *, yes: bool) -> None:
-    """Ask a person; nobody else is believed without --yes."""
+    """Ask the person at the terminal. Raises UsageError: there is no terminal; GpuwatchError: the answer was no."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -126,7 +126,7 @@ def _confirm(session: Session, what: str, *, yes: bool) -> None:
 
 
 def _report(session: Session, live: NodeObject, made: Plan, outcome: PlanOutcome, also: Sequence[str]) -> None:
-    """What was done to stdout, what was left out to stderr."""
+    """Print what was done to stdout, and what was not done to stderr."""
     for change, done in zip(changes(live, made.steps, also), outcome.steps, strict=True):
         if done.result is Result.DONE:
             session.terminal.print(f"{change.target}: {change.message}")

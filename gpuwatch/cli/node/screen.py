@@ -1,4 +1,4 @@
-"""The screens of `node status` and `node plan`: what is ours, faults with what helps, what stands in the way."""
+"""The screens of `node status` and `node plan`: what gpuwatch holds, faults with their remedies, obstacles."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -30,7 +30,7 @@ STYLES = {
 def node_lines(
     item: NodeItem, words: Words, width: int, named: Callable[[str], str], *, wide: bool = False
 ) -> list[Text]:
-    """Head, what is ours, faults with what helps, what stands in the way. `named`: puts names for GPUs into a text."""
+    """Head, what gpuwatch holds, faults with their remedies, obstacles. `named` replaces uuids by GPU indexes."""
     head = Text.assemble(
         ("NODE ", "dim"),
         (item.node, "bold"),
@@ -124,7 +124,7 @@ def _blocked(one: Blocked, width: int, named: Callable[[str], str]) -> list[Text
 
 
 def _in_short(text: str, blocked: Sequence[Blocked], width: int, named: Callable[[str], str]) -> list[Text]:
-    """The plan in words; what is not done is not said as if it were."""
+    """The plan in words; `with mode enforce:` comes before it where the mode keeps the plan from being carried out."""
     only_seen = any(one.reason is BlockReason.MODE for one in blocked)
     lines = wrap(f"with mode enforce: {named(text)}" if only_seen else named(text), width)
     return [Text(line) for line in lines]

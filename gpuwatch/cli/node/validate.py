@@ -1,4 +1,4 @@
-"""`gpuwatch node validate`: the proof that `remediation.validate: active` asks for before a GPU or node is given back.
+"""`gpuwatch node validate`: the proof that `remediation.validate: active` requires before a GPU or node is released.
 
 It runs where the GPUs are, not in the remediator, which has no access to them; the agent reads the result from
 `state_dir` and shows it in its View.
@@ -40,7 +40,7 @@ Examples:
 @pass_session
 @click.pass_context
 def validate(ctx: click.Context, session: Session, ids: tuple[str, ...], cuda_library: str) -> None:
-    """Test, print, note."""
+    """Test, print, record."""
     config = session.config()
     if not config.state_dir:
         raise UsageError("the result cannot be kept", "state_dir is empty", "name it with --state-dir")

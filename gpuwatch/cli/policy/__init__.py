@@ -1,1 +1,1 @@
-"""`gpuwatch policy`: check a remediation policy, and test it on an imagined fault."""
+"""`gpuwatch policy`: check a remediation policy, and test it on recorded views or a scenario."""

@@ -1,4 +1,4 @@
-"""`gpuwatch policy`: what is done about which fault, and what would have been done about faults that were."""
+"""`gpuwatch policy`: what is done about each fault, and what would have been done about recorded or simulated ones."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -116,7 +116,7 @@ def test(session: Session, /, events: str, duration: str, seed: int, file: str |
 
 
 def _view(session: Session, config: "Config") -> "View | None":
-    """Of the agent that --source names, else of this node's, if it answers."""
+    """The View of the agent that --source names, else of this node's; None: this node's does not answer."""
     from gpuwatch.agent.client import find_agent
     from gpuwatch.cli.look.source import named_agent, parse_source
     from gpuwatch.model.errors import GpuwatchError

@@ -28,8 +28,8 @@ STYLES = {
 
 
 class RuleItem(Item, frozen=True, kw_only=True):
-    """What is done about a check (or `XID n`), at most, and which key of the configuration says so. `scope`: gpu where
-    only the sick GPU is taken out of service, if the platform keeps work from it.
+    """What is done about a check (or `XID n`), the most that any configuration allows, and the key that sets it.
+    `scope`: gpu where only the sick GPU is taken out of service, if the platform keeps work from it.
     """
 
     subject: str
@@ -40,7 +40,7 @@ class RuleItem(Item, frozen=True, kw_only=True):
 
 
 class RehearsedActionItem(Item, frozen=True, kw_only=True):
-    """What would have been done; `do` is `blocked` for what stood in the way."""
+    """An action that would have been done; `do` is `blocked` for an obstacle."""
 
     at: datetime
     do: str
@@ -49,7 +49,7 @@ class RehearsedActionItem(Item, frozen=True, kw_only=True):
 
 
 def rule_items(policy: Policy, ignored: Collection[str]) -> tuple[RuleItem, ...]:
-    """The effective policy. Of `ignored` checks there is no finding that anything could be done about."""
+    """The effective policy. `ignored` checks make no finding, so nothing is done about them."""
     return tuple(
         RuleItem(
             subject=rule.subject,
@@ -97,7 +97,7 @@ def limits(config: RemediationConfig, view: View | None, words: Words) -> list[T
 
 
 def action_table(items: Sequence[RehearsedActionItem], first: float, words: Words, width: int) -> list[Text]:
-    """One line a deed, told by the time since the recording began."""
+    """One line for each action, with the time since the recording began."""
     columns: tuple[Column[RehearsedActionItem], ...] = (
         Column("AFTER", lambda item, _: _after(item.at.timestamp() - first), right=True),
         Column("DO", lambda item, _: item.do),
@@ -108,7 +108,7 @@ def action_table(items: Sequence[RehearsedActionItem], first: float, words: Word
 
 
 def summary(rehearsal: Rehearsal, words: Words) -> list[Text]:
-    """How long it was watched, and for how much of it the node would have been out of service."""
+    """How long the recording is, and for how much of it the node would have been out of service."""
     span = rehearsal.last - rehearsal.first
     spans = [(q.end or rehearsal.last) - q.begin for q in rehearsal.quarantines]
     times = f"{len(spans)} time{'' if len(spans) == 1 else 's'}"

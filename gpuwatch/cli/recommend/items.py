@@ -28,7 +28,7 @@ LEVELS = tuple(Level)
 
 
 class RecommendationFilter(NamedTuple):
-    """What the command line says; empty and None: any."""
+    """The filters of the command line; empty and None: any."""
 
     ids: Collection[str] = ()
     namespaces: Collection[str] = ()
@@ -37,10 +37,10 @@ class RecommendationFilter(NamedTuple):
     top: int | None = None
 
     def of(self, items: Iterable[Recommendation]) -> tuple[Recommendation, ...]:
-        """Those that are, in their order.
+        """The items that match, in their order, at most `top`.
 
         Raises:
-            UsageError: there is none of an id that was named.
+            UsageError: no item has an id that was named.
         """
         there = tuple(items)
         if lost := set(self.ids) - {each.id for each in there}:
@@ -59,11 +59,11 @@ class RecommendationFilter(NamedTuple):
 
 
 ROOM = frozenset({FindingKind.QUOTA_SLACK, FindingKind.STEADY_LOAD, FindingKind.MIG_LAYOUT})
-"""About room for GPUs: whoever leaves it is counted already."""
+"""Findings about room for GPUs: the workloads that free it are counted already."""
 
 
 class RecommendationItem(Item, frozen=True, kw_only=True):
-    """One advice. `id` stays the same while target and finding do; after `expires` it is stale."""
+    """One recommendation. `id` stays the same while target and finding do; after `expires` it is stale."""
 
     id: str
     kind: FindingKind
@@ -85,8 +85,8 @@ class RecommendationItem(Item, frozen=True, kw_only=True):
 
 
 class RecommendationList(Envelope, frozen=True, kw_only=True):
-    """Dearest first. `source`: who was asked; `since`: since when usage is known; `learning`: workloads that nothing is
-    said of yet, of `workloads`. `total` is of the items here; a GPU that several are about counts once.
+    """Largest savings first. `source`: where they are from; `since`: since when usage is known; `learning`: how many of
+    the `workloads` have too little history. `total` is of the items here; a GPU that several are about counts once.
     """
 
     source: str
@@ -97,7 +97,7 @@ class RecommendationList(Envelope, frozen=True, kw_only=True):
 
 
 def document(body: Recommendations, source: str, chosen: Sequence[Recommendation]) -> RecommendationList:
-    """What scripts get, of those that were chosen."""
+    """The document for scripts, of the chosen recommendations."""
     return RecommendationList(
         kind="RecommendationList",
         node=body.node,
@@ -114,7 +114,7 @@ def document(body: Recommendations, source: str, chosen: Sequence[Recommendation
 
 
 def total(items: Iterable[Recommendation | RecommendationItem]) -> Savings:
-    """The sum; of several findings about one workload the largest counts."""
+    """The sum; of several findings about one workload only the largest counts."""
     by_target: defaultdict[tuple[str | None, ...], dict[FindingKind, list[Savings]]] = defaultdict(dict)
     for each in items:
         target = each.target
@@ -126,7 +126,7 @@ def total(items: Iterable[Recommendation | RecommendationItem]) -> Savings:
 
 
 def _added(savings: Iterable[Savings]) -> Savings:
-    """Member by member; None where nobody knows."""
+    """The sums of the members; None where the value is not known for any."""
     given = tuple(savings)
     watts = [each.watts for each in given if each.watts is not None]
     money = [each.money_per_day for each in given if each.money_per_day is not None]

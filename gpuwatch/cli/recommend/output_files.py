@@ -21,7 +21,7 @@ from gpuwatch.rightsizing.model.recommendation import Apply, FindingKind, Predic
 NONE = Predicted()
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""What begins a formula (OWASP, CSV injection)."""
+"""Characters that begin a formula in a spreadsheet (OWASP, CSV injection)."""
 
 Cell = str | float | None
 
@@ -64,11 +64,11 @@ COLUMNS: dict[str, Callable[[RecommendationItem], Cell]] = {
     "at": lambda i: f"{i.at:%Y-%m-%dT%H:%M:%SZ}",
     "expires": lambda i: f"{i.expires:%Y-%m-%dT%H:%M:%SZ}",
 }
-"""The header, and what stands below it; only added to."""
+"""Header -> cell of an item. New columns may be added, none is removed."""
 
 
 def _shown(cell: str) -> str:
-    """Without control characters but the line ends between commands, and no formula."""
+    """The text without control characters but line ends; a formula becomes plain text."""
     return visible_lines(f"'{cell}" if cell.startswith(FORMULA) else cell)
 
 
@@ -92,7 +92,7 @@ END = "END-OF-FILE"
 
 
 def script(items: Iterable[RecommendationItem]) -> str:
-    """The commands of all, each below its note; files are written into the current directory."""
+    """The commands of all items, each below its note; the script writes files into the current directory."""
     parts = []
     for item in items:
         if not item.apply:
@@ -125,7 +125,7 @@ def files(item: RecommendationItem) -> list[tuple[str, Apply]]:
 
 
 def one_line(text: str) -> str:
-    """On one line, so that nothing of it leaves the comment."""
+    """The text on one line, so that all of it stays in the comment."""
     return visible(" ".join(text.split()))
 
 
@@ -138,10 +138,10 @@ OURS = re.compile(
 
 
 def write(folder: Path, found: RecommendationList) -> int:
-    """How many files were written; those of the same name are replaced, manifests of an earlier time go, others stay.
+    """The number of files written; those of the same name are replaced, older manifests deleted, others kept.
 
     Raises:
-        OSError: it cannot be written, or what is written there would go elsewhere by a link.
+        OSError: it cannot be written, or its folder of manifests is a symbolic link.
     """
     texts = {
         "recommendations.json": f"{to_json(found)}\n",
@@ -156,7 +156,7 @@ def write(folder: Path, found: RecommendationList) -> int:
     (folder / MANIFESTS).mkdir(exist_ok=True)
     for path in (folder / MANIFESTS).iterdir():
         if OURS.fullmatch(path.name) and f"{MANIFESTS}/{path.name}" not in texts:
-            path.unlink()  # advice that holds no longer
+            path.unlink()  # a recommendation that no longer holds
     for name, text in texts.items():
         with replacing(folder / name) as file:
             file.write(text.encode())

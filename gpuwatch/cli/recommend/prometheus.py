@@ -1,4 +1,4 @@
-"""`gpuwatch recommend --from-prometheus URL`: the options of it, and the advice for a fleet by its history."""
+"""`gpuwatch recommend --from-prometheus URL`: its options, and the recommendations for a fleet by its history."""
 
 import re
 from collections.abc import Callable
@@ -25,7 +25,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class FleetOptions(NamedTuple):
-    """What the options say, as they were written."""
+    """The options, as they were written."""
 
     url: str
     window: str = "14d"
@@ -37,7 +37,7 @@ class FleetOptions(NamedTuple):
 
 
 def prometheus_options(command: Command) -> Command:
-    """`--from-prometheus URL` and what belongs to it; the command gets parameters named as in FleetQuestion, and
+    """`--from-prometheus URL` and what belongs to it; the command gets parameters named as in FleetOptions, and
     `from_prometheus` for the URL.
     """
     for each in reversed(_OPTIONS):
@@ -71,7 +71,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
 def recommend_for_fleet(
     session: Session, question: FleetOptions, namespaces: tuple[str, ...] = ()
 ) -> tuple[Recommendations, str]:
-    """What there is to say, and who was asked.
+    """The recommendations, and the name of their source.
 
     Raises:
         UsageError: an option is wrong.
@@ -96,7 +96,7 @@ def recommend_for_fleet(
 
 
 def history_options(question: FleetOptions, namespaces: tuple[str, ...]) -> HistoryOptions:
-    """What to read. Raises UsageError: a duration or a namespace is none."""
+    """What to read. Raises UsageError: a duration or a namespace is not valid."""
     for name in namespaces:
         if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
             raise UsageError(f"{name} is no namespace", "it is no DNS label", "see kubectl get namespaces")
@@ -110,7 +110,7 @@ def history_options(question: FleetOptions, namespaces: tuple[str, ...]) -> Hist
 
 
 def connection(question: FleetOptions) -> PrometheusApi:
-    """To the server. Raises UsageError: URL, header or file is wrong."""
+    """The connection to the server. Raises UsageError: URL, header or file is wrong."""
     config = load_http_config(Path(question.http_config)) if question.http_config else None
     headers = {}
     for text in question.header:

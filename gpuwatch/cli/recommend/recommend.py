@@ -1,4 +1,4 @@
-"""`gpuwatch recommend`: who holds more GPU than they use, what to give them instead, and how."""
+"""`gpuwatch recommend`: which work holds more GPU than it uses, what to give it instead, and how."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ FINDINGS = (
     "quota_slack", "steady_load", "energy", "mig_layout",
 )  # fmt: skip
 LEVELS = ("low", "medium", "high")
-"""The members of Finding and of Level, lowest first, here so that help need not load them; a test compares."""
+"""The members of FindingKind and of Level, lowest first, here so that help need not load them; a test compares."""
 SCHEMA = ("RecommendationList", "cli.recommend.items:RecommendationItem", "cli.recommend.items:RecommendationList")
 
 

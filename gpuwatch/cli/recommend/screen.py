@@ -24,24 +24,24 @@ TITLES = {
     FindingKind.ENERGY: "saves energy",
     FindingKind.MIG_LAYOUT: "MIG layout",
 }
-"""Every finding as people call it."""
+"""Finding -> its name on the screen."""
 
 
 def who(target: RecommendationTarget) -> str:
-    """`namespace/name`, or the nodes it is about."""
+    """`namespace/name`, else the nodes or GPUs it is about, else `cluster`."""
     names = [part for part in (target.namespace, target.name) if part]
     return "/".join(names) or _several(target.nodes) or _several(target.gpus) or "cluster"
 
 
 def whole_name(target: RecommendationTarget) -> str:
-    """Also what kind it is, and which container: `Deployment nlp/chat, container server`."""
+    """With its kind and container: `Deployment nlp/chat, container server`."""
     kind = target.kind or ("Namespace" if target.namespace and not target.name else "")
     container = f", container {target.container}" if target.container else ""
     return f"{kind} {who(target)}".lstrip() + container
 
 
 def short(text: str) -> str:
-    """Without the domain of resources, which all of them have, and without saying that it is one."""
+    """Without the domain of resources, which all of them have, and without a count of one."""
     return text.replace("nvidia.com/", "").removeprefix("1 x ")
 
 
@@ -52,7 +52,7 @@ def hours(savings: Savings) -> str | None:
 
 
 def money(savings: Savings) -> str | None:
-    """Of a day, with its currency; None without a price."""
+    """Money a day, with its currency; None without a price."""
     value = savings.money_per_day
     if value is None:
         return None
@@ -61,7 +61,7 @@ def money(savings: Savings) -> str | None:
 
 
 def is_priced(items: "tuple[RecommendationItem, ...]") -> bool:
-    """Whether any of them is."""
+    """Whether any item has a price."""
     return any(item.savings.money_per_day is not None for item in items)
 
 
@@ -70,7 +70,7 @@ def _several(names: tuple[str, ...]) -> str:
 
 
 SERVING_DAYS = 7
-"""A week has lulls of its own."""
+"""A whole week, because some of its days are quieter than others."""
 
 CONFIDENCE_STYLES = {Level.LOW: "yellow", Level.MEDIUM: "", Level.HIGH: "green"}
 
@@ -86,7 +86,7 @@ def lines(found: RecommendationList, words: Words, width: int, *, wide: bool) ->
 
 
 def summary(found: RecommendationList) -> str:
-    """How many, what they come to, and how much was looked at."""
+    """How many recommendations, what they save together, and how many workloads were observed."""
     count = len(found.items)
     parts = [f"{count or 'no'} recommendation{'' if count == 1 else 's'}"]
     if value := hours(found.total):
@@ -100,7 +100,7 @@ def summary(found: RecommendationList) -> str:
 
 
 def hints(found: RecommendationList, config: RightsizingConfig, output: str) -> Iterator[str]:
-    """What else there is to know and to do, for people."""
+    """Further explanations and next steps, for people."""
     if found.learning:
         count = "1 workload is" if found.learning == 1 else f"{found.learning} workloads are"
         so_far = f", watched for {span(_seconds(found))} so far" if found.since and found.at else ""
@@ -121,7 +121,7 @@ def hints(found: RecommendationList, config: RightsizingConfig, output: str) -> 
 
 
 def _seconds(found: RecommendationList) -> float:
-    """So long has been watched."""
+    """Seconds for which usage was observed; 0: not known."""
     return (found.at - found.since).total_seconds() if found.since and found.at else 0.0
 
 

@@ -1,4 +1,4 @@
-"""Whose advice `gpuwatch recommend` tells: an agent's, which has watched, or its own about what others recorded."""
+"""Sources of `gpuwatch recommend`: the recommendations of an agent, or this command's own from recorded data."""
 
 import time
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ HOUR = 3600.0
 
 
 class RecordedViews(NamedTuple):
-    """What is recorded: a file of views, `-`, or `sim:SCENARIO`, which is played for `duration`."""
+    """Where the views are from: a file, `-` for stdin, or `sim:SCENARIO`, which is played for `duration`."""
 
     events: str
     duration: str
@@ -37,10 +37,10 @@ class RecordedViews(NamedTuple):
 def find_recommendations(
     session: Session, views: RecordedViews | None, fleet: FleetOptions | None, namespaces: tuple[str, ...] = ()
 ) -> tuple[Recommendations, str]:
-    """The recommendations, and the name of their source. `namespaces`: of a fleet no more than these is read.
+    """The recommendations, and the name of their source. `namespaces`: of a fleet only these are read.
 
     Raises:
-        UsageError: more than one was named, or one that only knows the present.
+        UsageError: several sources were named, or one without history.
         GpuwatchError: no agent answers, and none has left a checkpoint.
     """
     if sum((views is not None, fleet is not None, session.source is not None)) > 1:
@@ -62,7 +62,7 @@ def find_recommendations(
 
 
 def _of_checkpoint(session: Session) -> tuple[Recommendations, str]:
-    """What an agent has left behind, judged as of then."""
+    """Judge the checkpoint that an agent has left, as of its time."""
     config = session.config()
     path = Path(config.state_dir) / usage_checkpoint.NAME if config.state_dir else None
     saved = usage_checkpoint.peek(path, LedgerState) if path else None

@@ -172,7 +172,7 @@ class FleetReport(Envelope, frozen=True, kw_only=True):
 
 
 def _show_costs(session: Session, report: ScopeReport, output: str) -> None:
-    """The cost of each class of faults, and what speaks against the run; exit 4 where something does."""
+    """Show the cost of each class of faults and the violations of the run; exit 4 where there are any."""
     if output == "json":
         whole = {name: value for name, value in plain(report).items() if name != "costs"}
         document = FleetReport(kind="ScopeReport", items=report.costs, report={**whole, "good": report.is_good})
@@ -191,7 +191,7 @@ def _show_costs(session: Session, report: ScopeReport, output: str) -> None:
 
 
 def _screen(report: DrillReport, terminal: Terminal) -> list[Text]:
-    """For people: the phases, the verdict, and what speaks against it."""
+    """For people: the phases, the verdict, and what went wrong."""
     words = Words(terminal.glyphs, 0.0)
     rows = table(COLUMNS, report.phases, words, width=terminal.width)
     most = max((phase.tainted for phase in report.phases), default=0)

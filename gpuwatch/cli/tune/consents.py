@@ -1,4 +1,4 @@
-"""`gpuwatch tuner --consents`: brings consents and labels from the API server to tuner and agent, without a token."""
+"""`gpuwatch tuner --consents`: reads consents and labels from the API server; tuner and agent need no token."""
 
 import os
 from contextlib import ExitStack, closing
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def keep_consents(session: Session, reread: "Callable[[], Config]") -> None:
     """Wire API server, progress socket and file, and look until SIGTERM or SIGINT. A machine that has a progress socket
-    and no node name is none of Kubernetes: the API server is left out.
+    and no node name is not in a Kubernetes cluster: the API server is left out.
 
     Raises:
         UsageError: no node name, no state directory or no API server is known.
@@ -46,7 +46,7 @@ def keep_consents(session: Session, reread: "Callable[[], Config]") -> None:
     signals, reader, adding = Signals(), None, None
     signals.heed(ENDS)
     with ExitStack() as stack:
-        look: Callable[[], float] = lambda: LOOK_SECONDS  # noqa: E731 nobody is asked
+        look: Callable[[], float] = lambda: LOOK_SECONDS  # noqa: E731 nothing is read
         if in_cluster:
             transport = stack.enter_context(closing(Transport(config.tuning.kubeconfig, read_seconds=READ_SECONDS)))
             session.terminal.hint(f"node          {node}, {transport.server}")
@@ -69,4 +69,4 @@ def keep_consents(session: Session, reread: "Callable[[], Config]") -> None:
 
 
 READ_SECONDS = 5.0
-"""For one answer: who is told to end does so between two questions."""
+"""Timeout of one answer: after a signal the process ends between two requests."""

@@ -1,4 +1,4 @@
-"""What tuner, guard and `gpuwatch tune` need to reach the driver: who turns knobs, and who gives settings back."""
+"""What tuner, guard and `gpuwatch tune` need to reach the driver: the actuator, which sets, and the restorer."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 OTHER_TUNER_SECONDS = 2.0
-"""For one that is just ending."""
+"""How long to wait for another tuner that is ending."""
 
 ACTORS = {Trigger.GUARD: "guard", Trigger.COMMAND: "operator", Trigger.TUNER: "tuner"}
-"""Trigger -> who acts, in audit lines."""
+"""Trigger -> the actor in audit lines."""
 
 
 class _DriverAccess(NamedTuple):
@@ -76,7 +76,7 @@ def _driver(session: Session, config: Config) -> "Connect":
 
 
 def simulated_driver(place: Path) -> "Connect":
-    """The driver of the simulated node that runs in `place`; it asks nobody for root."""
+    """The driver of the simulated node that runs in `place`; it needs no root."""
     from gpuwatch.sim.nvml import open_knobs
     from gpuwatch.tuning.actuation.driver import NvmlControl
 
@@ -85,7 +85,7 @@ def simulated_driver(place: Path) -> "Connect":
 
 @contextmanager
 def restorer(session: Session, config: Config, trigger: Trigger) -> Iterator["Restorer"]:
-    """Gives settings back to the driver of this machine, or of a simulated one. It is asked when there is one.
+    """Restores settings on this machine or a simulated one. It calls the driver only if there is a setting to restore.
 
     Raises:
         UsageError: a source without a driver was named, or there is no state directory.
@@ -102,7 +102,7 @@ def restorer(session: Session, config: Config, trigger: Trigger) -> Iterator["Re
 
 @contextmanager
 def nvml_actuator(session: Session, config: Config) -> Iterator["Actuator"]:
-    """Turns the knobs of this machine's GPUs, or of a simulated one's; whatever is still set at the end is given back.
+    """Sets clocks and power limits on this machine or a simulated one; at the end it reverts what is still set.
 
     Raises:
         UsageError: the mode is not enforce; another tuner sets these GPUs; or as `restorer`.

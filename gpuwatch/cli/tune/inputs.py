@@ -1,4 +1,4 @@
-"""What `gpuwatch tune` reads: the node's View, the tuner's last state, the record; and what its rules say just now."""
+"""What `gpuwatch tune` reads: the node's View, the tuner's last state and the record; and what its rules decide now."""
 
 import time
 from collections.abc import Mapping
@@ -25,8 +25,8 @@ from gpuwatch.tuning.service.state_dir import FRESH_SECONDS, StopRequest, TunerS
 
 
 class TunerInputs(NamedTuple):
-    """`view` None: no agent and no driver answers, but a tuner does. `agent`: the View is that of one. `state` None: no
-    tuner has said anything of these GPUs; `fresh`: it has just now. `actuation` None: what is set is not known.
+    """`view` None: no agent and no driver answers, but a tuner does. `agent`: the View is an agent's. `state` None: no
+    tuner has reported these GPUs; `fresh`: `state` is new enough. `actuation` None: what is set is not known.
     """
 
     config: Config
@@ -39,15 +39,15 @@ class TunerInputs(NamedTuple):
 
     @property
     def tuner(self) -> TunerState | None:
-        """The state of one that answers."""
+        """The state of a tuner that answers; None: none does."""
         return self.state if self.fresh else None
 
 
 def read_inputs(session: Session, *, needs_view: bool = False) -> TunerInputs:
-    """Look once; what cannot be known is said on stderr.
+    """Read each input once; hints on stderr name what cannot be read.
 
     Raises:
-        GpuwatchError: nobody tells of the GPUs.
+        GpuwatchError: no source gives a View, and one is needed or no tuner answers.
     """
     config = config_of_source(session, session.config_or_defaults())
     place = Path(config.state_dir) if config.state_dir else None
@@ -56,7 +56,7 @@ def read_inputs(session: Session, *, needs_view: bool = False) -> TunerInputs:
     view, agent = _view(session, needed=needs_view or not fresh)
     if view is not None and state is not None:
         there = {status.identity.uuid for status in view.snapshot.statuses}
-        # the state is about GPUs of another node than the one that was asked; a tuner may have seen none yet
+        # a state of other GPUs only is another node's; a tuner may know no GPU yet
         if state.gpus and not any(gpu.uuid in there for gpu in state.gpus):
             state, fresh = None, False
     stop = TunerStopFile(place).read() if place else None
@@ -64,7 +64,7 @@ def read_inputs(session: Session, *, needs_view: bool = False) -> TunerInputs:
 
 
 def consents(session: Session, sight: TunerInputs) -> Consents | None:
-    """What pods consent to; None, and said, where it cannot be read."""
+    """What pods consent to; None: not known, with a hint on stderr where it cannot be read."""
     if not sight.config.state_dir:
         return None
     try:
@@ -75,7 +75,7 @@ def consents(session: Session, sight: TunerInputs) -> Consents | None:
 
 
 def tuner_config(session: Session) -> Config:
-    """The configuration, its state directory being that of the node asked about: a simulated one has its own."""
+    """The configuration with the state directory of the node that is asked: a simulated node has its own."""
     return config_of_source(session, session.config())
 
 
@@ -96,7 +96,7 @@ def _view(session: Session, *, needed: bool) -> tuple[View | None, bool]:
 
 
 def _recorded(session: Session, place: Path | None) -> Actuation | None:
-    """What gpuwatch has set; None, and said, where that is not known."""
+    """What gpuwatch has set; None, with a hint on stderr, where the record cannot be read."""
     if place is None:
         return Actuation()
     try:

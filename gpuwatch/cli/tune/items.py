@@ -1,4 +1,4 @@
-"""The nouns of `gpuwatch tune status`: what a tuner says of each GPU, or what is judged here where none answers."""
+"""The nouns of `gpuwatch tune status`: what a tuner reports of each GPU, or what is judged here where none answers."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -15,7 +15,7 @@ from gpuwatch.tuning.model.status import BudgetState, GpuTuning, ObstacleReason,
 
 
 class ObstacleItem(Item, frozen=True, kw_only=True):
-    """One thing that stands against tuning."""
+    """One obstacle to tuning."""
 
     reason: ObstacleReason
     message: str
@@ -25,9 +25,9 @@ class TuningItem(Item, frozen=True, kw_only=True):
     """One GPU. `power_limit` watts, as configured; `reason` is the first obstacle's; `note`: what is being done.
 
     `clock_cap` hertz and `power_cap` watts: what the tuner has in force, null: nothing. `slowdown`, `slowdown_upper`
-    (95 %), `slowdown_bound` and `saved` are ratios; the first two and the last are measured, null: not. `joules_saved`:
-    since the tuner started. `signal`: by what caps are judged, `counters`, `progress` or `slo`. All of these are null
-    where no tuner answers.
+    (95 %), `slowdown_bound` and `saved` are ratios; all but the bound are measured, null: not measured. `joules_saved`:
+    since the tuner started. `signal`: what caps are judged by, `counters`, `progress` or `slo`. Where no tuner answers,
+    all of these but the bound and a recorded `power_cap` are null.
     """
 
     gpu: int
@@ -62,8 +62,8 @@ class BudgetItem(Item, frozen=True, kw_only=True):
 
 
 class TuneStatus(Envelope, frozen=True, kw_only=True):
-    """`tuner`: whether one answers; if not, `mode` is null and the GPUs are judged here. `seen`: when it last said
-    anything. `guard`: whether the tuner hears it; null: nobody listens. `consents`: when pods were last asked.
+    """`tuner`: whether one answers; if not, `mode` is null and the GPUs are judged here. `seen`: time of its last
+    state. `guard`: whether its heartbeat arrives; null: no tuner in mode enforce reads it. `consents`: when last read.
     """
 
     tuner: bool
@@ -77,12 +77,12 @@ class TuneStatus(Envelope, frozen=True, kw_only=True):
 
 
 def told(state: TunerState, view: View | None, settings: tuple[Setting, ...]) -> tuple[TuningItem, ...]:
-    """Every GPU, by index, as the tuner says; `view` adds its power limits. `settings`: those recorded."""
+    """Every GPU, by index, as the tuner reports it; `view` adds its power limits. `settings`: those recorded."""
     return _items(state.gpus, view, settings, told=True)
 
 
 def judged(found: Iterable[GpuTuning], view: View, settings: tuple[Setting, ...]) -> tuple[TuningItem, ...]:
-    """Every GPU, by index, as its first look at it would make a tuner say. It has not begun: `eligible`, at best."""
+    """Every GPU, by index, as a tuner's first cycle would judge it; what it would observe is `eligible`."""
     gpus = (
         replace(gpu, state=TuningState.ELIGIBLE, note="") if gpu.state is TuningState.OBSERVING else gpu
         for gpu in found
@@ -91,7 +91,7 @@ def judged(found: Iterable[GpuTuning], view: View, settings: tuple[Setting, ...]
 
 
 def budget_item(budget: BudgetState | None) -> BudgetItem | None:
-    """What the tuner says of the budget."""
+    """The budget as the tuner reports it."""
     return None if budget is None else same_members(BudgetItem, budget)
 
 

@@ -1,4 +1,4 @@
-"""`gpuwatch tune stop`, `resume` and `restore`: what a person orders, whatever the tuner thinks."""
+"""`gpuwatch tune stop`, `resume` and `restore`: what a person orders, whatever the tuner decides."""
 
 import getpass
 import os
@@ -46,7 +46,7 @@ def stop(ctx: click.Context, session: Session, *, reason: str, wait: float) -> N
     """
     place = tuner_place(session)
     before = TunerStopFile(place).read()
-    beat, held = _living(place), _settings(place)  # before the order: a tuner may obey it faster than one reads
+    beat, held = _living(place), _settings(place)  # read before the order: the tuner may obey it at once
     if before is None or reason:
         TunerStopFile(place).put(StopRequest(by=_who(), at=time.time(), why=reason))
     already = f" already ({before.message})" if before and not reason else ""
@@ -139,7 +139,7 @@ def _settings(place: Path) -> tuple[Setting, ...]:
 
 
 def _who() -> str:
-    """The person's account: behind sudo, too."""
+    """The account of the person, also of one that used sudo."""
     try:
         return os.environ.get("SUDO_USER") or getpass.getuser()
     except (OSError, KeyError):  # no such user here, as in many containers

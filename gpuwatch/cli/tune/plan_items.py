@@ -1,6 +1,6 @@
 """The nouns of `gpuwatch tune plan`: what a tuner in mode enforce would do with each GPU, by its own rules.
 
-Nothing here is an expectation: what a cap saves and costs is known once it was tried.
+It predicts no savings: what a cap saves and costs is known only after it was tried.
 """
 
 from collections.abc import Iterator, Mapping
@@ -32,13 +32,13 @@ CONSENTS = (ObstacleReason.STOPPED, ObstacleReason.OPTED_OUT, ObstacleReason.NOT
 
 
 class PlanItem(Item, frozen=True, kw_only=True):
-    """One GPU. `mode`: the least of what operator, Node, namespace and pod say, were `tuning.mode` enforce; `said_by`:
-    whose word that is. `gang`: all GPUs that are moved with it. `bound`: the share of its speed the work may lose.
+    """One GPU. `mode`: the least that operator, Node, namespace and pod allow if `tuning.mode` is enforce; `said_by`:
+    what decides it. `gang`: all GPUs that are set together with it. `bound`: the share of its speed the work may lose.
 
-    `first`, `lowest` and `top`: the first value of the knob to be tried, the lowest that ever is, and that of full
-    speed; hertz or watts, as the View tells them: the driver's own steps may lie a little higher. `budget_limit`: watts
-    of `tuning.node_budget_watts`: what a tuner that answers has given it, or what it would get by the draw of this
-    moment. Null: nothing, or not known.
+    `first`, `lowest` and `top`: the first value of the setting to be tried, the lowest that is ever tried, and that of
+    full speed; hertz or watts, from the View: the driver's own steps may lie a little higher. `budget_limit`: its share
+    of `tuning.node_budget_watts`, watts: as a tuner that answers has set it, or else by the present draw. Null: none,
+    or not known.
     """
 
     gpu: int
@@ -59,7 +59,7 @@ class PlanItem(Item, frozen=True, kw_only=True):
 
 
 class TunePlan(Envelope, frozen=True, kw_only=True):
-    """`mode`: of the tuner that answers, or else as configured; the plan takes no account of it. `budget`: how it would
+    """`mode`: of the tuner that answers, or else as configured; the plan does not depend on it. `budget`: how it would
     be shared.
     """
 
@@ -68,7 +68,7 @@ class TunePlan(Envelope, frozen=True, kw_only=True):
 
 
 class PlanBasis(NamedTuple):
-    """What a plan is made of. `config` in mode enforce."""
+    """The inputs of a plan. `config`: in mode enforce."""
 
     view: View
     config: TuningConfig
@@ -79,7 +79,7 @@ class PlanBasis(NamedTuple):
 
     @property
     def originals(self) -> dict[str, float]:
-        """Power limits of before gpuwatch, watts, where it has set others."""
+        """UUID -> power limit before gpuwatch changed it, watts; only GPUs whose limit it has changed."""
         settings = self.sight.actuation.settings if self.sight.actuation else ()
         limits = ((each.uuid, each.original) for each in settings if each.knob == "power_limit")
         return {uuid: watts for uuid, watts in limits if watts is not None}
@@ -88,7 +88,7 @@ class PlanBasis(NamedTuple):
 def planned(
     view: View, sight: TunerInputs, consents: Consents | None
 ) -> tuple[tuple[PlanItem, ...], BudgetItem | None]:
-    """Every GPU, by index, and the budget. How often a View is taken that is no agent's says nothing."""
+    """Every GPU, by index, and the budget. Without an agent, the View's interval counts as short enough."""
     if not sight.agent:
         view = replace(view, snapshot=replace(view.snapshot, interval=FASTEST_VIEW))
     samples = {gpu.identity.uuid: gpu for gpu in view.snapshot.gpus}
@@ -102,7 +102,7 @@ def planned(
 
 def _items(ground: PlanBasis, gang: Gang, limits: Mapping[str, float]) -> Iterator[PlanItem]:
     agreed = tuning_request(ground.config, ground.consents, gang.owners, ground.view.snapshot.at)
-    # no ladder: an obstacle says why, or it has no step
+    # no ladder: an obstacle states why, or the ladder has no step
     boards = [sampled_capabilities(ground.samples[uuid]) if uuid in ground.samples else None for uuid in gang.uuids]
     found = ladder_of(boards, ground.config)
     ladder = found if isinstance(found, Ladder) and found.caps else None
@@ -135,7 +135,7 @@ def _items(ground: PlanBasis, gang: Gang, limits: Mapping[str, float]) -> Iterat
 
 
 def _said_by(ground: PlanBasis, gang: Gang, agreed: TuningRequest) -> str:
-    """Whose word the mode is."""
+    """What decides the mode, in words."""
     obstacle = agreed.obstacle
     if agreed.mode != "enforce" and obstacle is not None and obstacle.reason in CONSENTS:
         return obstacle.message
@@ -144,7 +144,7 @@ def _said_by(ground: PlanBasis, gang: Gang, agreed: TuningRequest) -> str:
 
 
 def _permission(consents: Consents | None, owner: Owner) -> str:
-    """What a pod or its namespace says; empty: nothing."""
+    """The consent of a pod or its namespace, in words; empty: none is known."""
     pod = consent_of(owner, consents)
     if pod is None or consents is None:
         return ""
@@ -154,7 +154,7 @@ def _permission(consents: Consents | None, owner: Owner) -> str:
 
 
 def _shared(ground: PlanBasis, groups: tuple[Gang, ...]) -> tuple[Mapping[str, float], BudgetItem | None]:
-    """The shares of a budget, watts by uuid: as a tuner has set them, or else by what is drawn at this moment."""
+    """The shares of a budget, watts by uuid: as a tuner that answers has set them, or else by the present draw."""
     budget, tuner = ground.config.node_budget_watts, ground.sight.tuner
     if budget is None:
         return {}, None
@@ -177,7 +177,7 @@ def _shared(ground: PlanBasis, groups: tuple[Gang, ...]) -> tuple[Mapping[str, f
 
 
 def _demands(ground: PlanBasis, groups: tuple[Gang, ...]) -> Iterator[PowerDemand]:
-    """One of each GPU that says what it may have."""
+    """The demand of each GPU whose power limits are known."""
     originals = ground.originals
     for gang in groups:
         agreed = tuning_request(ground.config, ground.consents, gang.owners, ground.view.snapshot.at)

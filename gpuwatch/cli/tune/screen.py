@@ -29,7 +29,7 @@ STYLES = {
 MEASURED = ("SLOWDOWN", "BOUND", "SAVED", "SIGNAL", "LIMIT/DEFAULT")
 
 SHORT = 24
-"""Letters of a WHY that is said of each GPU again."""
+"""A WHY of at most so many characters is repeated for each GPU."""
 
 
 def status_lines(found: TuneStatus, words: Words, width: int, *, wide: bool) -> list[Text]:
@@ -46,7 +46,7 @@ def status_lines(found: TuneStatus, words: Words, width: int, *, wide: bool) -> 
         head += [Text(line) for line in wrapped(budget_text(found.budget, words), width)]
     head += [Text(line, style="yellow") for alarm in _alarms(found, words) for line in wrapped(f"! {alarm}", width)]
     dash = words.glyphs.dash
-    columns = [  # without measured ones of which nothing is known: WHY needs their room
+    columns = [  # measured columns without any value are left out: WHY needs their room
         column
         for column in COLUMNS
         if wide or column.header not in MEASURED or any(column.cell(item, words) != dash for item in items)
@@ -59,7 +59,7 @@ def status_lines(found: TuneStatus, words: Words, width: int, *, wide: bool) -> 
 
 
 def said_once(columns: Sequence[Column[Item]], items: Sequence[Item], words: Words) -> list[Column[Item]]:
-    """The columns with one WHY for all GPUs of which the same holds: the others say `as GPU 0`."""
+    """The columns; a long WHY that holds for several GPUs is shown once, the others show `as GPU 0`."""
     (column,) = (each for each in columns if each.header == "WHY")
     first: dict[str, int] = {}
     whys = {}
@@ -80,7 +80,7 @@ def budget_text(found: BudgetItem, words: Words) -> str:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Lines of a sentence; what is only the beginning of one looks like all of it."""
+    """Lines of a sentence. It is wrapped, not cut off: what remains of a cut one can look complete."""
     return wrap(text, width, subsequent_indent="  ", break_on_hyphens=False)
 
 
@@ -98,7 +98,7 @@ def _alarms(found: TuneStatus, words: Words) -> Iterator[str]:
 
 
 def _cap(item: TuningItem, words: Words) -> str:
-    """What is in force; where no tuner says it, what is recorded."""
+    """The cap in force; where no tuner answers, what is recorded."""
     texts = [
         *([words.clock(item.clock_cap)] if item.clock_cap is not None else []),
         *([words.watts(item.power_cap)] if item.power_cap is not None else []),
@@ -125,7 +125,7 @@ def _saved(item: TuningItem, words: Words) -> str:
 
 
 def _hindered(item: TuningItem, words: Words) -> str:
-    """What stands against it, else what the tuner says; what is said above the table is not said again."""
+    """The obstacles, else the tuner's note; what is shown above the table is not repeated."""
     if own := [each.message for each in item.obstacles if each.reason not in (STOPPED, NO_GUARD)]:
         return "; ".join(own)
     return "nothing but the above" if item.obstacles else words.text(item.note)
@@ -159,7 +159,7 @@ def plan_lines(found: TunePlan, words: Words, width: int, *, wide: bool) -> list
     lines = [Text(head, style="bold")]
     if found.budget is not None:
         lines += [Text(line) for line in wrapped(budget_text(found.budget, words), width)]
-    # what stands against all of them alike is said once
+    # obstacles that concern the whole node are shown once
     of_all = dict.fromkeys(each.message for item in items for each in item.obstacles if each.reason in OF_THE_NODE)
     lines += [Text(line, style="yellow") for each in of_all for line in wrapped(f"! {each}", width)]
     dash = words.glyphs.dash
@@ -184,7 +184,7 @@ def _gang(item: PlanItem, words: Words) -> str:
 
 
 def _why(item: PlanItem, words: Words) -> str:
-    """What stands against it, or whose consent it goes by; what is said above the table is not said again."""
+    """The obstacles, else what decides the consent; what is shown above the table is not repeated."""
     if own := [each.message for each in item.obstacles if each.reason not in OF_THE_NODE]:
         return "; ".join(own)
     if not item.users:

@@ -31,7 +31,7 @@ ENTRIES = (
 )
 
 DEGRADED = 3
-"""Exit code: something is set and nobody answers for it, or what is set is not known, or the tuner has trouble."""
+"""Exit code: settings without a tuner in mode enforce, an unreadable record, a tuner in trouble or without a guard."""
 
 
 @click.group(cls=LazyGroup, entries=ENTRIES)

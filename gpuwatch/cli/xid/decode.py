@@ -16,14 +16,14 @@ from gpuwatch.model.xid_catalogue import (
 
 
 class Fact(NamedTuple):
-    """A label and what it says."""
+    """A label and its text."""
 
     label: str
     text: str
 
 
 RETIREMENT = 64
-"""The XID that the text of its line decides."""
+"""The XID whose meaning the text of its line decides."""
 
 DECIDES = {
     "recovery": "The number after `to` is the recovery action the GPU asks for; it decides:",
@@ -47,7 +47,7 @@ def table_of(info: XidInfo) -> list[Fact]:
 
 
 def decoded(line: KernelLine) -> Iterator[Fact]:
-    """What this one line says beyond its number."""
+    """What this one line states beyond its number."""
     where = [f"GPU {line.pci}" if line.pci else "", f"GPU instance {line.gi}" if line.gi is not None else ""]
     yield Fact("where", ", ".join(filter(None, where)) or "not given")
     if line.name or line.pid:
@@ -120,7 +120,7 @@ SPOKEN = {
     "N/A Informational only regarding another Xid": "nothing by itself",
     "Solo: RESTART_FM Not Solo: IGNORE (follow other Xid)": "alone: restart the fabric manager",
 }  # fmt: skip
-"""NVIDIA's action words as sentences; a test holds that all of the catalogue's are here."""
+"""NVIDIA's action words as sentences; a test checks that all of the catalogue's are here."""
 
 
 def spoken(action: str) -> str:

@@ -92,7 +92,7 @@ def answer(info: XidInfo, line: KernelLine | None, config: Config) -> Iterator[F
 
 
 def first_remedy(info: XidInfo, line: KernelLine | None, overrides: dict[int, XidClass]) -> Remedy:
-    """The rung to begin with; none where only the line decides it."""
+    """The remedy to begin with; none where only the line decides it."""
     if line is None and info.decided_by == "recovery":
         return Remedy.NONE
     event = event_of(info, line)
@@ -159,11 +159,11 @@ def catalogue_document(rows: tuple[XidInfo, ...]) -> Envelope:
 LABEL = 12
 WIDEST_LABEL = 44
 PLACES = {"node": "NODE", "gpu": "INDEX", "namespace": "NAMESPACE", "pod": "POD"}
-"""What stands in commands for what the page cannot know."""
+"""Placeholders in commands for what the page cannot know."""
 
 
 def page(info: XidInfo, line: KernelLine | None, config: Config, width: int) -> list[Text]:
-    """One code in sentences, at most `width` columns wide; `line`: one of it to decode."""
+    """One code in sentences, at most `width` columns wide; `line`: a kernel line of it, to decode."""
     head = Text.assemble(
         (f"XID {info.code}", "bold"), f"  {info.name}  ", (info.severity, SEVERITY_STYLES[info.severity])
     )
@@ -203,7 +203,7 @@ def _advice(info: XidInfo, line: KernelLine | None, first: Remedy) -> Iterable[F
 
 
 def _steps(info: XidInfo, first: Remedy, width: int) -> list[Text]:
-    """The ladder: each rung with its commands, those of an earlier one left out; the next is for when it comes back."""
+    """The remedies in order, each with the commands that no earlier one has; the next is for an error that returns."""
     again = "in other programs too" if info.category == "application" else "if it comes back"
     lines: list[Text] = []
     told: set[str] = set()
@@ -217,7 +217,7 @@ def _steps(info: XidInfo, first: Remedy, width: int) -> list[Text]:
 
 
 def _section(title: str, facts: Iterable[Fact], width: int) -> list[Text]:
-    """A headline, and facts whose texts hang beside their labels."""
+    """A headline, and facts: each text is indented beside its label."""
     rows = list(facts)
     if not rows:
         return []

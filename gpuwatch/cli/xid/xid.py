@@ -1,4 +1,4 @@
-"""`gpuwatch xid`: what an XID means, what a log line says, what happens now. All but `watch` need no GPU."""
+"""`gpuwatch xid`: what an XID means, what a log line contains, which XIDs occur now. All but `watch` need no GPU."""
 
 import time
 from typing import BinaryIO

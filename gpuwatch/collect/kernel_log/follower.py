@@ -1,7 +1,7 @@
 """GPU events out of the kernel log, by the best way this process is permitted.
 
-/dev/kmsg when it opens, else klogctl(3), else off with the reason and what to grant. Made for a thread of its
-own: `read` blocks, `stop` from any thread ends it at once.
+/dev/kmsg when it opens, else klogctl(3), else off with the reason and the missing right. Made for a thread of its
+own: `read` blocks, and `stop` from any thread ends it at once.
 """
 
 import logging
@@ -29,14 +29,14 @@ _log = logging.getLogger(__name__)
 
 
 class LogPosition:
-    """What was read of one boot's log. Records of /dev/kmsg have numbers; klogctl's only have their time since boot."""
+    """How far one boot's log was read. Records of /dev/kmsg have numbers; klogctl's only have their time since boot."""
 
     def __init__(self, mode: Literal["kmsg", "klogctl"], boot_id: str | None) -> None:
         self._mode, self._boot_id = mode, boot_id
         self._position: int | None = None
 
     def note(self, frames: Sequence[Frame]) -> None:
-        """These were read."""
+        """Count these frames as read."""
         for frame in frames:
             place = self._place(frame)
             # processors' clocks differ by microseconds
@@ -44,13 +44,13 @@ class LogPosition:
 
     @property
     def cursor(self) -> KernelCursor | None:
-        """Behind the last record; None where that place could not be found again."""
+        """The place behind the last record; None where a later process could not find it again."""
         if self._boot_id is None:
             return None
         return KernelCursor(boot_id=self._boot_id, mode=self._mode, position=self._position)
 
     def reported(self, frames: Sequence[Frame], after: KernelCursor | None) -> int | None:
-        """How many of these first frames the cursor is behind; None when it is no cursor of this log."""
+        """How many of these first frames are before the cursor; None when it is no cursor of this log."""
         now = self.cursor
         if after is None or now is None or (after.boot_id, after.mode) != (now.boot_id, now.mode):
             return None
@@ -68,7 +68,7 @@ class LogPosition:
         return max(0, self._place(frames[0]) - after.position - 1)
 
     def _place(self, frame: Frame) -> int:
-        """What only grows within a boot; the forms that are read here have it."""
+        """A number that only grows within a boot; the forms that are read here have it."""
         return (frame.sequence or 0) if self._mode == "kmsg" else round((frame.uptime or 0.0) * 1e6)
 
 
@@ -80,16 +80,16 @@ class Records(Protocol):
     lost: int
     malformed: int
     blind: str | None
-    """Why nothing of what is read counts; None where it does."""
+    """Why no record counts; None where records count."""
     replays: bool
-    """Whether opening it anew gives again what was read before."""
+    """Whether opening it again returns the records that were read before."""
 
     def read(self) -> list[Frame]:
-        """What is new; never blocks. Raises OSError."""
+        """The new records; never blocks. Raises OSError."""
         ...
 
     def close(self) -> None:
-        """Give back what is held."""
+        """Close what is open."""
         ...
 
 
@@ -118,7 +118,7 @@ class KernelLog:
         self._progress = LogPosition("klogctl" if mode == "klogctl" else "kmsg", boot_id)
         self._missed = 0
         self.resumed = False
-        """Whether it goes on behind a cursor: the agent before this one has then reported what is historical."""
+        """Whether it continues behind a cursor: the agent before this one has then reported the historical records."""
         # everything written before now; bounded, in case the writer never stops
         frames: list[Frame] = []
         for _ in range(_HISTORY_READS):
@@ -146,7 +146,7 @@ class KernelLog:
     ) -> Self:
         """Open what can be opened and read what is already there, as history. Never raises.
 
-        With `after`, the cursor of an earlier life in this boot, only what is up to it is history: the rest is news.
+        With `after`, the cursor of an earlier agent in this boot, only records up to it are history: the rest are new.
         `accept_userspace` takes records that did not come from the kernel: for tests and the simulator only,
         as every writer of /dev/kmsg can then claim any fault. `fall_back` permits klogctl.
         """
@@ -163,23 +163,23 @@ class KernelLog:
 
     @property
     def blind(self) -> bool:
-        """Whether nothing of what is read counts; `reason` says why."""
+        """Whether no record counts; `reason` holds the cause."""
         return self.mode == "off" or (self._records is not None and self._records.blind is not None)
 
     @property
     def reason(self) -> str | None:
-        """Why it is not /dev/kmsg, or why it counts for nothing, and what to grant; None when all is well."""
+        """Why /dev/kmsg is not read, or why no record counts, and the missing right; None for a working /dev/kmsg."""
         blind = self._records.blind if self._records and self.mode != "off" else None
         return "; ".join(filter(None, (self._reason, blind))) or None
 
     @property
     def lost(self) -> int:
-        """Records overwritten before they were read; where there are no numbers, the times it happened."""
+        """Records overwritten before they were read; without record numbers, how often that happened."""
         return self._missed + (self._records.lost if self._records else 0)
 
     @property
     def cursor(self) -> KernelCursor | None:
-        """Behind what `read` has given, or will give first; None where another life could not go on from there."""
+        """The place behind all that `read` has given or will give first; None where a later agent cannot use it."""
         return None if self._records is not None and self._records.blind else self._progress.cursor
 
     @property
@@ -216,7 +216,7 @@ class KernelLog:
         os.eventfd_write(self._wake, 1)
 
     def close(self) -> None:
-        """Give back the files; only when no thread is in `read` any more."""
+        """Close the files; only when no thread is in `read` any more."""
         self._turn_off("closed")
         os.close(self._wake)
 
@@ -238,7 +238,7 @@ class KernelLog:
             line = read_frame(frame, accept_userspace=self._accept_userspace)
             if line.kind == "other":
                 continue
-            # a line of now gets the time it was read at: the kernel's own clock drifts by seconds a week
+            # a new line gets the time at which it was read: the kernel's own clock drifts by seconds a week
             now = self._clock.monotonic()
             uptime = min(now, frame.uptime) if late and frame.uptime is not None else now
             events.append(

@@ -1,8 +1,8 @@
 r"""A message of the kernel log, from every era and logger, read into a `KernelLine`.
 
 A message of the NVIDIA driver counts only when it *begins* with the driver's own prefix, so that another program's text
-about an Xid is never taken for one. Nothing here raises, whatever the text; every pattern is bounded or anchored, so no
-text makes it slow. Loggers put their own prefix around a message:
+about an Xid is never taken for one. No function here raises, whatever the text; every pattern is bounded or anchored,
+so no text makes it slow. Loggers put their own prefix around a message:
 
     6,1042,2894756078,-;NVRM: ...                        /dev/kmsg: priority, sequence, microseconds, flags
     <4>[ 2894.756078] NVRM: ...                          klogctl(3), dmesg -r
@@ -10,9 +10,9 @@ text makes it slow. Loggers put their own prefix around a message:
     [Fri Aug 30 11:43:09 2024] NVRM: ...                 dmesg -T
     Jan 16 14:04:39 host kernel: [44643.002866] NVRM:    syslog, journal
 
-The kernel gives what user space writes a facility of its own (priority >> 3); facility 0 is the kernel's
-alone. Where the form gives it, all else is refused: otherwise every container that has /dev/kmsg could forge a fault.
-Which lines are one message: `records`.
+The kernel gives text from user space another facility (priority >> 3); only the kernel itself writes facility 0.
+Where the form shows it, other facilities are refused: otherwise every container with /dev/kmsg could forge a fault.
+`records` decides which lines are one message.
 """
 
 import re
@@ -71,7 +71,7 @@ _BUS_LOSS = re.compile(
 
 
 def read_message(message: str) -> KernelLine:
-    """What one kernel message says about a GPU or an NVSwitch; `other` when it is not the driver's."""
+    """The content of one kernel message about a GPU or an NVSwitch; `other` when it is not the driver's."""
     message = message.rstrip()
     if message.startswith(("NVRM:", "nvidia-nvswitch")):
         for pattern, read in _READERS:
@@ -175,7 +175,7 @@ _PREFIX = re.compile(
 
 
 class Frame(NamedTuple):
-    """One kernel message and what its logger said about it; None = the form does not have it."""
+    """One kernel message and what its logger states about it; None: the form does not have it."""
 
     message: str
     facility: int | None = None
@@ -185,7 +185,7 @@ class Frame(NamedTuple):
     stamp: str | None = None
     """Priority and time to the microsecond, the same on all lines of a record; None where the form has no such time."""
     whole: bool = False
-    """Whether the form shows where a record begins and ends: no text in a message can look like another one."""
+    """Whether the form shows where a record begins and ends: no text in a message can look like another record."""
 
 
 def raw_frame(line: str) -> Frame | None:
@@ -223,7 +223,7 @@ def text_frame(line: str) -> Frame:
 
 
 def read_frame(frame: Frame, *, accept_userspace: bool = False) -> KernelLine:
-    """What a frame says; `other` when user space wrote it."""
+    """The content of a frame; `other` when user space wrote it."""
     if frame.facility and not accept_userspace:
         return KernelLine(kind="other", message=frame.message.rstrip() or None)
     return read_message(frame.message)
@@ -243,8 +243,8 @@ _DRIVER = re.compile(r"NVRM: |nvidia-nvswitch\d{1,4}: ", re.A)
 
 def read_pasted(text: str) -> KernelLine:
     """A line that a person pasted, whatever stands before the driver's words or quotes them: `[...]`, `<host>`, Talos'
-    or Kubernetes' prefix, colours. Never raises. Any program can print such a line, so it only explains and is marked
-    `forgeable`; what follows the kernel log reads `parse_line` and `records`.
+    or Kubernetes' prefix, colours. Never raises. Any program can print such a line: it serves only to explain, and is
+    marked `forgeable`. Code that follows the kernel log uses `parse_line` and `records`.
     """
     plain = _COLOUR.sub("", text[:LONGEST_LINE])
     start = _DRIVER.search(plain)

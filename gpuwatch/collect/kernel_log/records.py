@@ -29,9 +29,9 @@ from gpuwatch.model.xid import KernelLine
 # `dmesg --force-prefix` and a syslog daemon that reads /proc/kmsg put the record's prefix, `<6>[   12.345678] `, before
 # each of its lines: what follows the newline looks like a record of its own, from facility 0. Any user can write it.
 #
-# Its words cannot tell it from the driver's, for they are the same. Its prefix can: all lines of one record have one
-# priority and one time, and follow each other. A line whose prefix differs from the one before begins a record, so
-# lines with one prefix are taken for one record, of which only the first line can be the driver's.
+# Its words do not distinguish it from the driver's, for they are the same. Its prefix does: all lines of one record
+# have one priority and one time, and follow each other. A line whose prefix differs from that before begins a record,
+# so lines with one prefix are taken for one record, of which only the first line can be the driver's.
 #
 # Two records may share a microsecond: an interrupt of each of eight GPUs, each on a processor of its own, writes an
 # XID. Those are not lost. While every line so far with this prefix is one of the driver's that this package reads, the
@@ -42,10 +42,10 @@ from gpuwatch.model.xid import KernelLine
 # and priority with another message before it; the driver's event reports it still.
 #
 # Without times (printk.time=0) the rule would hold by priority alone, but a name may then imitate a prefix with a time,
-# and where the text of an earlier look ends cannot be found for certain. So klogctl without times counts for nothing,
-# and the source says so. A file of text can have been cut by grep, which takes first lines away, and often has times to
-# the second or none: the rule is applied as far as there are times to the microsecond, and what it leaves is marked
-# `forgeable`. Records of /dev/kmsg and the journal's JSON and export forms show where they begin and end.
+# and the end of the text that an earlier call read cannot be found for certain. So no record of klogctl without times
+# counts, and the source reports this. A file of text can have been cut by grep, which removes first lines, and often
+# has times to the second or none: the rule is applied where there are times to the microsecond, and what it leaves is
+# marked `forgeable`. Records of /dev/kmsg and the journal's JSON and export forms show where they begin and end.
 
 _LOSS_OPENS = re.compile(
     rf"NVRM: The NVIDIA GPU {pci.PATTERN}(?: \(PCI ID: [0-9a-f:]{{9}}\))?[ \t]*(?:\n|\Z)", re.ASCII
@@ -54,7 +54,7 @@ _LOSS_GOES_ON = re.compile(r"\s*NVRM: (?:\(PCI ID:|installed in|has fallen|falle
 
 
 def records(frames: Iterable[Frame]) -> Iterator[Frame]:
-    """Frames of single lines made records. The driver's bus loss, three lines of one record, is one in any form."""
+    """Join frames of single lines into records. The driver's bus loss, a record of three lines, is one in any form."""
     opened: Frame | None = None
     is_drivers = True
     for frame in frames:
@@ -76,7 +76,7 @@ def records(frames: Iterable[Frame]) -> Iterator[Frame]:
                 continue
             yield opened
         opened = frame
-        if frame.stamp is None and not _opens_loss(frame):  # nothing can belong to it: a live log goes on
+        if frame.stamp is None and not _opens_loss(frame):  # no line can follow in it: a live log continues
             yield frame
             opened = None
     if opened is not None:
@@ -112,7 +112,7 @@ def parse_file(file: BinaryIO, *, pasted: bool = False) -> Iterator[KernelLine]:
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
-    """Of a line that is too long, as that of a file without line ends, the beginning. Only "\\n" ends one: Python's own
+    """Of a line that is too long, as in a file without line ends, the beginning. Only "\\n" ends one: Python's own
     text files also end one at "\\r", which a process name may hold.
     """
     while line := (rest := file.readline(4 * LONGEST_LINE)):
@@ -129,7 +129,7 @@ def text_frames(text: str) -> list[Frame]:
 def _text_frames(lines: Iterable[str]) -> Iterator[Frame]:
     """Lines in any mixture of forms; the key=value lines that follow a raw record are dropped.
 
-    Behind the first line of text no record is known to be whole: its message could go on with what looks like one.
+    After the first line of text no record is known to be whole: its message could contain a line that looks like one.
     """
     raw: Frame | None = None
     is_whole = True
@@ -144,7 +144,7 @@ def _text_frames(lines: Iterable[str]) -> Iterator[Frame]:
 
 
 class _Entry(msgspec.Struct):
-    """What `journalctl -o json` has of a record; a message that is no plain text is a list of its bytes."""
+    """The members that `journalctl -o json` has of a record; a message that is no plain text is a list of its bytes."""
 
     message: str | tuple[int, ...] | None = msgspec.field(name="MESSAGE")
     transport: str | None = msgspec.field(name="_TRANSPORT", default=None)

@@ -3,7 +3,7 @@
 /dev/kmsg gives records one by one, with sequence numbers that show which were lost; the same form may come through a
 FIFO or a growing file, as a simulated node writes it. klogctl(3) is for a container that has CAP_SYSLOG but no
 /dev/kmsg: it gives the newest part of the ring as text, without record numbers and without a way to wait, so it is
-called again and again, and new is what follows the text of the call before.
+called again and again, and only text behind that of the call before is new.
 """
 
 import ctypes
@@ -43,7 +43,7 @@ class KmsgRecords:
             self._fd = os.open(path, access | os.O_NONBLOCK | os.O_CLOEXEC)
         is_file = stat.S_ISREG(os.fstat(self._fd).st_mode)
         self.fileno: int | None = None if is_file else self._fd
-        """For poll(2); None where poll always says yes, so that the caller has to look every `interval`."""
+        """For poll(2); None where poll always reports data, so that the caller has to read every `interval`."""
         self.blind: str | None = None
         self.interval: float | None = _FILE_POLL_SECONDS if is_file else None
         self.lost = 0
@@ -81,7 +81,7 @@ class KmsgRecords:
         return list(records(frames))
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         os.close(self._fd)
 
     def _frames(self, data: bytes) -> Iterator[Frame]:
@@ -94,7 +94,7 @@ class KmsgRecords:
             if frame is None:
                 self.malformed += 1
                 continue
-            # a gap in the numbers is what was overwritten; numbers that start again are a new writer's
+            # a gap in the numbers means overwritten records; numbers that start again are from a new writer
             gap = 0
             if frame.sequence is not None and self._last is not None:
                 gap = frame.sequence - self._last - 1
@@ -158,16 +158,16 @@ class SyslogRing:
         self._seen: bytes | None = None
         self._newest(_SEEN_BYTES)
         self.interval: float | None = _INTERVAL_SECONDS
-        """Seconds between looks; longer where a look is dear, as each one walks the kernel's whole ring."""
+        """Seconds between reads; longer where a read is costly, as each one walks the kernel's whole ring."""
         self.lost = 0
         self.malformed = 0
         self.blind: str | None = None
-        """Why nothing of what is read counts."""
+        """Why no record counts; None where records count."""
 
     def read(self) -> list[Frame]:
         """The records that are new since the last call: a call gives whole ones. Raises OSError.
 
-        Without times nothing shows where a record begins. What was read then is no news either when they are back.
+        Without times nothing shows where a record begins: such text never counts, not even once times are on again.
         """
         started = time.thread_time()
         lines = [line for line in self._unseen().decode("utf-8", "replace").split("\n") if line]
@@ -186,20 +186,20 @@ class SyslogRing:
     def _times_are_off(self) -> bool:
         try:
             return self._times.read_bytes().startswith(b"N")
-        except OSError:  # no sysfs in this container: the lines themselves must do
+        except OSError:  # no sysfs in this container: only the lines show it
             return False
 
     def _unseen(self) -> bytes:
-        """Look at a short tail first, at everything when what was seen last is further back."""
+        """Read a short tail first, and the whole ring when the text read last is further back."""
         text = b""
         for size in (_TAIL_BYTES, self._size) if self._seen is not None else (self._size,):
             text = self._newest(size)
-            # whole lines: a message may quote what was seen, but begins no line with another record's prefix
+            # whole lines: a message may quote the text read last, but begins no line with another record's prefix
             start = (b"\n" + text).rfind(b"\n" + self._seen) if self._seen is not None else -1
             if self._seen is not None and start >= 0:
                 return self._remember(text, start + len(self._seen))
         if self._seen is not None and len(text) > self._size - _SEEN_BYTES:
-            self.lost += 1  # a full ring without it was run over; one that was cleared is short
+            self.lost += 1  # a full ring without that text was overwritten; a cleared one is short
         return self._remember(text, 0)
 
     def _remember(self, text: bytes, new: int) -> bytes:

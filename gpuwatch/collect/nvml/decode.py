@@ -53,7 +53,7 @@ def first_percent(answer: tuple[int, int]) -> float:
 
 
 def rates(answer: Any) -> tuple[float | None, ...]:
-    """Utilization of the GPU and of its memory; a recording may have one of them."""
+    """Utilization of the GPU and of its memory; a recording may have only one of them."""
     return tuple(None if share is None else share / 100 for share in (answer.gpu, answer.memory))
 
 
@@ -93,7 +93,7 @@ def remapped_rows(info: Any) -> tuple[int, int, bool, bool]:
 
 
 def reset_status(reset: int | None, drain_and_reset: int | None) -> int:
-    """The recovery action (nvmlDeviceGpuRecoveryAction_t) that a driver means which has only its two predecessors."""
+    """The recovery action (nvmlDeviceGpuRecoveryAction_t) of a driver that has only the two fields before it."""
     return 1 if reset else 4 if drain_and_reset else 0
 
 
@@ -106,12 +106,12 @@ def bit_error_rate(value: float) -> float | None:
 
 
 def video_sessions(count: int, frames: int, microseconds: int) -> tuple[int, int | None, float | None]:
-    """Sessions, and the means of frames per second and latency; of no session there is none."""
+    """Sessions, and the means of frames per second and latency, None without a session."""
     return (count, frames, microseconds / 1e6) if count else (count, None, None)
 
 
 def platform(info: Any) -> tuple[str | int | None, ...]:
-    """Chassis, slot, tray, host and module of nvmlPlatformInfo_v2, by its bytes: the bindings take each for text."""
+    """Chassis, slot, tray, host and module of nvmlPlatformInfo_v2, by its bytes: the bindings decode each as text."""
     raw, layout = bytes(info), type(info)
     serial = raw[layout.chassisSerialNumber.offset :][:16].partition(b"\0")[0].decode(errors="replace").strip()
     numbers = (layout.slotNumber, layout.trayIndex, layout.hostId, layout.moduleId)
@@ -132,7 +132,7 @@ def vgpu_license(features: Any) -> tuple[str | None, bool | None, float | None]:
         return None, None, None
     until, expires = chosen.licenseExpiry, None
     if until.status == _HAS_EXPIRY:
-        with suppress(ValueError):  # a driver or a dump may answer a date that there is not
+        with suppress(ValueError):  # a driver or a dump may give a date that does not exist
             when = (until.year, until.month, until.day, until.hour, until.min, until.sec)
             expires = datetime(*when, tzinfo=UTC).timestamp()
     return text(chosen.productName), bool(chosen.featureState), expires

@@ -1,6 +1,6 @@
 """The driver's event set: XIDs and other events within milliseconds, also of a GPU that is already gone.
 
-A lost GPU no longer answers for its UUID, so identities are remembered from registration and looked up by handle.
+A lost GPU no longer answers for its UUID, so identities are kept from registration and looked up by handle.
 """
 
 import contextlib
@@ -57,10 +57,10 @@ class DriverEventReader:
         ask(self._nvml, "nvmlDeviceRegisterEvents", handle, supported & sum(self._bits), self._set)
 
     def reopen(self) -> None:
-        """Make the set anew without the GPUs that refuse: a lost one lets every wait fail.
+        """Make a new set without the GPUs that refuse: with a lost one in the set every wait fails.
 
         Raises:
-            NvmlFailure: the driver gives no new set.
+            NvmlFailure: the driver makes no new set.
         """
         old, self._set = self._set, ask(self._nvml, "nvmlEventSetCreate")
         for handle, identity in list(self._added.values()):
@@ -73,7 +73,7 @@ class DriverEventReader:
         """The next event, or None when the timeout passed without one.
 
         Raises:
-            NvmlFailure: the wait failed; back off before the next one, for it may fail at once again and again.
+            NvmlFailure: the wait failed; the caller has to pause before the next one, which may fail at once.
         """
         try:
             data = ask(self._nvml, "nvmlEventSetWait_v2", self._set, timeout_ms)
@@ -94,5 +94,5 @@ class DriverEventReader:
 
 
 def handle_key(handle: Any) -> Any:
-    """Handles are pointers that ctypes compares by object; their address tells them apart."""
+    """The key of a handle: ctypes compares pointers by object, so their address is used."""
     return ctypes.cast(handle, ctypes.c_void_p).value if isinstance(handle, pynvml.c_nvmlDevice_t) else handle

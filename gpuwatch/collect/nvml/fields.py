@@ -1,8 +1,8 @@
 """FIELDS: which NVML call fills which path of `model.snapshot.Gpu`. Adding a reading is adding a row here.
 
-A row lists the ways to get its values in order of preference: a field before a call, a newer symbol before what older
-drivers have. A `FieldId` is read in one batch with all others (nvmlDeviceGetFieldValues); a `NvmlCall` costs a driver
-call of its own, and a sample is about as dear as its calls are many.
+A row lists the ways to get its values in order of preference: a field before a call, a newer symbol before those of
+older drivers. A `FieldId` is read in one batch with all others (nvmlDeviceGetFieldValues); a `NvmlCall` costs a driver
+call of its own, and the cost of a sample grows with its number of calls.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ from gpuwatch.collect.nvml.library import text
 
 
 class Tier(IntEnum):
-    """How often a value is worth asking for, in samples."""
+    """How often a value is read, in samples."""
 
     STATIC = 0  # once per registration
     FAST = 1  # every sample
@@ -48,8 +48,8 @@ STEADY_SECONDS = 2.0
 
 
 def tiers_due(count: int, *, interval: float = STEADY_SECONDS, force: bool = False) -> frozenset[Tier]:
-    """The tiers that sample `count` of a GPU asks for, which is read every `interval` seconds; `force`: all of them.
-    What is static is asked for once in any case.
+    """The tiers that sample `count` of a GPU reads, with `interval` seconds between samples; `force`: all of them.
+    Static values are read once in any case.
     """
     if force or count % Tier.SLOW == 0:
         return frozenset({Tier.FAST, Tier.STEADY, Tier.SLOW})
@@ -83,7 +83,7 @@ class FieldId(msgspec.Struct, frozen=True, eq=False):
 class FieldRow(msgspec.Struct, frozen=True, eq=False):
     """One row: `ways[0].get(answer)` gives one value for one path, a tuple of values for several.
 
-    Rows and ways are keys that every sample looks up, hence compared by identity: a tuple's hash is that of all in it.
+    Rows and ways are keys that every sample looks up, hence compared by identity: the hash of a tuple visits all of it.
     """
 
     paths: tuple[str, ...]
@@ -143,7 +143,7 @@ ECC_FIELDS = {
     "uncorrected/aggregate/total": "DEV_ECC_DBE_AGG_TOTAL",
     "uncorrected/aggregate/dram": "DEV_ECC_DBE_AGG_DEV",
 }
-"""What is not only a call; fields say single and double bit errors (SBE, DBE) for corrected and uncorrected ones."""
+"""Counters that also have a field, which names corrected errors SBE (single bit) and uncorrected ones DBE."""
 
 
 def _ecc() -> list[FieldRow]:
@@ -265,7 +265,7 @@ FIELDS: tuple[FieldRow, ...] = (
         NvmlCall("nvmlDeviceGetTemperatureV", ("NVML_TEMPERATURE_GPU",), float),
         NvmlCall("nvmlDeviceGetTemperature", ("NVML_TEMPERATURE_GPU",), float),
     ),
-    # the field answers 0 where there is no memory sensor, and no working memory is at 0 degrees
+    # the field is 0 where there is no memory sensor, and no working memory is at 0 degrees
     _one("temperature.memory", Tier.FAST, FieldId("DEV_MEMORY_TEMP", lambda c: float(c) if c > 0 else None)),
     _one("temperature.margin", Tier.STEADY, NvmlCall("nvmlDeviceGetMarginTemperature", (), float)),
     *_threshold("shutdown", "NVML_TEMPERATURE_THRESHOLD_SHUTDOWN", "DEV_TEMPERATURE_SHUTDOWN_TLIMIT"),
@@ -302,7 +302,7 @@ FIELDS: tuple[FieldRow, ...] = (
     _one(
         "performance_state", Tier.STEADY, NvmlCall("nvmlDeviceGetPerformanceState", (), lambda p: p if p < 16 else None)
     ),
-    # an idle GPU trains its link down: both are of the same sample as its utilization
+    # an idle GPU trains its link down: both values must be of the same sample as its utilization
     _one("pcie.generation", Tier.FAST, NvmlCall("nvmlDeviceGetCurrPcieLinkGeneration")),
     _one("pcie.width", Tier.FAST, NvmlCall("nvmlDeviceGetCurrPcieLinkWidth")),
     _one("pcie.generation_max", Tier.STATIC, NvmlCall("nvmlDeviceGetMaxPcieLinkGeneration")),

@@ -15,8 +15,8 @@ from gpuwatch.model.decoding import prepared
 from gpuwatch.model.snapshot import Activity, Gpu, Identity, Vgpu
 
 EMPTY = msgspec.convert({"identity": {"index": 0, "uuid": "", "pci_bus_id": ""}}, prepared(Gpu))
-"""msgspec studies a type when it first makes one, and two threads that have it do so at once crash the process: hence
-one is made here, before there are threads.
+"""msgspec learns a type when it first makes a value of it, and two threads that do this at once crash the process:
+hence one value is made here, before there are threads.
 """
 
 
@@ -43,7 +43,7 @@ class GpuReader:
     """All readings of one registered GPU. Not thread-safe: each GPU has a thread of its own.
 
     `interval`: seconds between two reads. `calling` names the part of the read that is under way, None between reads:
-    what a hung driver hangs in.
+    it shows where a driver hangs.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class GpuReader:
         """One sample. `at` is its unix time, `now` monotonic seconds, `force` reads rarely-read values at once.
 
         Raises:
-            NvmlFailure: of kind LOST or DRIVER_GONE; all else is absent values and `Gpu.errors`.
+            NvmlFailure: of kind LOST or DRIVER_GONE; after any other failure values are absent and in `Gpu.errors`.
         """
         try:
             return self._read(at, now, force)
@@ -101,12 +101,12 @@ class GpuReader:
         self.calling = "fields"
         values = dict(self._fields.read(tiers, self._links.traffic_fields()))
         errors = dict(self._fields.errors)
-        # a reason the GPU cannot have is absent from the mask's reading, not off
+        # a reason that the GPU does not support is absent from the result, not off
         supported = values.pop("clock_events.supported", None)
         active = values.get("clock_events.active")
         if supported is not None and active is not None:
             values["clock_events.active"] = {reason: on for reason, on in active.items() if supported[reason]}
-        # switching MIG on or off changes what the GPU offers: forget what it refused
+        # switching MIG on or off changes what the GPU offers: drop the list of what it refused
         enabled = values.get("mig_enabled")
         if self._mig_enabled is not None and enabled != self._mig_enabled:
             self._build()

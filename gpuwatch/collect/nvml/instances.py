@@ -10,7 +10,7 @@ GIB = 1 << 30
 
 
 class MigReader:
-    """The MIG devices of one GPU. Handles are looked up anew when the set of instances changes."""
+    """The MIG devices of one GPU. Handles are looked up at every read, as the set of instances may change."""
 
     def __init__(self, nvml: Nvml, handle: Any, gpm: GpmSampler | None) -> None:
         self._nvml, self._handle, self._gpm = nvml, handle, gpm

@@ -1,6 +1,6 @@
 """The edge to libnvidia-ml: loads it, asks it, and turns its errors into five kinds that the readers act on.
 
-Everything above this file sees a pynvml-shaped module, so the simulator and recorded captures take its place unchanged.
+All callers of this file use a pynvml-shaped module, so the simulator and recorded captures take its place unchanged.
 """
 
 import ctypes
@@ -54,7 +54,7 @@ class NvmlFailure(Exception):
 
     @property
     def is_gone(self) -> bool:
-        """Whether the GPU or the driver is gone, so that no other call can succeed: readers let it pass up."""
+        """Whether the GPU or the driver is gone, so that no other call can succeed: readers do not catch it."""
         return self.kind in (Failure.LOST, Failure.DRIVER_GONE)
 
 

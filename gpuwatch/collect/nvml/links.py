@@ -47,7 +47,7 @@ FEC_HISTORY = {str(bin_): f"DEV_NVLINK_COUNT_FEC_HISTORY_{bin_}" for bin_ in ran
 SPEED = "DEV_NVLINK_GET_SPEED"  # MB/s
 STATE = "DEV_NVLINK_GET_STATE"  # 0 inactive, 1 active, 2 asleep, which is active and saves power
 COUNTED_AGAIN = 12
-"""Times the slow tier: the state of all known links is one call, which links there are is a call for each number."""
+"""Reads of the slow tier between two counts of the links: a count costs a call per link, their state only one call."""
 
 COUNTER_ERRORS = {"replay": 0, "recovery": 1, "crc_flit": 2, "crc_data": 3, "ecc_data": 4}
 """nvmlNvLinkErrorCounter_t, for drivers whose fields do not answer per link."""
@@ -93,7 +93,7 @@ class LinkReader:
                     version = ask_optional(self._nvml, "nvmlDeviceGetNvLinkVersion", self._handle, link)
                     remote = ask_optional(self._nvml, "nvmlDeviceGetNvLinkRemotePciInfo", self._handle, link)
                     kind = ask_optional(self._nvml, "nvmlDeviceGetNvLinkRemoteDeviceType", self._handle, link)
-                    # a link that went down does not say where it led, but it still leads there
+                    # a link that went down does not report its remote end, but still has it
                     self._versions[link] = VERSIONS.get(version or 0) or self._versions.get(link)
                     self._types[link] = REMOTE_TYPES.get(-1 if kind is None else kind) or self._types.get(link)
                     address = text(remote.busId) if remote else None
@@ -117,7 +117,7 @@ class LinkReader:
         )
 
     def _states(self) -> dict[int, bool | None]:
-        """As `_present`: by the field, one call for all links known so far, as long as it had the values of the calls
+        """As `_present`, but by the field, with one call for all links known so far, if the field agreed with the calls
         when the links were last counted.
         """
         by_field: dict[int, bool | None] = {}
@@ -219,7 +219,7 @@ def _is_unsupported(answer: float | NvmlFailure | None) -> bool:
 _MISSING = NvmlFailure(Failure.TRANSIENT, 0, "not read")
 
 NO_ADDRESS = "FFFFFFFF:FF"
-"""How GPUs of a rack-wide NVLink domain say that the other end is none of this machine's PCI devices."""
+"""The address that GPUs of a rack-wide NVLink domain report for an other end that is no PCI device of this machine."""
 
 REMOTE_TYPES = {0: "gpu", 1: "cpu", 2: "switch"}
 """nvmlIntNvLinkDeviceType_t (nvml.h); 1 is the CPU of POWER systems, 255 unknown."""

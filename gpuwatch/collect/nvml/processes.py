@@ -41,7 +41,7 @@ SHARES = {
 class ProcessReader:
     """The processes of one GPU; keeps the time of the newest utilization sample so that none counts twice.
 
-    After `read`, `errors` says what could not be read this time.
+    After `read`, `errors` names what could not be read this time.
     """
 
     def __init__(self, nvml: Nvml, handle: Any) -> None:
@@ -99,7 +99,7 @@ class ProcessReader:
         return []
 
     def _name(self, pid: int) -> str | None:
-        """The program's file name: what the driver says may be a whole command line, and that may hold secrets."""
+        """The program's file name: the driver may return a whole command line, which may hold secrets."""
         if pid in self._names:
             return self._names[pid]
         try:
@@ -124,7 +124,7 @@ class ProcessReader:
         )
 
     def _read_utilization(self, now: float) -> bool:
-        """Take in the samples since the last time; False when utilization is not available."""
+        """Take in the samples since the last read; False when utilization is not available."""
         if UTILIZATION in self._unsupported:
             return False
         try:
@@ -139,7 +139,7 @@ class ProcessReader:
                 self.errors["processes.utilization"] = str(error)
                 return False
             samples = []
-        # drivers hand out stale slots of their buffer too, with shares in the millions
+        # drivers also return stale slots of their buffer, with shares in the millions
         sane = [
             sample
             for sample in samples

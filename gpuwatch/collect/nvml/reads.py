@@ -18,12 +18,12 @@ VALUE_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 """nvmlValueType_t -> member of the nvmlValue_t union (nvml.h)."""
 
 BATCH = 128
-"""FieldRow values per driver call: older drivers refuse more."""
+"""Field values per driver call: older drivers refuse more."""
 
 ALL_TIERS = tiers_due(0)
 
 AGREE = 0.2
-"""Share by which a field may differ from the call that it replaces: power changes from one to the other."""
+"""Share by which a field may differ from the call that it replaces: power changes between the two reads."""
 
 
 _member = object.__getattribute__
@@ -53,12 +53,12 @@ def field_values(nvml: Nvml, handle: Any, wanted: Sequence[tuple[int, int]]) -> 
 
 
 class FieldReader:
-    """The readings of one GPU handle. Keeps what was read rarely, and what this GPU and driver do not offer.
+    """The readings of one GPU handle. It keeps rarely read values, and what this GPU and driver do not offer.
 
     A field is read in place of a call only after both have had the same value. After `read`, `errors` maps the paths
     whose read failed this time to NVML's words; `unsupported` lists the paths for which no way is left,
-    `why_absent` says why where the driver is the reason. All are about this handle and die with it, that is, at the
-    next driver change.
+    `why_absent` the cause where it is the driver. All are about this handle and are valid until the next driver
+    change.
     """
 
     def __init__(self, nvml: Nvml, handle: Any, fields: tuple[FieldRow, ...]) -> None:
@@ -93,8 +93,8 @@ class FieldReader:
                 self._give_up(field)
 
     def read(self, tiers: Collection[Tier] = ALL_TIERS, also: Sequence[tuple[int, int]] = ()) -> dict[str, Any]:
-        """Values by path: those of `tiers` as they are now, the others as they were read last. `also`: (field id, scope
-        id) of others, to be read in the same call; their answers are in `batch`.
+        """Values by path: those of `tiers` as of now, the others as of their last read. `also`: (field id, scope id) of
+        others, to be read in the same call; their answers are in `batch`.
 
         Raises:
             NvmlFailure: of kind LOST or DRIVER_GONE, or the last one where not a single field answered; every other
@@ -124,7 +124,7 @@ class FieldReader:
             return dict.fromkeys(wanted, error)
 
     def _read_field(self, field: FieldRow, batch: Answers) -> bool:
-        """Whether it answered. A field that failed is due again at the next sample, whatever its tier."""
+        """Whether the field answered. A field that failed is due again at the next sample, whatever its tier."""
         ways, failed = self._ways[field], None
         for way in tuple(ways):
             try:
@@ -143,7 +143,7 @@ class FieldReader:
                     continue
                 failed = error
                 if isinstance(way, FieldId) and self._batch_failed:
-                    continue  # nothing is known of this field; a call may answer meanwhile
+                    continue  # this field is not known yet; a call may answer meanwhile
                 break
             self._asked.add(field)
             self._values.update(zip(field.paths, values if len(field.paths) > 1 else (values,), strict=True))
@@ -163,7 +163,7 @@ class FieldReader:
         (DEV_MEMORY_TEMP), and some fields changed their meaning. Where the call is not supported, only 0 is refused.
 
         Raises:
-            NvmlFailure: the call failed otherwise; the field is compared at the next sample.
+            NvmlFailure: the call failed for another reason; the field is compared at the next sample.
         """
         call = next((other for other in self._ways[field] if isinstance(other, NvmlCall)), None)
         if call is not None and value is not None:
@@ -241,7 +241,7 @@ BUFFERS = {
 
 
 class SampleReader:
-    """Reads each buffer from the newest sample seen so far; the first read only finds out where that is."""
+    """Reads each buffer from the newest sample read so far; the first read only finds its time."""
 
     def __init__(self, nvml: Nvml, handle: Any) -> None:
         self._nvml, self._handle = nvml, handle
@@ -307,7 +307,7 @@ class GpmSampler:
 
     def __init__(self, nvml: Nvml, handle: Any, gi: int | None = None, request: Any = None) -> None:
         self._nvml, self._handle, self._gi = nvml, handle, gi
-        if request is None:  # made once: to set its metrics costs more than to ask for them
+        if request is None:  # made once: setting its metrics costs more than reading them
             request = nvml.c_nvmlGpmMetricsGet_t()
             request.version = nvml.NVML_GPM_METRICS_GET_VERSION
             request.numMetrics = len(GPM_METRICS)
@@ -319,11 +319,11 @@ class GpmSampler:
         self._last = Activity()
 
     def of_instance(self, gi: int) -> "GpmSampler":
-        """One for a GPU instance, read by the same thread: it has the same request, of 19 KB."""
+        """A sampler of a GPU instance, read by the same thread: the two share the request, of 19 KB."""
         return GpmSampler(self._nvml, self._handle, gi, self._request)
 
     def read(self, now: float) -> Activity:
-        """Activity since the previous read; empty at the first one, and the same again within GPM_MIN_WINDOW.
+        """Activity since the previous read; empty at the first one, and unchanged within GPM_MIN_WINDOW.
 
         Raises:
             NvmlFailure: the sample was refused, for example for lack of permission.
@@ -335,7 +335,7 @@ class GpmSampler:
         else:
             ask(self._nvml, "nvmlGpmMigSampleGet", self._handle, self._gi, self._newer)
         before, self._last = self._taken, Activity()
-        # kept also when the comparison below fails: of an instance made anew only the next pair has two samples
+        # before the comparison, which may fail: after an instance was replaced, only the next pair is of one instance
         self._older, self._newer, self._taken = self._newer, self._older, now
         if before is not None:
             # swapped above: `_older` is the newest sample by now
@@ -351,6 +351,6 @@ class GpmSampler:
         return self._last
 
     def close(self) -> None:
-        """Give both samples back to the library."""
+        """Free both samples."""
         for sample in (self._older, self._newer):
             ask(self._nvml, "nvmlGpmSampleFree", sample)

@@ -2,7 +2,7 @@
 
 import sys
 
-# msgspec takes what it needs from typing where this is not to be had; loading it costs a reader 1 MiB and 10 ms
+# without this module msgspec uses typing; loading it would cost a reader 1 MiB and 10 ms
 sys.modules["typing_extensions"] = None  # type: ignore[assignment]
 
 if __name__ == "__main__":

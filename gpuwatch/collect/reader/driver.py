@@ -38,7 +38,7 @@ from gpuwatch.model.text import visible
 log = logging.getLogger(__name__)
 
 EVENT_WAIT_SECONDS = (0.5, 5.0)
-"""At least and at most, between them the interval. Each wait wakes the process; one of a driver that has gone fails."""
+"""Bounds of a wait, otherwise the interval. Each wait wakes the process, and fails once the driver is gone."""
 
 EVENT_BACKOFF_SECONDS = (0.1, 5.0)
 NO_GPU_RECHECK_SECONDS = 30
@@ -51,7 +51,7 @@ NOT_INJECTED = (
 
 
 class DriverThread(threading.Thread):
-    """Opens the driver and starts the other threads; `starting` says what it waits for, None once it runs."""
+    """Opens the driver and starts the other threads; `starting` names what it waits for, None once it runs."""
 
     def __init__(self, settings: Settings, outbox: Outbox) -> None:
         super().__init__(name="driver", daemon=True)
@@ -82,7 +82,7 @@ class DriverThread(threading.Thread):
             gpu.refresh()
 
     def finish(self) -> None:
-        """Begin nothing new, and wait until no call is under way."""
+        """Begin no new call, and wait until none is under way."""
         for gpu in self._gpus:
             gpu.stop()
         while (self.is_alive() and self.starting) or any(gpu.is_alive() and gpu.busy() for gpu in self._gpus):
@@ -151,7 +151,7 @@ class DriverThread(threading.Thread):
 
 
 def versions(nvml: Nvml) -> Driver:
-    """Driver, NVML and CUDA versions, confidential computing; None for what the driver does not give."""
+    """Driver, NVML and CUDA versions, confidential computing; None for what the driver does not report."""
 
     def get(name: str) -> Any | None:
         try:
@@ -171,11 +171,11 @@ def versions(nvml: Nvml) -> Driver:
 
 
 BEAT_SECONDS = (0.5, 1.5)
-"""At least and at most, between them half the interval."""
+"""Bounds of the time between heartbeats, otherwise half the interval."""
 
 
 def main() -> None:
-    """Run until stdin closes, which the agent does too when the driver is gone."""
+    """Run until the agent closes stdin, as it does when the driver is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to both; the agent ends the reader
     settings = msgspec.json.decode(sys.argv[1], type=prepared(Settings))
     outbox = Outbox(private_stdout())

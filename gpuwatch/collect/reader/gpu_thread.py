@@ -32,7 +32,7 @@ which nearly doubles their work.
 # without persistence mode, a large allocation) returns within seconds; one whose firmware is dead returns never, or
 # after a timeout of its own inside each call.
 #
-# A timeout around the call does not work. Python cannot take a thread out of a C function, a signal is not delivered to
+# A timeout around the call does not work. Python cannot end a thread inside a C function, a signal is not delivered to
 # a thread that sleeps uninterruptibly in the kernel, and a process that is killed inside an ioctl can wedge the GPU for
 # good. Calling again does not work either: the driver serialises calls about one GPU, so a second caller queues behind
 # the first and hangs too.
@@ -48,24 +48,24 @@ which nearly doubles their work.
 # they took, so that the reader spends at most half of the time inside a driver that may be failing.
 
 LOST_SECONDS = 30.0
-"""A sick GPU is asked less and less often, down to this: every call about it may make its driver worse."""
+"""A lost GPU is read less and less often, down to this interval: every call may make its driver worse."""
 
 SLOW_SECONDS = 5.0
-"""Reads that take longer, one after the other, meet a driver that times out inside; the GPU is then left alone for as
-long as they took. One alone was a hang that is over: the next read shows whether the GPU is well again.
+"""Two reads in a row that take longer mean a driver that times out inside; the GPU is then left alone for as long as
+they took. A single one was a hang that is over: the next read shows whether the GPU is healthy again.
 """
 
 
 def backoff_seconds(interval: float, losses: int, took: tuple[float, float]) -> float:
     """Seconds for which a sick GPU is left alone: after `losses` answers in a row that it is lost, or when each of the
-    last two reads `took` very long. 0 for one that is well.
+    last two reads `took` very long. 0 for a healthy one.
     """
     lost = min(interval * 2.0 ** min(losses, 16), max(interval, LOST_SECONDS)) if losses else 0.0
     return max(lost, min(*took, LOST_SECONDS) if min(took) > SLOW_SECONDS else 0.0)
 
 
 SLOWEST_SECONDS = 300.0
-"""The slowest call is remembered for at least so long, at most twice."""
+"""The slowest call is kept for at least so long, at most twice as long."""
 
 
 class TimedNvml:
@@ -91,7 +91,7 @@ class TimedNvml:
                     self._slowest_before, self._slowest, self._since = self._slowest, 0.0, now
                 self._slowest = max(self._slowest, now - began)
 
-        setattr(self, name, call)  # found there from now on
+        setattr(self, name, call)  # later look-ups find it without __getattr__
         return call
 
     def call_seconds(self) -> tuple[float, float]:
@@ -127,7 +127,7 @@ class GpuThread(threading.Thread):
         return ReadUnderWay(part or "start", time.monotonic() - since, *self._nvml.call_seconds())
 
     def refresh(self) -> None:
-        """GpuSample now, rarely-read values included."""
+        """Take a sample now, rarely-read values included."""
         self._wake.set()
 
     def stop(self) -> None:
@@ -156,7 +156,7 @@ class GpuThread(threading.Thread):
             except Exception as error:  # noqa: BLE001 one odd GPU must not take the others' reader down
                 self._tell_reason(f"reading failed: {type(error).__name__}: {error}", lost=False)
             self._since = None
-            # seconds to the next grid point, which GPUs share but for the stagger; one that is too near is left out
+            # seconds to the next grid point, which GPUs share except for the stagger; one that is too near is skipped
             took = time.monotonic() - start
             interval = self._settings.interval
             offset = self._index * min(STAGGER_SECONDS, interval / 64)

@@ -45,8 +45,8 @@ class GpuFound(Message, frozen=True, kw_only=True, tag="found"):
 
 
 class GpuRefused(Message, frozen=True, kw_only=True, tag="refused"):
-    """The GPU at an NVML index does not answer its identity; asked again by and by. `lost` as in GpuTrouble;
-    `hidden`: NVML counts it, but nobody misses it: this container may not see it, or it is closed for a reset.
+    """The GPU at an NVML index does not answer its identity; it is asked again later. `lost` as in GpuTrouble;
+    `hidden`: NVML counts it, but it is not missing: this container has no access, or it is closed for a reset.
     """
 
     index: int
@@ -56,13 +56,13 @@ class GpuRefused(Message, frozen=True, kw_only=True, tag="refused"):
 
 
 class GpuSample(Message, frozen=True, kw_only=True, tag="sample"):
-    """One look at one GPU."""
+    """One sample of one GPU."""
 
     gpu: Gpu
 
 
 class GpuTrouble(Message, frozen=True, kw_only=True, tag="trouble"):
-    """A GPU could not be read. `lost` False: this read failed, ask again."""
+    """A GPU could not be read. `lost` False: this read failed, the next may not."""
 
     uuid: str
     lost: bool
@@ -88,7 +88,7 @@ class ReadUnderWay(NamedTuple):
 
 class ReaderHeartbeat(Message, frozen=True, kw_only=True, tag="beat"):
     """The reader lives. `reads` maps uuid, or `index N` of a GPU whose registration takes longer than an interval, to
-    the read under way; `starting` says what the start is waiting for.
+    the read under way; `starting` names what the start is waiting for.
     """
 
     reads: dict[str, ReadUnderWay] = {}
@@ -96,11 +96,11 @@ class ReaderHeartbeat(Message, frozen=True, kw_only=True, tag="beat"):
 
 
 USAGE = "usage"
-"""Kind of a failure that lies in what was asked for, such as a capture file that is none."""
+"""Kind of a failure caused by the request, such as a file that is no capture."""
 
 
 class ReaderFailed(Message, frozen=True, kw_only=True, tag="failed"):
-    """The reader ends. `retry` says whether a new process may help (driver reloaded, GPU came or went); `code`: the
+    """The reader ends. `retry`: whether a new process may help (driver reloaded, GPU came or went); `code`: the
     nvmlReturn, where it was NVML that failed.
     """
 
@@ -135,12 +135,12 @@ def encode(message: AnyMessage) -> bytes:
 
 
 def framed(body: bytes) -> bytes:
-    """What goes over a pipe as a whole: its length in front."""
+    """A frame for the pipe: `body` with its length in front."""
     return LENGTH.pack(len(body)) + body
 
 
 class ProtocolError(Exception):
-    """The other side does not speak this protocol; only a new process helps."""
+    """The other side does not follow this protocol; only a new process helps."""
 
 
 class FrameBuffer:
@@ -197,15 +197,15 @@ class Outbox:
 
 
 def private_stdout() -> int:
-    """The pipe to the parent, out of reach of whatever a library prints."""
+    """The pipe to the parent, out of reach of the output of libraries."""
     pipe = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     return pipe
 
 
 def release_streams() -> None:
-    """Close stdout and stderr for good. They are also the parent's: whoever reads its output to the end would wait for
-    this process too, which may be inside the driver.
+    """Close stdout and stderr for good. They are also the parent's: a process that reads that output to the end would
+    wait for this process too, which may be inside the driver.
     """
     nothing = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):

@@ -1,7 +1,7 @@
 """The agent's end of the pipe: keeps one reader alive and passes on its messages.
 
-A reader whose pipe is closed ends as soon as it is in no driver call. One that is inside a call is never killed: that
-can wedge the GPU. It is left alone, and a new one takes its place.
+A reader whose pipe is closed ends as soon as it is in no driver call. A reader inside a call is never killed, because
+that can wedge the GPU: it is left alone, and a new one takes its place.
 """
 
 import logging
@@ -30,17 +30,17 @@ from gpuwatch.collect.reader.messages import (
 log = logging.getLogger(__name__)
 
 SILENCE_SECONDS = 5.0
-"""A reader that does not even beat for so long is given up."""
+"""A reader that sends no message, not even a heartbeat, for so long is given up."""
 
 PIPE_BYTES = 1 << 16
 """What a pipe holds; for more Python would map new memory at each read."""
 
 BACKOFF_SECONDS = (0.1, 30.0)
 STEADY_SECONDS = 60.0
-"""A reader that lived so long starts the back-off anew."""
+"""A reader that ran for so long resets the back-off."""
 
 MAX_ABANDONED = 3
-"""Readers left inside the driver at the same time; beyond it no new one is started, for it would hang too."""
+"""Readers left inside the driver at the same time; with so many no new one is started, for it would hang too."""
 
 ASKED = "a new reader opens the driver"
 
@@ -94,8 +94,8 @@ class Supervisor(threading.Thread):
         os.write(self._wake_in, b"r")
 
     def close(self, indexes: tuple[int, ...]) -> None:
-        """Have a fresh reader open all GPUs but those at these NVML indexes, if the present one opens others. NVML
-        keeps a GPU open for as long as the process lives, and opens none before it is asked about it.
+        """Have a fresh reader open all GPUs except those at these NVML indexes, if the present one opens others. NVML
+        keeps a GPU open for as long as the process lives, and opens none before the first call about it.
         """
         if indexes != self._settings.closed:
             self._settings = msgspec.structs.replace(self._settings, closed=indexes)
@@ -164,11 +164,11 @@ class Supervisor(threading.Thread):
         return reason == ASKED
 
     def _listen(self, process: subprocess.Popen[bytes]) -> str | None:
-        """Pass on messages until the reader ends or is replaced; why: empty when it just ended, None when its own
-        last message said it.
+        """Pass on messages until the reader ends or is replaced. Returns why: empty when it ended without a reason,
+        None when its own last message gave the reason.
 
         Raises:
-            ProtocolError: it does not speak the protocol, or not at all.
+            ProtocolError: it does not follow the protocol, or is silent.
         """
         stdout, frames = process.stdout, FrameBuffer()
         assert stdout is not None  # noqa: S101 Popen was asked for a pipe

@@ -35,19 +35,19 @@ def main() -> None:
     asked_to_leave: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: asked_to_leave.append(number))
     job = msgspec.json.decode(sys.argv[1], type=prepared(Job))
-    # leave no core of gigabytes, and be the first to go when the host is short of memory
+    # leave no core dump of gigabytes, and be the first process that the kernel ends when memory is short
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
-    with suppress(OSError, ValueError):  # elsewhere than next to the device, copies measure the way between CPUs, too
+    with suppress(OSError, ValueError):  # on CPUs far from the device, copies measure the link between CPUs, too
         text = Path(f"/sys/devices/system/node/node{job.numa_node}/cpulist").read_text(encoding="ascii")
         ranges = (part.partition("-") for part in text.strip().split(","))
         os.sched_setaffinity(0, {cpu for first, _, last in ranges for cpu in range(int(first), int(last or first) + 1)})
-    pipe = os.dup(sys.stdout.fileno())  # out of reach of anything that the driver's library prints
+    pipe = os.dup(sys.stdout.fileno())  # so that the driver's library cannot print into it
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
     def send(message: ChildMessage) -> None:
-        # Not in the signal's handler: between a call that allocates and its `with`, something would be lost.
+        # Not in the signal's handler: between a call that allocates and its `with`, the resource would leak.
         if asked_to_leave and not (isinstance(message, DriverCall) and message.function in RELEASING):
             sys.exit(128 + asked_to_leave[0])
         with suppress(BrokenPipeError):  # the parent has ended; the rest of the work is short, and releases its memory
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def run(job: Job, send: Callable[[ChildMessage], None]) -> None:
-    """The tests in order; if the first fails the rest is left out, because each relies on it."""
+    """Run the tests in order; if the first fails, the rest is left out, because each relies on it."""
     try:
         cuda = Cuda(job.library, lambda function: send(DriverCall(function=function)))
         count = cuda.start()

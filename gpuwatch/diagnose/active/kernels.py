@@ -1,6 +1,6 @@
-"""The work the active checks do on a GPU, as PTX: each driver since CUDA 9 translates it for the GPU it finds.
+"""The work of the active checks on a GPU, as PTX: each driver since CUDA 9 compiles it for the GPU that it finds.
 
-PTX 6.0 for sm_50 is the oldest text that today's drivers take and that every GPU from Maxwell on can run.
+PTX 6.0 for sm_50 is the oldest that today's drivers accept and that every GPU from Maxwell on can run.
 """
 
 import ctypes
@@ -8,7 +8,7 @@ import ctypes
 U32, U64 = ctypes.c_uint32, ctypes.c_uint64
 
 THREADS = 256
-"""Of a block. One thread processes one element; surplus threads of the last block do nothing."""
+"""In a block. One thread processes one element; surplus threads of the last block do nothing."""
 
 NOTHING_WRONG = 0xFFFFFFFF
 """`pattern_verify` leaves this as the first wrong word when there is none."""
@@ -34,7 +34,7 @@ _INDEX = """
     setp.ge.u32     %p1, %r4, %r5;
     @%p1 bra        DONE;
 """
-"""%r4: which element is this thread's; %r5: how many there are."""
+"""%r4: the index of this thread's element; %r5: the number of elements."""
 
 _PATTERN = """
     ld.param.u64    %rd1, [words];
@@ -46,7 +46,7 @@ _PATTERN = """
     mad.lo.u32      %r8, %r4, 0x9E3779B1, %r6;
     xor.b32         %r9, %r8, %r7;
 """
-"""%rd4: the address of this thread's word; %r9: what belongs there."""
+"""%rd4: the address of this thread's word; %r9: the word that belongs there."""
 
 PTX = f""".version 6.0
 .target sm_50

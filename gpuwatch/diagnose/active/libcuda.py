@@ -1,4 +1,4 @@
-"""The CUDA driver API, as far as the active checks need it: prototypes by cuda.h, errors as exceptions, contexts.
+"""The CUDA driver API, as far as the active checks need it: prototypes from cuda.h, errors as exceptions, contexts.
 
 Loaded in a child process only: a wedged driver may block any of these calls for ever. The `with` that takes a resource
 also returns it, after an error too.
@@ -19,7 +19,7 @@ CUdevice, CUdeviceptr = c_int, c_uint64
 
 
 class CUuuid(ctypes.Structure):
-    """16 bytes, in the order in which they are written."""
+    """16 bytes, in the order of the written form."""
 
     _fields_ = (("bytes", ctypes.c_ubyte * 16),)
 
@@ -56,7 +56,7 @@ PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "cuEventElapsedTime": (POINTER(c_float), c_void_p, c_void_p),
     "cuEventDestroy_v2": (c_void_p,),
 }
-"""Function -> parameters. Each returns a CUresult; all are there since driver 470."""
+"""Function -> parameters. Each returns a CUresult; all exist since driver 470."""
 
 RELEASING = frozenset(
     {
@@ -69,7 +69,7 @@ RELEASING = frozenset(
         "cuEventDestroy_v2",
     }
 )
-"""The calls that a program still has to make before it ends."""
+"""The calls that release resources; a process that ends still makes them."""
 
 
 JIT_ERROR_LOG_BUFFER, JIT_ERROR_LOG_BUFFER_SIZE_BYTES = 5, 6  # CUjit_option
@@ -77,7 +77,7 @@ LOG_BYTES = 4096
 
 
 class CudaError(Exception):
-    """A call of the driver that did not return CUDA_SUCCESS; `detail`: the log of its compiler."""
+    """A call of the driver that did not return CUDA_SUCCESS; `detail`: the log of the driver's compiler."""
 
     def __init__(self, function: str, code: int, name: str, text: str, detail: str = "") -> None:
         self.function, self.code, self.name = function, code, name
@@ -128,14 +128,14 @@ class Cuda:
         return CudaError(function, code, texts[0] or "unknown error", texts[1], detail)
 
     def start(self) -> int:
-        """Initialize the driver API; the number of devices that CUDA shows this process."""
+        """Initialize the driver API; the number of devices that are visible to this process."""
         self.call("cuInit", 0)
         count = c_int()
         self.call("cuDeviceGetCount", byref(count))
         return count.value
 
     def uuid(self, ordinal: int) -> str:
-        """Of a device or the MIG instance it stands for: 8-4-4-4-12 hexadecimal digits, without prefix."""
+        """The UUID of a device, or of the MIG instance that it is: 8-4-4-4-12 hexadecimal digits, without prefix."""
         found = CUuuid()
         self.call("cuDeviceGetUuid_v2", byref(found), self.device(ordinal))
         return str(UUID(bytes=bytes(found.bytes)))
@@ -148,7 +148,7 @@ class Cuda:
 
 
 class Context:
-    """The primary context of one device, the one programs use, too. Calls act on the context made current last."""
+    """The primary context of one device, which programs also use. Calls act on the context made current last."""
 
     def __init__(self, cuda: Cuda, device: int, handle: c_void_p) -> None:
         self.cuda, self.device, self.handle = cuda, device, handle
@@ -165,7 +165,7 @@ class Context:
 
     @contextmanager
     def memory(self, size: int) -> Iterator[int]:
-        """Device memory of so many bytes; its address."""
+        """The address of `size` bytes of device memory."""
         address = CUdeviceptr()
         self.use()
         self.cuda.call("cuMemAlloc_v2", byref(address), size)
@@ -250,7 +250,7 @@ def opened(cuda: Cuda, ordinal: int) -> Iterator[Context]:
 
 @contextmanager
 def _released(context: Context, function: str, *arguments: Any) -> Iterator[None]:
-    """Call the releasing function at the end. After an error the driver often refuses that; the first error counts."""
+    """Call the releasing function at the end. After an error the driver often refuses it; the first error is raised."""
     try:
         yield
     except BaseException:

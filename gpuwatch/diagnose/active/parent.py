@@ -20,21 +20,21 @@ from gpuwatch.model.decoding import prepared
 log = logging.getLogger(__name__)
 
 LEAVE_SECONDS = 2.0
-"""A process in no call of the driver ends within so long after SIGTERM."""
+"""A process that is in no call of the driver ends within this time after SIGTERM."""
 
 KEPT = "CUDA_MPS_"
-"""Of the variables CUDA_*; the others change what a program sees or how it runs, and would distort the measurement."""
+"""The only CUDA_* variables that the child inherits; others change its devices or its run, and distort the result."""
 
 
 class Ended(NamedTuple):
-    """`left`: the process is still inside the driver; it was left alone."""
+    """`left`: the process is still inside the driver, and was left alone."""
 
     runs: tuple[DeviceRun, ...]
     left: bool = False
 
 
 def run_job(job: Job, seconds: float) -> Ended:
-    """Run a job in a process of its own within `seconds`, and a little for it to end."""
+    """Run a job in a process of its own within `seconds`, and a little more for it to end."""
     command = (sys.executable, "-m", "gpuwatch.diagnose.active.child", msgspec.json.encode(job).decode())
     kept = {k: v for k, v in os.environ.items() if not k.startswith("CUDA_") or k.startswith(KEPT)}
     environment = kept | {"CUDA_VISIBLE_DEVICES": ",".join(job.devices), "CUDA_CACHE_DISABLE": "1"}
@@ -66,7 +66,7 @@ def _followed(process: "subprocess.Popen[bytes]", job: Job, seconds: float, erro
                 last = None
             else:
                 last = message
-        # the kernel closes its pipe before the driver's files, which may block it
+        # at its end the kernel closes the pipe first; closing the driver's files may block
         status = process.wait(max(LEAVE_SECONDS, until - time.monotonic()))
     except (TimeoutError, subprocess.TimeoutExpired) as error:
         left = not terminated(process)
@@ -104,8 +104,8 @@ def received(process: "subprocess.Popen[bytes]", until: float) -> Iterator[Child
 
 
 def terminated(process: "subprocess.Popen[bytes]") -> bool:
-    """Send SIGTERM; whether it ended. It is never killed: inside the driver that can wedge the GPU, and outside it ends
-    by itself.
+    """Send SIGTERM; whether it ended. It is never killed: inside the driver that can wedge the GPU, and outside of it
+    SIGTERM is enough.
     """
     process.terminate()
     try:
@@ -120,7 +120,7 @@ def terminated(process: "subprocess.Popen[bytes]") -> bool:
 def _unfinished(
     job: Job, runs: list[DeviceRun], last: DriverCall | None, fault: Fault, why: str, more: str = ""
 ) -> DeviceRun:
-    """The run that was under way: the first one without a result."""
+    """A failed run for the test that was under way: the first one without a result."""
     test = job.tests[min(len(runs), len(job.tests) - 1)]
     function = last.function if last else None
     error = (f"{why} in {function}" if function else why) + (f"; {more}" if more else "")

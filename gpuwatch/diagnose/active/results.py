@@ -15,7 +15,7 @@ a call did not return; crash: the process of the check died or could not be star
 class DeviceRun(Record, frozen=True, kw_only=True):
     """One test on one device (`device`: uuid of a GPU or a MIG instance; `peer`: the other GPU of a copy).
 
-    `error`: None when all was well; `fault`: its kind; `code`: CUresult; `function`: the call of the driver it was in;
+    `error`: None unless it failed; `fault`: its kind; `code`: CUresult; `function`: the call of the driver it was in;
     `refused`: why it was not tried (the GPU is in use, no memory is free).
     """
 
@@ -53,13 +53,13 @@ class Job(Record, frozen=True, kw_only=True):
 
 
 class DriverCall(Record, frozen=True, kw_only=True, tag="calling"):
-    """The driver is entered; without a further message, it has not returned."""
+    """A call of the driver begins; without a further message, it has not returned."""
 
     function: str
 
 
 class RunEnded(Record, frozen=True, kw_only=True, tag="done"):
-    """One test is over."""
+    """One test has ended."""
 
     run: DeviceRun
 

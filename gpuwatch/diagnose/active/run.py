@@ -18,15 +18,15 @@ from gpuwatch.model.view import View
 from gpuwatch.model.workload import DeviceUse
 
 DEVICE_SECONDS = 30.0
-"""For one device or pair; starting CUDA on a machine with many GPUs and no persistence takes some of it."""
+"""For one device or pair; the start of CUDA takes part of it on a machine with many GPUs and no persistence mode."""
 
 DEADLINE_SECONDS = 300.0
 
 MOST_LEFT = 2
-"""After so many processes that hang in the driver no more are started: they would hang, too."""
+"""After this many processes that hang in the driver, no more are started: they would hang, too."""
 
 NOTICEABLE_BYTES = 1 << 30
-"""So much memory in use without a visible process belongs to a hidden one: a container does not see its neighbours."""
+"""This much memory in use without a visible process belongs to a hidden one, of another container for example."""
 
 DEVICE_TESTS: tuple[Test, ...] = ("vector_add", "bandwidth", "memory")
 
@@ -49,7 +49,7 @@ class GpuPair(NamedTuple):
 
 
 def active_devices(view: View, selected: frozenset[int] | None, *, force: bool) -> tuple[ActiveDevice, ...]:
-    """Every device of the GPUs asked for, by index. `force` overrules use and health, but not missing samples."""
+    """Every device of the selected GPUs, by index. `force` overrules use and health, but not missing samples."""
     gpus = {gpu.identity.uuid: gpu for gpu in view.snapshot.gpus}
     found: list[ActiveDevice] = []
     for status in sorted(view.snapshot.statuses, key=lambda status: status.identity.index):
@@ -100,7 +100,7 @@ def _use(use: DeviceUse | None, processes: int | None, used_bytes: int | None) -
 
 
 def gpu_pairs(view: View, devices: tuple[ActiveDevice, ...]) -> tuple[GpuPair, ...]:
-    """Each direct NVLink neighbour once; of GPUs on NVSwitches each with the next one, in a ring."""
+    """Each direct NVLink neighbour once; GPUs on NVSwitches, each with the next one, in a ring."""
     gpus = {gpu.identity.uuid: gpu for gpu in view.snapshot.gpus}
     linked = {
         device: {link.remote_pci.upper() for link in gpus[device.uuid].nvlinks if link.active and link.remote_pci}
@@ -132,7 +132,7 @@ def run_active(
     library: str = "",
     progress: Callable[[str], None] = lambda text: None,
 ) -> Active:
-    """Everything within `deadline` seconds, each device or pair within `device_deadline`. `selected`: NVML indexes;
+    """Run all tests within `deadline` seconds, each device or pair within `device_deadline`. `selected`: NVML indexes;
     `force`: also on GPUs in use or failed; `library`: libcuda.so.1 unless empty; `progress` gets the name of each step.
 
     Never raises and never waits for a driver that hangs: failures are part of the result.
@@ -174,7 +174,7 @@ class _Rounds:
             found = ended.runs
         for run in found:
             complete = replace(run, device=one.uuid, index=one.index, peer=other.index if other else None)
-            if run.fault == "hang" and left < self._each:  # it was given less time than a healthy device may take
+            if run.fault == "hang" and left < self._each:  # it had less time than a healthy device may take
                 complete = replace(complete, error=None, fault=None, refused=f"no time was left: {run.error}")
             yield complete
 

@@ -1,6 +1,6 @@
 """The tests on a device: add vectors, copy, write and read memory, copy to a peer; each verifies its result.
 
-A test raises CudaError, WrongResult or NotTried where it does not work.
+A test that fails raises CudaError or WrongResult; one that cannot be tried raises NotTried.
 """
 
 import ctypes
@@ -14,7 +14,7 @@ from gpuwatch.diagnose.active.kernels import NOTHING_WRONG, pattern
 from gpuwatch.diagnose.active.libcuda import Context, Cuda, Kernels, opened
 
 ELEMENTS = (1 << 20) - 3
-"""Of the vectors: below 2^24, so that float32 sums are exact, and no multiple of a block."""
+"""Elements of each vector: below 2^24, so that float32 sums are exact, and no multiple of a block."""
 
 COPY_BYTES = 64 << 20
 MEMORY_BYTES = 1 << 30
@@ -34,7 +34,7 @@ class NotTried(Exception):
 
 
 def vector_add(cuda: Cuda) -> dict[str, Any]:
-    """Two vectors of a million numbers are added and compared with what the CPU gets."""
+    """Two vectors of a million numbers are added, and the sum is compared with the CPU's."""
     a, b = array("f", range(ELEMENTS)), array("f", range(7, ELEMENTS + 7))
     expected, size = array("f", range(7, 2 * ELEMENTS + 7, 2)), ELEMENTS * 4
     got = array("f", bytes(size))
@@ -57,7 +57,7 @@ def vector_add(cuda: Cuda) -> dict[str, Any]:
 
 
 def bandwidth(cuda: Cuda) -> dict[str, Any]:
-    """The best of some copies in each direction, through pinned memory; what comes back is what was sent."""
+    """The best of some copies in each direction, through pinned memory; the data read back must equal the data sent."""
     with opened(cuda, 0) as gpu:
         size = _portion(gpu, COPY_BYTES, 4)
         with gpu.pinned(size) as host, gpu.memory(size) as device:
@@ -111,7 +111,7 @@ def _crossed(source: Context, target: Context) -> tuple[int, float]:
 
 @contextmanager
 def peer_access(source: Context, target: Context) -> Iterator[None]:
-    """The source may address the target's memory."""
+    """Within it, the source may address the target's memory."""
     source.use()
     source.cuda.call("cuCtxEnablePeerAccess", target.handle, 0)
     try:
@@ -147,7 +147,7 @@ def _portion(gpu: Context, most: int, share: int) -> int:
 
 
 def _best(gpu: Context, work: Callable[[], None]) -> float:
-    """Seconds of the quickest repetition; the first one wakes the link and does not count."""
+    """Seconds of the quickest repetition; a first one, not counted, wakes the link."""
     work()
     return min(gpu.seconds(work) for _ in range(REPEATS))
 

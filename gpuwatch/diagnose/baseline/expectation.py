@@ -1,5 +1,5 @@
 """What a site expects of its nodes: a baseline file that `diagnose --expect` compares a node with; and a baseline made
-from a node that is well.
+from a healthy node.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ class Expectation(Section, frozen=True, kw_only=True):
     mig: bool | None = None
     persistence: bool | None = None
     power_limit: float | None = None  # watts
-    power_budget: float | None = None  # watts, that the limits of all GPUs together may not exceed
+    power_budget: float | None = None  # watts; the limits of all GPUs together may not exceed it
     fabric_manager: str | None = None
     kernel: str | None = None
     container_toolkit: str | None = None
@@ -58,7 +58,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "device_to_host": (1, 1e15),
     "peer_bandwidth": (1, 1e15),
 }
-"""Key -> smallest and largest value that make sense."""
+"""Key -> smallest and largest plausible value."""
 
 SWITCHES = {"on": True, "off": False}
 
@@ -69,7 +69,7 @@ def load(path: Path) -> Expectation:
     """The expectations of a baseline file.
 
     Raises:
-        UsageError: it cannot be read, is no YAML, has an unknown key or a value that makes no sense.
+        UsageError: it cannot be read, is no YAML, has an unknown key or an implausible value.
     """
     from gpuwatch.config.yaml import read
 
@@ -78,7 +78,7 @@ def load(path: Path) -> Expectation:
 
 
 def parse(document: Any, origin: str, at: Callable[[str], str] | None = None) -> Expectation:
-    """Turn a decoded document into expectations; `origin` names it in errors, and `at` the place of a key in it. One
+    """Turn a decoded document into expectations; errors name `origin`, or the place of a key in it by `at`. One
     VBIOS needs no list, and `ecc: on` is what nvidia-smi prints.
 
     Raises:
@@ -109,13 +109,13 @@ FLOOR = 0.9
 
 
 def slowest_link(gpu: Gpu) -> float | None:
-    """Bytes per second."""
+    """The lowest speed of its active NVLinks, bytes per second; None: unknown."""
     speeds = (link.speed_bytes_per_second for link in active_links(gpu.nvlinks))
     return min((each for each in speeds if each is not None), default=None)
 
 
 def driver(facts: NodeFacts) -> Driver:
-    """Versions by NVML; unknown without a View."""
+    """Versions that NVML reports; unknown without a View."""
     return (facts.view.snapshot.driver if facts.view else None) or Driver()
 
 
@@ -128,7 +128,7 @@ def check_baseline(target: Path) -> None:
     """Check that a new file can be made there, before anything is gathered.
 
     Raises:
-        UsageError: its folder is not there, or there is such a file: people edit a baseline by hand.
+        UsageError: its folder is absent, or the file exists: operators edit a baseline by hand.
     """
     if target.is_file():
         raise UsageError(f"{target} is there already", "nothing is overwritten", "move it away, or name another file")
@@ -146,7 +146,7 @@ PER_GPU: dict[str, Callable[[Gpu], Any]] = {
     "persistence": lambda gpu: gpu.persistence_mode,
     "power_limit": lambda gpu: gpu.power.limit_configured,
 }
-"""A baseline made here has them only where all GPUs agree."""
+"""A measured baseline contains these only where all GPUs agree."""
 
 LEAST: dict[str, Callable[[Gpu], Any]] = {
     "pcie_generation": lambda gpu: gpu.pcie.generation_max,
@@ -155,10 +155,10 @@ LEAST: dict[str, Callable[[Gpu], Any]] = {
     "nvlinks": lambda gpu: len(active_links(gpu.nvlinks)),
     "nvlink_speed": slowest_link,
 }
-"""The smallest that any GPU has is expected of all."""
+"""A measured baseline expects the smallest value of any GPU from all."""
 
 GPU_VALUES: dict[str, Callable[[Gpu], Any]] = {**PER_GPU, **LEAST, "vbios": lambda gpu: gpu.identity.vbios}
-"""Key -> what a GPU has of it; None: unknown."""
+"""Key -> a GPU's value; None: unknown."""
 
 NODE_VALUES: dict[str, Callable[[NodeFacts], Any]] = {
     "driver": lambda facts: driver(facts).version,
@@ -167,7 +167,7 @@ NODE_VALUES: dict[str, Callable[[NodeFacts], Any]] = {
     "container_toolkit": toolkit,
     "fabric_manager": lambda facts: facts.services.fabric_manager if facts.services else None,
 }
-"""Key -> what the node has of it; None: unknown."""
+"""Key -> the node's value; None: unknown."""
 
 COPIES = ("host_to_device", "device_to_host", "peer_bandwidth")
 

@@ -1,5 +1,5 @@
-"""What a node is made of, for the documents of `diagnose` and its bundles: nothing of it changes by itself or names the
-node.
+"""Hardware and software of a node, for the documents of `diagnose` and its bundles: only values that do not change by
+themselves and do not identify the node.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ GIB = 1 << 30
 
 
 def inventory(facts: NodeFacts) -> dict[str, str]:
-    """What a node is made of: `driver`, `kernel`, `gpus`, `gpu.0.model`, ... -> value; unknown ones are missing.
+    """Parts of a node: `driver`, `kernel`, `gpus`, `gpu.0.model`, ... -> value; unknown ones are missing.
 
     Serial numbers, UUIDs, names and addresses of the node are left out: they always differ.
     """

@@ -1,4 +1,4 @@
-"""The files of a bundle that are made of facts, one part each, and what of the facts may leave the machine.
+"""The files of a bundle that are made of facts, one part each, and the facts that may leave the machine.
 
 Allowed are labels of known domains and names of programs without their arguments; secrets are redacted everywhere.
 """
@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 
 class BundleContents(NamedTuple):
-    """What a bundle is made of. `document` and `screen`: the diagnosis as `-o json` and as the screen without colours.
+    """The input of a bundle. `document` and `screen`: the diagnosis as `-o json` and as the screen without colours.
     `events`: None where no agent answers.
     """
 
@@ -65,7 +65,7 @@ class BundleContents(NamedTuple):
 
 
 class Part(NamedTuple):
-    """One file. `make` returns its text, or None where there is nothing to write: `absent` says why."""
+    """One file. `make` returns its text, or None where there is nothing to write: `absent` gives the reason."""
 
     path: str
     make: Callable[[BundleContents, Redactor], str | None]
@@ -74,13 +74,13 @@ class Part(NamedTuple):
 
 
 def facts_redactor(facts: NodeFacts) -> Redactor:
-    """A redactor that also removes the values left out of the kernel's command line, wherever else they stand."""
+    """A redactor that also removes, everywhere, the values that are left out of the kernel's command line."""
     line = facts.kernel.cmdline if facts.kernel else None
     return Redactor(filters.left_out_of_cmdline(line or ""))
 
 
 def allowed_view(view: View, redactor: Redactor) -> View:
-    """NVML reports the names of processes as the processes wrote them, at times with arguments: these go."""
+    """A View without arguments of processes: NVML reports names as the processes set them, at times with arguments."""
 
     def program(process: GpuProcess) -> GpuProcess:
         name = (process.name or "").split()
@@ -126,7 +126,7 @@ def allowed_cluster(cluster: ClusterFacts, redactor: Redactor) -> ClusterFacts:
 
 
 def allowed_host(host: HostFacts, redactor: Redactor) -> HostFacts:
-    """What was read of the host's files; of the kernel's command line only what matters."""
+    """What was read of the host's files; of the kernel's command line only what `filters.cmdline` keeps."""
     if host.kernel is not None and host.kernel.cmdline:
         host = replace(host, kernel=replace(host.kernel, cmdline=filters.cmdline(host.kernel.cmdline).strip()))
     return redacted(host, HostFacts, redactor)
@@ -152,7 +152,7 @@ def _of_domains(labels: dict[str, str], domains: tuple[str, ...]) -> dict[str, s
 
 
 def parts(contents: BundleContents, redactor: Redactor) -> Iterator[BundleMember]:
-    """Every part, or why it is missing; a part that fails does not cost the others."""
+    """Every part, or why it is missing; a part that fails does not affect the others."""
     for part in PARTS:
         try:
             text = part.make(contents, redactor)
@@ -209,7 +209,7 @@ def _events(contents: BundleContents, redactor: Redactor) -> str | None:
 
 
 def _kernel_log(contents: BundleContents, redactor: Redactor) -> str | None:
-    """As dmesg prints it."""
+    """In the format of dmesg."""
     lines = contents.facts.kernel_log
     if lines is None:
         return None

@@ -1,6 +1,6 @@
 """The files of the host that go into a bundle, filtered and redacted; a file not named here is never taken.
 
-None of them is the driver's, which could hang its reader: what those say is in `gpuwatch/host.json`.
+None of them is the driver's, which could block its reader: `gpuwatch/host.json` has what those contain.
 """
 
 import re
@@ -20,8 +20,8 @@ _REDACTOR = Redactor()
 
 
 class AllowedFile(NamedTuple):
-    """Files below the host's root by pattern. `keep`: their filter; `reads`: bytes read of each, `most`: bytes kept of
-    it; `tail`: from its end.
+    """Files below the host's root by pattern. `keep`: their filter; `reads`: bytes read of each; `most`: bytes kept of
+    it; `tail`: both from its end.
     """
 
     pattern: str
@@ -98,7 +98,7 @@ def _filtered(row: AllowedFile, found: HostFile) -> BundleMember:
 
 
 def without_secret_name(member: BundleMember) -> BundleMember:
-    """`member`, or what stands for it: a secret may be the name of a file, which nothing else would redact."""
+    """`member`, or a failed one in its place: the name of a file may be a secret, which nothing else would redact."""
     path = "/".join(map(_REDACTOR.text, member.path.split("/")))
     if path == member.path:
         return member

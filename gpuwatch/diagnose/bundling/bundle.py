@@ -1,7 +1,7 @@
 """Everything a support case needs, in one archive that opens without gpuwatch and can be diagnosed again.
 
-Only the files and facts that `allowed_files` and `allowed_facts` name go in, redacted. Each part is
-contained: README.txt names the parts that are missing, and the rest is there.
+Only the files and facts that `allowed_files` and `allowed_facts` name go in, redacted. A part that fails does not
+affect the others: README.txt names the missing parts.
 """
 
 import gzip
@@ -70,7 +70,7 @@ def check_target(target: Path) -> None:
     """Check that a file can be made there, before anything is gathered.
 
     Raises:
-        UsageError: its folder is not there, it is a folder or a device itself, or standard output.
+        UsageError: its folder is absent, or it is itself a folder, a device or standard output.
         PermissionMissing: its folder is not writable.
     """
     if str(target) == "-":
@@ -112,7 +112,7 @@ def write_bundle(target: Path, contents: BundleContents, limit: int = LIMIT) -> 
 
 
 def _fitting(members: list[BundleMember], limit: int, missing: dict[str, str]) -> list[BundleMember]:
-    """As many as fit into `limit` bytes, in order; whatever is incomplete is added to `missing`."""
+    """Those that fit into `limit` bytes, in order; each that is incomplete or left out is added to `missing`."""
     left, kept = limit, []
     for member in members:
         size = TAR_BLOCK + -(-len(member.body) // TAR_BLOCK) * TAR_BLOCK
@@ -129,7 +129,7 @@ def _fitting(members: list[BundleMember], limit: int, missing: dict[str, str]) -
 
 
 def readme(facts: NodeFacts, top: str, members: Iterable[BundleMember], missing: Mapping[str, str]) -> str:
-    """README.txt, for readers with gpuwatch or without."""
+    """README.txt, for readers with and without gpuwatch."""
     there = {member.path for member in members}
     folders = sorted({path.partition("/")[0] for path in there if "/" in path} - {"gpuwatch"})
     return README.format(
@@ -148,7 +148,7 @@ def write_archive(target: Path, members: Iterable[BundleMember], top: str, at: f
     time `at` where they have none of their own. Returns its size in bytes.
 
     Raises:
-        OSError: it cannot be written; nothing is left behind then.
+        OSError: it cannot be written; no file is left behind.
     """
     with replacing(target, 0o600) as file:
         with (

@@ -1,4 +1,4 @@
-"""Filters: what a bundle keeps of a host's file. Known parameters, modules, packages and document keys; nothing else.
+"""Filters: what a bundle keeps of a host's file: known parameters, modules, packages and document keys; nothing else.
 
 Each filter takes the text of a file and returns what may leave the machine.
 """
@@ -21,7 +21,7 @@ _REDACTOR = Redactor()
 
 Shape = Mapping[str, Any]
 """Key (`*`: any) -> True: its value is kept; a shape: it applies to the members of the value, and to each item of a
-list. What a shape expects to be a document and is not becomes MARK."""
+list. A value that is no document where a shape expects one becomes MARK."""
 
 
 _PARAMETERS = re.compile(
@@ -54,13 +54,13 @@ def left_out_of_cmdline(text: str) -> tuple[str, ...]:
 
 
 def cmdline(text: str) -> str:
-    """/proc/cmdline: parameters that matter to GPUs in full, of the others the name."""
+    """/proc/cmdline: parameters that matter to GPUs in full, the names of the others."""
     parameters = text.split()
     return " ".join(p if "=" not in p or _is_known(p) else f"{p.partition('=')[0]}={MARK}" for p in parameters) + "\n"
 
 
 def modprobe(text: str) -> str:
-    """modprobe.d: all blacklist lines, options and commands only of modules around GPUs."""
+    """modprobe.d: every line `blacklist NAME`; options and commands only of modules around GPUs."""
     kept = []
     for line in text.splitlines():
         fields = line.split()

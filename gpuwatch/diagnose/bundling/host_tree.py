@@ -1,4 +1,4 @@
-"""Walks over the files of a host for a bundle. Links are followed within the host; a bundle has the files alone."""
+"""Walks over the files of a host for a bundle. Links are followed within the host; a bundle contains only files."""
 
 import fnmatch
 import os
@@ -21,7 +21,7 @@ MOST_LINKS = 32
 
 class BundleMember(msgspec.Struct, frozen=True, kw_only=True):
     """One entry of a bundle, its path without a leading slash: a folder, or a file with this `body`. `cut`: which part
-    of it is missing; `failed`: why it is not there.
+    of it is missing; `failed`: why all of it is.
     """
 
     path: str
@@ -33,7 +33,7 @@ class BundleMember(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostFile(NamedTuple):
-    """A file of the host: `path` in the copy, `at` where it is here."""
+    """A file of the host: `path` in the copy, `at` on this machine."""
 
     path: str
     at: Path
@@ -54,7 +54,7 @@ class HostFiles:
         return self._places.at(path)
 
     def find(self, pattern: str) -> Iterator[HostFile]:
-        """All that a pattern of names matches, level by level, where it lies."""
+        """All files that a pattern matches, level by level, each at its path without links."""
         yield from self._walk("", [part for part in pattern.split("/") if part], 0)
 
     def _walk(self, path: str, left: list[str], links: int) -> Iterator[HostFile]:
@@ -70,7 +70,7 @@ class HostFiles:
             if target is None:
                 yield from self._walk(below, left[1:], links)
             elif links < MOST_LINKS:
-                root = self._root.rstrip("/")  # links of a copied tree may name the place it was copied to
+                root = self._root.rstrip("/")  # links of a copied tree may name the folder that it was copied to
                 within = target.removeprefix(root) if root and target.startswith(f"{root}/") else target
                 meant = resolved(path, within)
                 literal = (re.sub(r"([*?[])", r"[\1]", part) for part in meant.split("/") if part)

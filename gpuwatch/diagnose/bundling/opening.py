@@ -1,6 +1,6 @@
-"""Opens the archive of a bundle, which may come from anybody: plain files and folders alone, within bounds.
+"""Opens the archive of a bundle, which is not trusted: only plain files and folders are unpacked, within bounds.
 
-A link, a device, a pipe, a name that leads elsewhere and whatever is too much are left out, each with the reason.
+A link, a device, a pipe and a name that leads elsewhere or is too long are left out, each with the reason.
 Nothing is written through a link, because none is ever made and every file is new.
 """
 
@@ -18,14 +18,14 @@ from gpuwatch.model.errors import UsageError
 from gpuwatch.model.text import visible
 
 MOST_BYTES = 64 << 20
-"""Of the unpacked archive with its headers: a bundle holds a third of it at most."""
+"""Of the unpacked archive with its headers; a bundle has a third of this at most."""
 
 MOST_ENTRIES, MOST_DEPTH, NAME_BYTES, PATH_BYTES = 20_000, 32, 255, 1024
 MOST_NAMED = 8
 
 LONGEST_HEADER, MOST_HEADERS = 2048, 1 << 20
-"""Bytes of a pax header, for a name of PATH_BYTES, and of all of them: Python before 3.11.10 and 3.12.6 takes the
-square of a header's length to read it.
+"""Bytes of one pax header, for a name of PATH_BYTES, and of all of them: in Python before 3.11.10 and 3.12.6, the time
+to read a header grows with the square of its length.
 """
 
 PAX = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
@@ -39,7 +39,7 @@ class OpenedArchive(NamedTuple):
 
     @property
     def message(self) -> str:
-        """What was left out, for people; empty where nothing was."""
+        """A text that lists what was left out; empty where nothing was."""
         named = [f"{name} ({why})" for name, why in list(self.refused.items())[:MOST_NAMED]]
         more = len(self.refused) - len(named)
         return ", ".join(named) + (f", and {more} more" if more else "")
@@ -88,7 +88,7 @@ def open_archive(archive: Path, folder: Path) -> OpenedArchive:
 
 
 def _bounded_headers() -> type[tarfile.TarInfo]:
-    """For one archive: raises UsageError at headers that are too long."""
+    """A TarInfo for one archive that raises UsageError at headers that are too long."""
     left = MOST_HEADERS
 
     class Header(tarfile.TarInfo):
@@ -109,7 +109,7 @@ def _entries(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
     folders: set[str] = set()
     for number, member in enumerate(tar):
         parts = member.name[:PATH_BYTES].split("/")[:MOST_DEPTH]
-        folders.update("/".join(parts[:depth]) for depth in range(1, len(parts)))  # a name makes those it is in
+        folders.update("/".join(parts[:depth]) for depth in range(1, len(parts)))  # a name makes its parents, too
         if number + len(folders) > MOST_ENTRIES:
             raise UsageError("", f"it has more than {MOST_ENTRIES} entries")
         tar.members = []  # type: ignore[attr-defined]  # tarfile remembers each
@@ -117,7 +117,7 @@ def _entries(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
 
 
 def _unpack(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> str:
-    """Write one entry; the reason where it is left out."""
+    """Write one entry; returns the reason where it is left out, else empty."""
     name = member.name.removeprefix("./").rstrip("/")
     parts = name.split("/")
     if not (member.isreg() or member.isdir()) or member.issparse():

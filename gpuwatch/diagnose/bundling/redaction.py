@@ -1,7 +1,7 @@
 """The second line of defence of a bundle: whatever looks like a secret is removed from every text.
 
 The first line is that only known files and known keys are taken at all (`allowed_files`, `filters`). Patterns follow
-the published forms of credentials (JWT, PEM, AWS, Google, GitHub, bcrypt, ...), and the value behind any secret's name.
+the published forms of credentials (JWT, PEM, AWS, Google, GitHub, bcrypt, ...), and the value after a secret's name.
 """
 
 import functools
@@ -22,18 +22,18 @@ _SECRET_NAME = re.compile(
     rf"(?:.*[-_. ])?{_NAME}(?:[-_.](?:id|data|value|file))?|.*(?:password|passwd|secret|token|accountkey)", re.I
 )
 
-# Repetitions are bounded, or begin where no other could: a log written by an attacker must not cost minutes.
+# Repetitions are bounded, or can begin at one place only: a log written by an attacker must not take minutes.
 
 _Replacement = str | Callable[[re.Match[str]], str]
 
 _NAMED = rf"(?<![\w.-])[\w.-]{{0,64}}{_NAME}[\w.-]{{0,64}}"
-"""A word that names a secret, whatever stands around the name: `DB_PASSWORD`, `clientSecretV2`."""
+"""A word that contains the name of a secret: `DB_PASSWORD`, `clientSecretV2`."""
 _ASSIGNS = r"\\{0,4}[\"']?\s{0,8}(?:=>|->|:=|[=:]|%3D)\s{0,8}"
 _VALUE = (
     r"(?:\[redacted\]|\[[^\]\n]{0,4096}\]|\\{1,4}\"(?:[^\"\\\n]|\\[^\"\n])*\\{1,4}\"|\"(?:[^\"\\]|\\.)*\"|'[^']*'"
     r"|(?:[^\s\"',;&}\]<]|[\"'](?=\w)|,(?!\s|$|[\w.-]{1,64}\s?[=:]))+)"
 )
-"""A list, a quoted text (also one inside of another), or a word; a comma ends it where another name follows."""
+"""A list, a quoted text (also one inside another), or a word; a comma ends it where another name follows."""
 
 
 def _without_value(match: re.Match[str]) -> str:
@@ -45,7 +45,7 @@ def _without_value(match: re.Match[str]) -> str:
 
 
 PATTERNS: tuple[tuple[re.Pattern[str], _Replacement], ...] = (
-    # PEM, also with its line ends written as \n in JSON; one that is cut off goes on to the end
+    # PEM, also with its line ends written as \n in JSON; one that is cut off extends to the end
     (re.compile(r"-----BEGIN [A-Z0-9 ]*-----.*?(?:-----END [A-Z0-9 ]*-----|\Z)", re.S), MARK),
     (re.compile(r"\bAAAA[A-E][23][A-Za-z0-9+/]{16,}={0,2}"), MARK),  # the body of an SSH key of any type
     (re.compile(r"(?<![\w-])eyJ[\w-]{5,}\.[\w-]{5,}(?:\.[\w-]*)*"), MARK),  # JWT
@@ -76,7 +76,7 @@ PATTERNS: tuple[tuple[re.Pattern[str], _Replacement], ...] = (
     # the variable of a container: its name here, its value in the next field
     (re.compile(rf"(name[\"']?\s{{0,8}}[:=]\s{{0,8}}[\"']?{_NAMED}[\"']?\s{{0,64}},?\s{{0,64}}[\"']?value{_ASSIGNS})"
                 rf"{_VALUE}", re.I), rf"\1{MARK}"),
-    # behind a name: a block of YAML; a value after a sign; one after a blank, where it is no word of a sentence
+    # after a name: a block of YAML; a value after a sign; one after a blank, if it is no word of a sentence
     (re.compile(rf"({_NAMED})(?:([\"']?[ \t]{{0,8}}:[ \t]{{0,8}}[|>][+-]?\d?\n)(?:[ \t]+[^\n]*(?:\n|\Z))+"
                 rf"|({_ASSIGNS})({_VALUE})"
                 rf"|([ \t]{{1,8}})(?=[^\s\"'=:]{{0,64}}\d)[\w.~+/!@#$%^&*-]{{6,}}(?![\w=:/\"']))", re.I),
@@ -89,14 +89,14 @@ _CLASSES = (str.isupper, str.islower, str.isdigit)
 _LONG, _CHANGES = 32, 0.35
 
 _SHORT = 100
-"""Characters of a text whose result is kept: keys and words of documents come again and again."""
+"""The longest text whose result is cached: keys and words of documents occur repeatedly."""
 
 
 def is_random(word: str) -> bool:
     """Whether a word looks like a key: upper case, lower case and digits change faster than in any name.
 
-    UUIDs, hashes and identifiers, which have one case, are kept: a diagnosis needs them to tell GPUs, pods and builds
-    apart.
+    UUIDs, hashes and identifiers, which have one case, are kept: a diagnosis distinguishes GPUs, pods and builds by
+    them.
     """
     if _UUID.search(word) or min(sum(map(kind, word)) for kind in _CLASSES) < (2 if len(word) < _LONG else 3):
         return False
@@ -106,14 +106,14 @@ def is_random(word: str) -> bool:
 
 
 class Redactor:
-    """Removes secrets. `known`: texts that are removed wherever they stand."""
+    """Removes secrets. `known`: texts of 4 characters or more that are removed everywhere."""
 
     def __init__(self, known: Iterable[str] = ()) -> None:
         self._known = sorted((secret for secret in known if len(secret) >= 4), key=len, reverse=True)
         self._short = functools.lru_cache(4096)(self._without_secrets)
 
     def text(self, text: str) -> str:
-        """Any text; a second time changes nothing."""
+        """The text without secrets; redacting it again changes nothing."""
         return self._short(text) if len(text) <= _SHORT else self._without_secrets(text)
 
     def _without_secrets(self, text: str) -> str:
@@ -129,7 +129,7 @@ class Redactor:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, Mapping):
-            named = value.get("name")  # of a variable, whose value stands beside its name
+            named = value.get("name")  # of a variable, whose value is beside its name
             hidden = {"value"} if isinstance(named, str) and is_secret_name(named) else set()
             return {
                 self.text(key) if isinstance(key, str) else key: MARK
@@ -140,7 +140,7 @@ class Redactor:
         return [self.document(item) for item in value] if isinstance(value, list | tuple) else value
 
     def _is_secret(self, key: str, item: Any) -> bool:
-        """Whether a key's value is a secret: by the key's name, or as both were one text before a parser split it."""
+        """Whether a key's value is a secret: by the key's name, or because both as one text match a pattern."""
         if item in (None, "", False, True):
             return False
         split = isinstance(item, str) and self.text(f"{key}:{item}") != f"{self.text(key)}:{self.text(item)}"

@@ -1,7 +1,7 @@
 """What a site expects of its nodes (`--expect`), compared with this one; skipped where nothing is expected.
 
-A node that is less than was promised fails: model, memory, links, bandwidth. One whose versions or settings have
-drifted still works, and gets a warning. The number of GPUs is H02's to judge.
+A node with less than expected fails: model, memory, links, bandwidth. One whose versions or settings have drifted
+still works, and gets a warning. H02 judges the number of GPUs.
 """
 
 from gpuwatch.diagnose.check import DiagnosticCheck, failed, warned

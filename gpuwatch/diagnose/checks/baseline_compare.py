@@ -21,7 +21,7 @@ class BaselineKey(NamedTuple):
     fits: Callable[[Any, Any], bool] = lambda found, expected: bool(found == expected)
     text: Callable[[Any], str] = str
     commands: Callable[[Any], tuple[str, ...]] | None = None
-    """What makes it as expected, where that depends on what is expected; None: as the row says."""
+    """Commands that set the expected value, where they depend on it; None: those of the row."""
     name: str = ""
 
     def named(self, value: Any) -> str:
@@ -40,7 +40,7 @@ def at_least(found: float, expected: float) -> bool:
 
 
 def is_link_speed(found: float, expected: float) -> bool:
-    """NVML gives megabytes per second, people write the data sheet's figure."""
+    """NVML reports megabytes per second; a baseline may have the data sheet's figure."""
     return found >= expected * 0.99
 
 
@@ -70,7 +70,7 @@ def speed(value: float) -> str:
 
 
 def of_node(answer: Callable[..., CheckVerdict], row: BaselineKey) -> Callable[[CheckContext], CheckVerdict]:
-    """Judges what the node has one of. `answer`: what is said of a difference."""
+    """A `judge` of a value that the node has once. `answer`: the verdict on a difference."""
 
     def judge(context: CheckContext) -> CheckVerdict:
         expected = getattr(context.expect, row.key)
@@ -88,7 +88,7 @@ def of_node(answer: Callable[..., CheckVerdict], row: BaselineKey) -> Callable[[
 
 
 def of_each_gpu(answer: Callable[..., CheckVerdict], *rows: BaselineKey) -> Callable[[CheckContext], CheckVerdict]:
-    """Judges what every GPU has one of. `answer`: what is said of a difference."""
+    """A `judge` of values that each GPU has. `answer`: the verdict on a difference."""
 
     def judge(context: CheckContext) -> CheckVerdict:
         asked = _asked(context, rows)
@@ -143,7 +143,7 @@ def check_copy_bandwidth(context: CheckContext) -> CheckVerdict:
 
 
 def _asked(context: CheckContext, rows: tuple[BaselineKey, ...]) -> list[tuple[BaselineKey, Any]]:
-    """The rows of which the baseline expects something, each with that."""
+    """The rows for which the baseline has an expectation, each with it."""
     return [(row, expected) for row in rows if (expected := getattr(context.expect, row.key)) not in (None, ())]
 
 

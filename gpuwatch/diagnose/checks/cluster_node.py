@@ -1,4 +1,4 @@
-"""The Node object: whether work may come here, what keeps it away, and whether gpuwatch's own marks are true."""
+"""The Node object: whether work is scheduled here, what prevents it, and whether gpuwatch's own marks are true."""
 
 from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, failed, passed, skipped, warned
 from gpuwatch.diagnose.model import CheckStage, ClusterFacts
@@ -20,11 +20,11 @@ STATUS = "gpuwatch node status --node {node}"
 CONDITIONS = "kubectl describe node {node}"
 BAD = {"Ready": "True", "NetworkUnavailable": "False", "MemoryPressure": "False", "DiskPressure": "False",
        "PIDPressure": "False"}  # fmt: skip
-"""Condition -> the status it has on a node that is well."""
+"""Condition -> its status on a healthy node."""
 
 
 def check_taint(context: CheckContext) -> CheckVerdict:
-    """gpuwatch's own taint, if there is one, against what is wrong now."""
+    """gpuwatch's own taint, if there is one, against the present findings."""
     cluster = context.facts.cluster
     if cluster is None or context.facts.view is None:
         return skipped("not seen")
@@ -52,7 +52,7 @@ def _for_a_fault(context: CheckContext, cluster: ClusterFacts, owner: Ownership)
     if owner.held is not None:
         return warned(f"tainted for {named}; only a person gives it back: {owner.held}", remedy=HELD)
     are_past = any(fault.xid is not None or fault.check.startswith(("xid", "sxid")) for fault in began)
-    if are_past and not context.facts.agent:  # only an agent that ran at that time knows of XIDs
+    if are_past and not context.facts.agent:  # only an agent that ran at that time has the XIDs
         return warned(f"tainted for {named}; without the agent it is not known whether that is over", remedy=UNTOLD)
     silent = _silent(cluster, context.facts.at)
     if silent is None:
@@ -73,7 +73,7 @@ def _silent(cluster: ClusterFacts, at: float) -> str | None:
 
 
 def check_conditions(context: CheckContext) -> CheckVerdict:
-    """Of the kubelet and the network; gpuwatch's own is left to L09."""
+    """Conditions of the kubelet and the network; L09 judges gpuwatch's own."""
     node = context.facts.cluster.node if context.facts.cluster else None
     if node is None or not node.conditions:
         return skipped("the Node has no conditions")

@@ -35,7 +35,7 @@ def runtime_kind(facts: NodeFacts) -> str | None:
 
 
 def runtime_config(facts: NodeFacts) -> RuntimeConfig | None:
-    """Its configuration; None when it has no file."""
+    """The configuration of that runtime; None when it has no file."""
     kind = runtime_kind(facts)
     found = [config for config in facts.runtime.configs if config.kind == kind] if facts.runtime else []
     return next((config for config in found if config.path.startswith(DISTRIBUTIONS)), found[0] if found else None)
@@ -47,8 +47,8 @@ def valid_cdi_specs(facts: NodeFacts) -> tuple[CdiSpec, ...]:
 
 
 def device_injection(facts: NodeFacts, config: RuntimeConfig) -> Literal["cdi", "hook", "unknown"]:
-    """How devices get into containers. `cdi`: as part of the container's own specification; `hook`: behind the back of
-    the runtime, when the container is started.
+    """How devices get into containers. `cdi`: as part of the container's own specification; `hook`: by a hook when
+    the container starts, unknown to the runtime.
     """
     environment = (facts.cluster.plugin_environment or {}) if facts.cluster else {}
     strategy = environment.get("DEVICE_LIST_STRATEGY")
@@ -60,7 +60,7 @@ def device_injection(facts: NodeFacts, config: RuntimeConfig) -> Literal["cdi", 
     if mode == "auto":
         known = [version.split(".")[:2] for version in (runtime.toolkit.values() if runtime else ()) if version]
         versions = [tuple(int(part) for part in version if part.isdecimal()) for version in known]
-        if not versions:  # RPMs and copies do not tell
+        if not versions:  # unknown, as with RPMs and copied trees
             return "unknown"
         return "cdi" if min(versions) >= JIT_CDI else "hook"
     return "hook" if mode == "legacy" else "cdi"
@@ -72,11 +72,11 @@ WRITERS = {
     "management.nvidia.com": ("the GPU operator's toolkit pod", f"{_DELETE}app=nvidia-container-toolkit-daemonset"),
     "k8s.gpu.nvidia.com": ("NVIDIA's DRA driver", f"{_DELETE}app.kubernetes.io/name=nvidia-dra-driver-gpu"),
 }
-"""Vendor part of the kind -> the writer of the file, and the command that makes it write anew."""
+"""Vendor part of the kind -> the writer of the file, and the command that makes it write the file again."""
 
 
 def check_specs(context: CheckContext) -> CheckVerdict:
-    """Each specification against the driver that is loaded, the files of the host and the GPUs NVML shows."""
+    """Each specification against the driver that is loaded, the files of the host and the GPUs that NVML lists."""
     specs = context.facts.cdi or ()
     config = runtime_config(context.facts)
     if not specs:

@@ -1,4 +1,4 @@
-"""The device files programs and containers open."""
+"""The device files that programs and containers open."""
 
 from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, failed, passed, skipped, warned
 from gpuwatch.diagnose.checks.container_devices import device_injection, runtime_config
@@ -18,12 +18,12 @@ _UNSEEN = "not seen: this container has a /dev of its own"
 
 
 def _sees_host(context: CheckContext) -> bool:
-    """Whether /dev is the host's: where its root is not to be seen, it may be a container's own."""
+    """Whether /dev is the host's: where the host's root cannot be read, /dev may be a container's own."""
     return context.facts.driver_roots is not None
 
 
 def _wanted(nodes: DeviceNodes, *, cuda: bool = True) -> dict[str, tuple[int | None, int]]:
-    """Name -> major and minor; the numbers of nvidia-uvm are given out when it is loaded."""
+    """Name -> major and minor; the kernel assigns nvidia-uvm's when it is loaded."""
     uvm = nodes.majors.get("nvidia-uvm")
     unified = {"nvidia-uvm": (uvm, 0), "nvidia-uvm-tools": (uvm, 1)} if cuda else {}
     control = {"nvidiactl": (_NVIDIA, _CONTROL_MINOR), **unified}
@@ -38,7 +38,7 @@ def check_files(context: CheckContext) -> CheckVerdict:
         return _missing(context, missing)
     if context.facts.plain:
         return passed(f"{len(wanted)} device files")
-    wrong: dict[str, str] = {}  # files of another driver or of none: left from before the module was loaded anew
+    wrong: dict[str, str] = {}  # files of another driver or of none: left from before the module was loaded again
     for name, (major, minor) in wanted.items():
         file = nodes.files[name]
         if file.major is None:
@@ -71,7 +71,7 @@ def _missing(context: CheckContext, names: list[str]) -> CheckVerdict:
 
 
 def check_links(context: CheckContext) -> CheckVerdict:
-    """Where there are none at all, T05 says whether that is a danger."""
+    """Where there are no links at all, T05 judges whether that is a danger."""
     nodes, config = context.facts.nodes or DeviceNodes(), runtime_config(context.facts)
     if config is None or config.systemd_cgroup is not True:
         return skipped("no container runtime whose cgroups are made by systemd")

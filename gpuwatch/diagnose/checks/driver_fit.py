@@ -48,7 +48,7 @@ _GENERATIONS: tuple[tuple[range, GpuGeneration], ...] = (
 
 
 def gpu_generation(gpu: BusGpu) -> GpuGeneration | None:
-    """None where the id does not tell."""
+    """By the PCI device id; None: the id is unknown."""
     try:
         number = int(gpu.device_id or "", 16)
     except ValueError:

@@ -21,8 +21,8 @@ def driver_roots(context: CheckContext) -> tuple[DriverRoot, ...]:
 
 
 def is_containerised(context: CheckContext) -> bool:
-    """Whether the driver comes with a container: it has left its root or its mark, or else nothing lies on a host where
-    the GPU operator is.
+    """Whether a container brings the driver: its root is there; or, on a node with the GPU operator, its mark is there
+    or the host has no driver.
     """
     operator, kernel = context.facts.operator, context.facts.kernel
     if any(root.path == CONTAINER_ROOT for root in driver_roots(context)):
@@ -34,27 +34,27 @@ def is_containerised(context: CheckContext) -> bool:
 
 
 def loads_on_first_use(context: CheckContext) -> bool:
-    """Whether nvidia-modprobe loads modules and makes device files when a program of this host first asks: nothing has
-    to be there before. On a node of Kubernetes the device plugin has asked long ago.
+    """Whether nvidia-modprobe loads modules and makes device files when a program of this host first uses
+    a GPU: nothing has to be there before. On a node of Kubernetes the device plugin has done so long ago.
     """
     has_kubernetes = context.facts.cluster is not None or bool(context.facts.kubelet and context.facts.kubelet.present)
     return not has_kubernetes and any(root.modprobe for root in driver_roots(context))
 
 
 def reserved_for_vms(context: CheckContext) -> str | None:
-    """Why this node needs no driver: the GPU operator's label gives its GPUs to virtual machines."""
+    """Why this node needs no driver: the GPU operator's label reserves its GPUs for virtual machines."""
     config = context.facts.node_labels.get(WORKLOAD, "container")
     return f"GPUs are for virtual machines: label {WORKLOAD}={config}" if config.startswith("vm-") else None
 
 
 def is_vgpu_host(context: CheckContext) -> bool:
-    """Whether the driver is NVIDIA's vGPU manager, which hands out virtual GPUs and brings no CUDA."""
+    """Whether the driver is NVIDIA's vGPU manager, which provides virtual GPUs and contains no CUDA."""
     kernel = context.facts.kernel
     return kernel is not None and _VGPU_MANAGER in (kernel.modules or {})
 
 
 def driver_version(context: CheckContext) -> str | None:
-    """Of the loaded module, else of the one that would be loaded."""
+    """The version of the loaded module, else of the one that would be loaded; None: unknown."""
     kernel = context.facts.kernel
     if kernel is None:
         return None
@@ -63,7 +63,7 @@ def driver_version(context: CheckContext) -> str | None:
 
 
 class NotLoadedReason(NamedTuple):
-    """What to append to the message of D01, and the remedy where it is another one than that check's."""
+    """What to append to the message of D01, and the remedy where it differs from that check's."""
 
     why: str = ""
     remedy: str | None = None
@@ -71,7 +71,7 @@ class NotLoadedReason(NamedTuple):
 
 
 def why_not_loaded(context: CheckContext) -> NotLoadedReason:
-    """Why the nvidia module is not loaded, where no check further up has failed."""
+    """Why the nvidia module is not loaded, where no check that D01 needs has failed."""
     bus, kernel = context.facts.bus or (), context.facts.kernel or Kernel()
     if bus and all(gpu.driver == "vfio-pci" for gpu in bus):
         return NotLoadedReason(

@@ -1,4 +1,4 @@
-"""The driver's state: its modules are loaded, its libraries are there, nobody is changing it, the GPUs are its own."""
+"""The driver's state: its modules are loaded, its libraries are there, no upgrade runs, the GPUs are bound to it."""
 
 from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, failed, passed, skipped, warned
 from gpuwatch.diagnose.checks.driver_origin import (

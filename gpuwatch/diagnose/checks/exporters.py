@@ -12,7 +12,7 @@ ENGINE_PORT, EXPORTER_PORT = 5555, 9400
 UNITS = ("nvidia-dcgm.service", "dcgm.service")
 PROFILERS = ("ncu", "nsys", "nsys-launcher", "nvprof")
 GUARDED = (400, 401, 403)
-"""Status of an exporter that wants TLS or credentials: plain HTTP to a TLS port gives 400."""
+"""Status of an exporter that requires TLS or credentials: plain HTTP to a TLS port gives 400."""
 
 
 def check_engine(context: CheckContext) -> CheckVerdict:
@@ -70,7 +70,7 @@ def check_page(context: CheckContext) -> CheckVerdict:
 
 
 def check_doubles(context: CheckContext) -> CheckVerdict:
-    """gpuwatch counts where it serves DCGM's profiling names too."""
+    """gpuwatch counts as an exporter where it serves DCGM's profiling names, too."""
     services = context.facts.services
     for name in (EXPORTER, ENGINE):
         running = services.named(name) if services else ()

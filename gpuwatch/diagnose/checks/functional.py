@@ -9,11 +9,11 @@ from gpuwatch.diagnose.model import CheckStage
 from gpuwatch.model.snapshot import Pcie
 
 LANE = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
-"""Bytes per second that one lane of a generation carries one way, encoding taken off (PCI Express Base 6.0)."""
+"""Bytes per second that one lane of a generation carries one way, after encoding (PCI Express Base 6.0)."""
 
 
 def pcie_bandwidth(link: Pcie | None) -> float | None:
-    """Each way. The highest state that GPU and slot can have together counts, for an idle link trains down."""
+    """Bytes per second each way, in the highest state that GPU and slot have together: an idle link trains down."""
     if link is None:
         return None
     generation, width = _highest(link)
@@ -32,8 +32,8 @@ def _highest(link: Pcie) -> tuple[int | None, int | None]:
 
 
 SLOW, BROKEN = 0.6, 0.25
-"""Shares of what the link can carry, of which copies of pinned memory reach about 0.8: below the first somebody should
-know, below the second a GPU waits for its data.
+"""Shares of what the link can carry, of which copies of pinned memory reach about 0.8: the check warns below the first;
+below the second a GPU waits for its data, and it fails.
 """
 
 
@@ -137,7 +137,7 @@ def check_reaches(context: CheckContext) -> CheckVerdict:
 
 
 def _peer_speed(context: CheckContext, runs: list[DeviceRun]) -> CheckVerdict:
-    """NVLink that is no faster than PCIe is not used."""
+    """Warns where copies are no faster than over PCIe: then they do not use NVLink."""
     links: dict[int | None, Pcie] = {gpu.identity.index: gpu.pcie for gpu in context.gpus}
     evidence = {_key(run): f"{(run.peer_bandwidth or 0.0) / 1e9:.0f} GB/s" for run in runs}
     by_pcie = {run: pcie_bandwidth(links.get(run.index)) for run in runs}

@@ -1,4 +1,4 @@
-"""What the GPU operator and its parts say of this node: discovery, labels, pods."""
+"""What the GPU operator and its parts report of this node: discovery, labels, pods."""
 
 from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, failed, passed, skipped, warned
 from gpuwatch.diagnose.model import CheckStage
@@ -14,7 +14,7 @@ VITAL = ("nvidia-driver", "container-toolkit", "device-plugin")
 
 
 def check_discovery(context: CheckContext) -> CheckVerdict:
-    """The labels of GPU feature discovery against NVML. Its timestamp is that of its own start, hence says nothing."""
+    """The labels of GPU feature discovery against NVML. Its timestamp is that of its own start, hence not judged."""
     labels, view = context.facts.node_labels, context.facts.view
     product = labels.get(f"{NVIDIA}gpu.product")
     if view is None or not view.snapshot.gpus:
@@ -25,7 +25,7 @@ def check_discovery(context: CheckContext) -> CheckVerdict:
         return late if is_deployed else skipped("no GPU feature discovery here")
     snapshot = view.snapshot
     names = {gpu.identity.name for gpu in snapshot.gpus if gpu.identity.name}
-    wanted = [name.replace(" ", "-")[:63] for name in names]  # the label is NVML's name, as far as a label may be long
+    wanted = [name.replace(" ", "-")[:63] for name in names]  # the label is NVML's name, cut to a label's length
     derived = tuple(f"{name}{suffix}" for name in wanted for suffix in ("-SHARED", "-MIG-"))
     if names and product not in wanted and not product.startswith(derived):
         there = ", ".join(sorted(names))
@@ -54,7 +54,7 @@ def check_feature_discovery(context: CheckContext) -> CheckVerdict:
 
 
 def check_deployed(context: CheckContext) -> CheckVerdict:
-    """Parts that the operator has taken off this node, for a while or for good."""
+    """Parts that the operator has removed from this node, for a while or permanently."""
     labels = context.facts.node_labels
     deploy = {key.removeprefix(DEPLOY): value for key, value in labels.items() if key.startswith(DEPLOY)}
     if not deploy:

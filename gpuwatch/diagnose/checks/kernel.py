@@ -1,4 +1,4 @@
-"""The kernel: nothing else has the GPUs, it can take NVIDIA's modules, and its log tells of no GPU that failed."""
+"""The kernel: no other driver has the GPUs, it accepts NVIDIA's modules, and its log reports no GPU that failed."""
 
 import re
 
@@ -29,7 +29,7 @@ REJECTED = (
     r"PKCS#7 signature not signed with a trusted key",
     r".{0,80}Key was rejected by service",
 )
-"""The first names the module; the others count only where one is installed that could be meant."""
+"""The first names the module; the others count only where this kernel has the module, or /lib/modules was not read."""
 
 _OTHER_KERNEL = (r"nvidia\w*: version magic '", r"nvidia\w*: disagrees about version of symbol")
 _FIRMWARE_XIDS = frozenset({119, 120})  # judged by D09
@@ -112,7 +112,7 @@ def check_signatures(context: CheckContext) -> CheckVerdict:
 
 
 def check_log(context: CheckContext) -> CheckVerdict:
-    """GPUs that NVML reads are judged by what it says of them now, not by an old line."""
+    """GPUs that NVML reads are judged by its present readings, not by an old line."""
     lines = [line for line in matching_lines(context, *_FAILED) if _means_failure(context, line)]
     readable = readable_addresses(context)
     dead = [line for line in lines if line.key is None or line.key not in readable]
@@ -136,7 +136,7 @@ def check_log(context: CheckContext) -> CheckVerdict:
 
 
 def _means_failure(context: CheckContext, line: GpuLogLine) -> bool:
-    """Of XIDs, those after which a GPU is out of order; of a GPU without an index only where all were asked for."""
+    """Of XIDs only fatal ones, without D09's; of a GPU without an index only where all GPUs are selected."""
     if line.key is not None and context.selected is not None and line.gpu not in context.selected:
         return False
     read = read_message(line.text)

@@ -1,4 +1,4 @@
-"""The kernel log of the driver's present life, and which GPU each of its lines is about."""
+"""The kernel log since the driver was last loaded, and the GPU that each of its lines is about."""
 
 import re
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _ADDRESS = re.compile(pci.PATTERN, re.ASCII)
 
 
 class GpuLogLine(NamedTuple):
-    """`key`: `0000:3b:00`; `gpu`: NVML's index, None where NVML does not know the GPU; `when`: `12 s after boot`."""
+    """`key`: `0000:3b:00`; `gpu`: NVML's index, None where NVML does not list the GPU; `when`: `12 s after boot`."""
 
     text: str
     key: str | None
@@ -42,7 +42,7 @@ def lines_since_load(context: CheckContext) -> tuple[KernelMessage, ...]:
 
 
 def matching_lines(context: CheckContext, *patterns: str) -> Iterator[GpuLogLine]:
-    """Lines since the driver was loaded that begin with one of these patterns; a GPU is the first that a line names."""
+    """Lines since the driver was loaded that begin with one of these patterns, each with the first GPU in its text."""
     pattern = re.compile("|".join(patterns), re.ASCII | re.DOTALL)
     for line in lines_since_load(context):
         if pattern.match(line.text):
@@ -53,9 +53,9 @@ def matching_lines(context: CheckContext, *patterns: str) -> Iterator[GpuLogLine
 
 
 def index_by_address(context: CheckContext) -> dict[str, int]:
-    """Match key of a PCI address -> NVML index, of every GPU NVML ever knew.
+    """Match key of a PCI address -> NVML index, of every GPU that NVML ever listed.
 
-    GPUs that NVML cannot identify have an index and no address; they are those left over, in the bus' order.
+    GPUs that NVML cannot identify have an index and no address; they get the remaining addresses, in the bus's order.
     """
     view = context.facts.view
     if view is None:
@@ -77,21 +77,21 @@ def readable_addresses(context: CheckContext) -> frozenset[str]:
 
 
 def nvml_works(context: CheckContext) -> bool:
-    """Whether a process that was started just now reads a GPU of this machine: then the driver is loaded, whatever the
-    files say. A running agent does not count: it may still use what has been replaced since.
+    """Whether a new process reads a GPU of this machine: then the driver is loaded, whatever the files show. A running
+    agent does not count: it may still use files that have been replaced since.
     """
     facts = context.facts
     return facts.live and not facts.plain and not facts.agent and bool(readable_addresses(context))
 
 
 def unreadable_gpus(context: CheckContext) -> tuple[BusGpu, ...]:
-    """GPUs on the bus that NVML cannot read or does not know."""
+    """GPUs on the bus that NVML cannot read or does not list."""
     readable = readable_addresses(context)
     return tuple(gpu for gpu in context.facts.bus or () if pci.pci_key(gpu.address) not in readable)
 
 
 def selected_gpus(context: CheckContext) -> tuple[BusGpu, ...]:
-    """GPUs on the bus that were asked for; one that NVML does not know cannot be left out by its index."""
+    """The selected GPUs on the bus; one that NVML does not list has no index and is always included."""
     known = index_by_address(context)
     return tuple(
         gpu

@@ -1,4 +1,4 @@
-"""The ways of GPUs to each other and to other nodes: NVLink, RDMA adapters, IMEX."""
+"""The links of GPUs to each other and to other nodes: NVLink, RDMA adapters, IMEX."""
 
 import re
 
@@ -12,7 +12,7 @@ from gpuwatch.health.gpu_history import link_errors
 
 
 def check_links(context: CheckContext) -> CheckVerdict:
-    """Without a switch links may lead nowhere by design, and only the agent's finding counts."""
+    """Without NVSwitches, links may be unconnected by design, and only the agent's findings count."""
     linked = {gpu.identity.index: gpu for gpu in context.gpus if gpu.nvlinks and not gpu.mig_enabled}
     if not linked:
         return skipped("NVLinks rest while MIG is on" if any(gpu.nvlinks for gpu in context.gpus) else "no NVLink")
@@ -69,11 +69,11 @@ PEER_MODULES = ("nvidia_peermem", "nv_peer_mem")
 OPTIONAL_MODULES = ("gdrdrv", "nvidia_fs")
 DMA_BUF_KERNEL = (5, 12)
 MULTI_NODE = ("GB200", "GB300")
-"""Part of NVML's name of GPUs whose NVLink leads to other nodes."""
+"""Part of NVML's name of GPUs whose NVLinks lead to other nodes."""
 CHANNELS = "nvidia-caps-imex-channels/"
 DOMAINS = "compute-domain.nvidia.com"
 MANY = 4
-"""Ethernet adapters that can do RDMA: fewer are a server's plain network, more are there for it."""
+"""Ethernet adapters that can do RDMA: fewer are a server's plain network, this many are there for RDMA."""
 
 
 def check_peer_memory(context: CheckContext) -> CheckVerdict:
@@ -137,7 +137,7 @@ def check_imex(context: CheckContext) -> CheckVerdict:
 
 
 def _data_adapters(context: CheckContext) -> list[Adapter]:
-    """Those for user data."""
+    """Adapters that carry user data."""
     services = context.facts.services
     return [a for a in (services.adapters if services else None) or () if not a.manages_switches]
 

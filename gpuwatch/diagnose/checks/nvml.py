@@ -1,4 +1,4 @@
-"""NVML starts, and shows every GPU: what all checks below build on. Failures are judged by NVML's return code."""
+"""NVML starts and lists every GPU, which all later checks need. Failures are judged by NVML's return code."""
 
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from gpuwatch.model.snapshot import GpuState, SourceStatus
 NO_RECORDING = "no recording of NVML; give one with --source capture:FILE"
 LIBRARY_NOT_FOUND = 12  # NVML_ERROR_LIBRARY_NOT_FOUND
 SLOW_SECONDS = 1.0
-"""A call of the start that has lasted so long when the look ended did not answer in time."""
+"""A call of NVML's start that has lasted this long at the end of the look did not answer in time."""
 
 
 class InitFailure(NamedTuple):
@@ -66,7 +66,7 @@ INIT_FAILURES: dict[int, InitFailure] = {
         ("cat /proc/driver/nvidia/version", KERNEL_LOG),
     ),
 }  # fmt: skip
-"""nvmlReturn_t -> message; others in NVML's own words."""
+"""nvmlReturn_t -> message; other codes get NVML's own text."""
 
 WEDGED = (
     "The driver is wedged: every new program that asks it hangs too. Kill nothing that is inside it. Move the work "
@@ -108,7 +108,7 @@ def check_init(context: CheckContext) -> CheckVerdict:
 
 
 AFTER_WEDGED = (KERNEL_LOG, "ps -eo pid,stat,wchan:32,comm | awk '$2 ~ /^D/'", DRAIN, REBOOT)
-"""Shows who is stuck in the kernel before the machine goes."""
+"""Shows the processes that are stuck in the kernel, before the drain and the reboot."""
 
 SILENT = (
     "The process that asks the driver ended or cannot be started. If nvidia-smi works, this is gpuwatch's fault: "
@@ -126,7 +126,7 @@ def _unseen(context: CheckContext) -> str:
 
 
 def check_count(context: CheckContext) -> CheckVerdict:
-    """GPUs that NVML counts against those of the bus that the driver has taken and that answer there."""
+    """GPUs that NVML lists against those on the bus that are bound to the driver and answer there."""
     view, bus = context.facts.view, context.facts.bus
     if view is None or bus is None:
         return skipped("the PCI bus or NVML was not seen")
@@ -165,7 +165,7 @@ VANISHED = "vanished from NVML"
 
 
 def check_answers(context: CheckContext) -> CheckVerdict:
-    """GPUs that are lost, hang, or do not tell who they are."""
+    """GPUs that are lost, hang, or do not report their identity."""
     view = context.facts.view
     if view is None or not context.indexes:
         return skipped("NVML shows no GPU")

@@ -95,4 +95,4 @@ ACCESS: tuple[DiagnosticCheck, ...] = (
         judge=check_actuation, needs=("N02",),
     ),
 )  # fmt: skip
-"""None of them keeps work from running."""
+"""No problem that these checks find keeps work from running."""

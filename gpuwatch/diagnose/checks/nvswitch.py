@@ -11,7 +11,7 @@ from gpuwatch.diagnose.model import CheckStage
 MANAGER = "nv-fabricmanager"
 UNIT = "nvidia-fabricmanager.service"
 RENAMED = 580
-"""From this branch on the package is called nvidia-fabricmanager, before with the branch at its end."""
+"""From this branch on the package is nvidia-fabricmanager; before it, the name ends with the branch."""
 NOT_STARTED, IN_PROGRESS, COMPLETED = 1, 2, 3  # nvmlGpuFabricState_t
 
 UNSEEN = "not seen: this process cannot see the host's processes (in a pod: hostPID), or they were not recorded"
@@ -22,12 +22,12 @@ OPERATOR = (
 
 
 def has_switches(services: Services | None) -> bool:
-    """Whether this host looks after NVSwitches, as far as it can be seen."""
+    """Whether this host manages NVSwitches, as far as that can be read."""
     return services is not None and bool(services.switches or services.bridges)
 
 
 def check_manager(context: CheckContext) -> CheckVerdict:
-    """The log tells what started last, the package what would start next; a recording may lack either."""
+    """The log has the version started last, the package the one that would start next; a recording may lack either."""
     services = context.facts.services
     if services is None or not has_switches(services):
         return skipped("no NVSwitch" if services and services.switches is not None else "the PCI bus cannot be read")
@@ -76,8 +76,8 @@ def check_subnet_manager(context: CheckContext) -> CheckVerdict:
 
 
 def check_registration(context: CheckContext) -> CheckVerdict:
-    """Findings of the agent, and GPUs whose registration has not ended. An agent gives them time, and has found
-    nothing before that is over.
+    """Findings of the agent, and GPUs whose registration has not ended. An agent gives them time
+    before it reports a finding.
     """
     found = {at: finding for at, finding in context.findings("fabric_state") if at is not None}
     known = {gpu.identity.index: gpu for gpu in context.gpus if gpu.fabric.state}
@@ -101,7 +101,7 @@ def check_registration(context: CheckContext) -> CheckVerdict:
 
 
 def check_switch_errors(context: CheckContext) -> CheckVerdict:
-    """Findings of the agent; without one, what the kernel log of the last day still tells."""
+    """Findings of the agent; without one, the SXids of the last day in the kernel log."""
     view = context.facts.view
     fatal = [finding for _, finding in context.findings("sxid_fatal")]
     found = fatal or [finding for _, finding in context.findings("sxid_unconfirmed", "sxid_warning")]

@@ -11,10 +11,10 @@ from gpuwatch.model.pci import pci_key
 
 _SHOW_ACS = "lspci -vvv | grep -E '^[0-9a-f]|ACSCtl'"
 _HARMLESS = frozenset({"UnsupReq"})
-"""A request for a register that does not exist: as common as probing for hardware."""
+"""A request for a register that does not exist: probing for hardware causes it."""
 _WITHOUT_PEERS = frozenset({"GeForce", "GeForce RTX"})
 _SIBLINGS = 3
-"""So many others of its model show how a machine is built."""
+"""This many others of its model show how a machine is built."""
 
 
 def check_gpus_on_the_bus(context: CheckContext) -> CheckVerdict:
@@ -37,7 +37,7 @@ def check_all_gpus(context: CheckContext) -> CheckVerdict:
         names = f" (missing: {', '.join(f'{key}.0' for key in missing)})" if missing else ""
         gpus = tuple(index for key, index in index_by_address(context).items() if key in missing)
         silent = facts.view.snapshot.unanswered if facts.view else {}
-        if not gpus and len(silent) == wanted - len(bus):  # those that are left are those that are gone
+        if not gpus and len(silent) == wanted - len(bus):  # those without an answer are those that are missing
             gpus = tuple(sorted(silent))
         return failed(f"{len(bus)} of {count_gpus(wanted)} on the PCI bus{names}", evidence, gpus=gpus)
     if len(bus) > wanted and source != "the label":
@@ -48,7 +48,7 @@ def check_all_gpus(context: CheckContext) -> CheckVerdict:
 
 
 def _expected(context: CheckContext) -> tuple[int | None, str]:
-    """How many GPUs there should be, and the source of that number: people before machines."""
+    """How many GPUs there should be, and the source of that number: the operator's settings before the label."""
     if context.expect.gpus is not None:
         return context.expect.gpus, "the expectation"
     if context.config.agent.expected_gpus is not None:
@@ -103,7 +103,7 @@ def _is_narrow(gpu: BusGpu) -> bool:
 
 def _is_as_wired(context: CheckContext, gpu: BusGpu) -> bool:
     """Whether a narrow link is how this machine is built: the slot has no more lanes, or a hypervisor hides them.
-    One among several of its model that all have more is broken all the same.
+    Where several others of its model all have more lanes, it counts as broken.
     """
     slot = next((port.link_width_max for port in gpu.ports[:1]), None)
     if not _is_narrow(gpu) or (slot is not None and slot > (gpu.link_width or 0)):

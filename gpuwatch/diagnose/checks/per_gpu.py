@@ -10,7 +10,7 @@ from gpuwatch.model.snapshot import Gpu
 WORKSTATION_BRANDS = frozenset(
     {"GeForce", "GeForce RTX", "Titan", "Titan RTX", "Quadro", "Quadro RTX", "NVIDIA RTX", "NVS"}
 )
-"""Brands also sold for desks, where a driver may start anew at each use and boards come from several makers."""
+"""Brands also sold for workstations: a driver may start again at each use, and boards come from several makers."""
 
 
 def count_gpus(number: int) -> str:
@@ -26,7 +26,7 @@ def gpu_list(indexes: tuple[int, ...]) -> str:
 def problems_by_gpu(
     context: CheckContext, problem: Callable[[Gpu], str | None], worst: Callable[[Gpu], float] = lambda gpu: 0.0
 ) -> dict[int, str]:
-    """NVML index -> `problem` of that GPU, for GPUs that have one; those with most of `worst` first."""
+    """NVML index -> `problem` of that GPU, for GPUs that have one; the highest `worst` first."""
     answers = [(gpu, text) for gpu in context.gpus if (text := problem(gpu))]
     return {gpu.identity.index: text for gpu, text in sorted(answers, key=lambda each: -worst(each[0]))}
 
@@ -39,8 +39,8 @@ def no_reading(context: CheckContext, reason: str) -> CheckVerdict:
 def verdict_on_gpus(
     problems: dict[int, str], *, fatal: bool = False, remedy: str | None = None, commands: tuple[str, ...] | None = None
 ) -> CheckVerdict:
-    """A warning, or a failure if `fatal`, about the GPUs of `problems`, which has the worst first: the message gives
-    its problem and names the other GPUs; their problems are evidence.
+    """A warning, or a failure if `fatal`, about the GPUs of `problems`, the worst first: the message gives its
+    problem and names the other GPUs; their problems are evidence.
     """
     text = next(iter(problems.values()))
     alike = tuple(index for index in problems if problems[index] == text)

@@ -65,7 +65,7 @@ RIVAL_MARKS = {"dynamo.nvidia.com/gpu-power-limit": "the Dynamo power agent"}
 
 
 def _other_setters(context: CheckContext) -> Iterator[tuple[str, str]]:
-    """What else sets power or clocks, and the trace it left."""
+    """Other programs that set power or clocks, each with the trace of it."""
     cluster = context.facts.cluster
     if cluster is not None:
         marks = {f"node {cluster.node.name}": cluster.node.labels | cluster.node.annotations}
@@ -159,4 +159,4 @@ POWER: tuple[DiagnosticCheck, ...] = (
         judge=check_energy, needs=("N04",), reads=("view", "earlier"), level="full", each=True,
     ),
 )  # fmt: skip
-"""What is left behind first."""
+"""Settings that were left behind come first."""

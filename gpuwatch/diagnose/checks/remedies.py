@@ -12,7 +12,7 @@ KERNEL_LOG = "dmesg -T | grep -iE 'nvrm|xid|nvidia'"
 
 
 class RepairAdvice(NamedTuple):
-    """For a person: what to do, and commands to run in this order."""
+    """For the operator: what to do, and commands to run in this order."""
 
     text: str
     commands: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ ADVICE: dict[Remedy, RepairAdvice] = {
     Remedy.INSPECT: INSPECT,
     Remedy.CONTACT_SUPPORT: CONTACT_SUPPORT,
 }
-"""Rung of the ladder -> what to do; NONE asks for nothing."""
+"""Remedy of a finding -> what to do; `Remedy.NONE` has no entry."""
 
 
 DRIVER_LOG = "dmesg -T | grep -i -e NVRM -e nvidia | tail -50"
@@ -160,7 +160,7 @@ BY_FAULT: dict[Fault, RepairAdvice] = {
 
 
 def remedy_for(run: DeviceRun) -> RepairAdvice | None:
-    """What helps against this failure; None: what the row says."""
+    """The advice for this failure; None: that of the check's row."""
     if run.code in BY_CODE:
         return BY_CODE[run.code]
     return BY_FAULT.get(run.fault) if run.fault else None

@@ -58,7 +58,7 @@ def check_toolkit(context: CheckContext) -> CheckVerdict:
     if reason:
         return skipped(reason)
     if not found:
-        # A failure where containers are to have GPUs: many a machine has Docker or podman for other things.
+        # A failure only where containers are to have GPUs: many machines have Docker or podman for other things.
         config = runtime_config(context.facts) or RuntimeConfig(kind=runtime_kind(context.facts) or "", path="")
         commands = (INSTALL, *_repair(config))
         if _is_meant(context.facts, config):
@@ -105,7 +105,7 @@ def check_configured(context: CheckContext) -> CheckVerdict:
 
 
 def _handler(facts: NodeFacts, config: RuntimeConfig) -> str | None:
-    """By which handler or hook of NVIDIA's it starts containers, in words."""
+    """A text that names the handler or hook of NVIDIA's by which it starts containers; None: there is none."""
     if config.nvidia:
         default = ", the default" if config.default in config.nvidia else ""
         return f"{config.kind}: runtime {', '.join(config.nvidia)}{default}{', CDI on' if config.cdi else ''}"
@@ -117,7 +117,7 @@ def _handler(facts: NodeFacts, config: RuntimeConfig) -> str | None:
 
 
 def _by_cdi_alone(facts: NodeFacts, config: RuntimeConfig) -> CheckVerdict:
-    """Without a handler: fine where CDI is on, there are specifications, and nobody asks for the handler."""
+    """Without a handler: fine where CDI is on, there are specifications, and no RuntimeClass names the handler."""
     none = f"{config.kind} has no nvidia runtime in {config.path or 'its configuration (it has no file)'}"
     if not (config.cdi and valid_cdi_specs(facts)):
         return failed(f"{none}, and CDI does not replace it", commands=_repair(config))
@@ -133,7 +133,7 @@ def _by_cdi_alone(facts: NodeFacts, config: RuntimeConfig) -> CheckVerdict:
 
 
 def _repair(config: RuntimeConfig) -> tuple[str, ...]:
-    """k3s and RKE2 write the configuration anew at each start, with what runtimes of NVIDIA's they find."""
+    """Commands that repair it. k3s and RKE2 write it again at each start, with NVIDIA's runtimes that they find."""
     if "/rancher/" in config.path:
         return (f"systemctl restart {'rke2-agent' if '/rke2/' in config.path else 'k3s'}", OPERATOR_PODS)
     if config.kind == "podman":
@@ -145,7 +145,7 @@ def _repair(config: RuntimeConfig) -> tuple[str, ...]:
 
 
 def check_runtime_class(context: CheckContext) -> CheckVerdict:
-    """Pods name it, the GPU operator's among them; workloads need not where nvidia is the default or CDI is used."""
+    """Pods name it, also the GPU operator's; workloads need not where nvidia is the default or CDI is used."""
     cluster, config = context.facts.cluster, runtime_config(context.facts)
     if cluster is None or config is None or not config.nvidia:
         return skipped("no runtime of NVIDIA's that a RuntimeClass could name")
@@ -164,7 +164,7 @@ def check_runtime_class(context: CheckContext) -> CheckVerdict:
 
 
 def check_systemd_reload(context: CheckContext) -> CheckVerdict:
-    """runc tells systemd which devices a container may use; it leaves out those without a link in /dev/char."""
+    """runc passes to systemd the devices that a container may use, except those without a link in /dev/char."""
     config, nodes = runtime_config(context.facts), context.facts.nodes
     if config is None or nodes is None or config.error or (context.facts.runtime and context.facts.runtime.gke):
         is_google = context.facts.runtime and context.facts.runtime.gke

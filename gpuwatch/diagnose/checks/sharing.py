@@ -79,7 +79,7 @@ def _without_compute_instance(context: CheckContext, gpu: Gpu) -> str:
 
 
 def _other_than_label(gpu: Gpu, config: str) -> str:
-    """How the GPU differs from a configuration of NVIDIA's own; names that a site has given say nothing."""
+    """How the GPU differs from a configuration of NVIDIA's own; a site's own names are not judged."""
     if config == "all-disabled":
         return "MIG is on, but the label asks for all-disabled" if gpu.mig_enabled else ""
     asked = _OF_ONE_PROFILE.fullmatch(config)
@@ -137,7 +137,7 @@ def check_mps(context: CheckContext) -> CheckVerdict:
 
 
 def check_oversubscription(context: CheckContext) -> CheckVerdict:
-    """Memory in use counts, not what is requested: slots have no size."""
+    """Judged by memory in use, not by what is requested: slots have no size."""
     if context.facts.node_labels.get(SHARING_STRATEGY) == "mps":
         return skipped("MPS limits the memory of each")
     devices = context.facts.view.attribution.devices if context.facts.view else ()

@@ -1,1 +1,1 @@
-"""How facts are gathered: all sections at the same time and within a time limit, by a process that may be left."""
+"""How facts are gathered: all sections at the same time and within a time limit, by a process that may be abandoned."""

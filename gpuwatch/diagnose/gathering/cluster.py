@@ -1,6 +1,6 @@
-"""Asks the API server about this node, with whatever rights this process has, and names what it may not read.
+"""Reads this node's objects from the API server, with this process's permissions, and names what it may not read.
 
-All requests are reads. A Node that may belong to another machine is not used: people choose the names of Nodes.
+All requests are reads. A Node that may belong to another machine is not used: operators choose the names of Nodes.
 """
 
 import base64
@@ -40,7 +40,7 @@ Answer = TypeVar("Answer")
 
 
 class Credentials(NamedTuple):
-    """`kubeconfig` empty: as kubectl would choose; `node`: of the kubelet that owns them; `name`: for people."""
+    """`kubeconfig` empty: as kubectl would choose; `node`: of the kubelet that owns them; `name`: for messages."""
 
     kubeconfig: str
     name: str
@@ -95,7 +95,7 @@ def find_credentials(kubeconfig: str, environment: Mapping[str, str], root: Path
 
 
 def kubelet_kubeconfig(root: Path = Path("/")) -> Path | None:
-    """The first that this process may read; None where there is none."""
+    """The first of KUBECONFIGS that this process may read; None where there is none."""
     for path in KUBECONFIGS:
         try:
             with opened(root / path.lstrip("/")):
@@ -136,8 +136,8 @@ def node_of(kubeconfig: Path) -> str | None:
 def _own_node(
     transport: Transport, names: tuple[str, ...], host: Host, *, is_guess: bool
 ) -> tuple[SurveyReader, NodeObject]:
-    """The Node that is this machine beyond doubt: of these names, else a guess is extended to Nodes of other names on
-    a host of this name, where Nodes may be listed.
+    """The Node that certainly is this machine, by one of these names. A guess is extended to Nodes of other names on a
+    host of this name, where Nodes may be listed.
     """
     this_machine = View(snapshot=Snapshot(at=0.0, interval=0.0, host=host), agent=AgentStatus(version="", started=0.0))
     candidates, to_list = list(names), list(names) if is_guess else []

@@ -1,4 +1,4 @@
-"""Collects sections from many threads and from the probe process, as they arrive; late ones are left behind.
+"""Collects sections from many threads and from the probe process, as they arrive; late ones are given up.
 
 A wedged driver may block its files and its library for ever, so these are left to a process of its own (`probe`). Jobs
 on threads are for sockets and recordings.
@@ -56,12 +56,12 @@ class Collection:
 
     def __init__(self) -> None:
         self._results: queue.SimpleQueue[SectionResult] = queue.SimpleQueue()
-        self._wanted: dict[str, tuple[float, float]] = {}  # section -> when it is given up, seconds it was given
+        self._wanted: dict[str, tuple[float, float]] = {}  # section -> when it is given up, seconds allowed
         self._process: subprocess.Popen[bytes] | None = None
         self._listener: threading.Thread | None = None
 
     def want(self, section: Section, seconds: float) -> None:
-        """Wait for a section for so long from now."""
+        """Wait for a section, up to `seconds` from now."""
         self._wanted[section] = (time.monotonic() + seconds, seconds)
 
     def start(self, section: Section, job: Callable[[], Any], seconds: float) -> None:
@@ -71,7 +71,7 @@ class Collection:
             try:
                 result = SectionResult(section, job())
             except Exception as error:  # noqa: BLE001 one odd answer must not cost the other sections
-                # a machine without Kubernetes is no wrong usage
+                # a machine without Kubernetes is no usage error
                 result = SectionResult.of(unread_message(section, error))._replace(usage=False)
             self._results.put(result)
 
@@ -103,7 +103,7 @@ class Collection:
         """Wait until every wanted section has arrived or is late. `then`: called with a section when it arrives.
 
         Raises:
-            UsageError: the user asked for something that does not exist.
+            UsageError: the user requested something that does not exist.
         """
         found: dict[str, Any] = {}
         unread: dict[str, str] = {}
@@ -133,8 +133,8 @@ class Collection:
         return Collected(found, unread, frozenset(late), frozenset(denied))
 
     def end(self) -> None:
-        """Release the probe, neither killed nor waited for: that could wedge a GPU, and this process with it."""
+        """Close the probe's stdin. It is not killed, which could wedge a GPU, nor waited for, which could block us."""
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
-        if self._listener is not None and self._listener.is_alive():  # not if Ctrl-C came before it was started
+        if self._listener is not None and self._listener.is_alive():  # False if Ctrl-C came before its start
             self._listener.join(END_SECONDS)

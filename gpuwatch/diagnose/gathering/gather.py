@@ -1,4 +1,4 @@
-"""Gathers everything a diagnosis knows about a node, all of it at the same time and within a time limit."""
+"""Gathers everything that a diagnosis reads about a node, all at the same time and within a time limit."""
 
 import math
 import socket
@@ -33,10 +33,10 @@ SECONDS: dict[Level, float] = {"quick": 10.0, "full": 20.0}
 """The time limit by default."""
 
 FILES_SECONDS, CLUSTER_SECONDS, EXPORTERS_SECONDS, AGENT_SECONDS = 5.0, 5.0, 3.0, 1.0
-"""At most, of that."""
+"""The most of that time for each source."""
 
 AGENT_ROUNDS = 2
-"""How many of its intervals to wait for an agent's next View."""
+"""How many of an agent's intervals to wait for its next View."""
 
 NOT_HERE = (
     "the agent's GPUs are not on this machine's PCI bus: it simulates them (gpuwatch --source sim diagnose sees the "
@@ -61,11 +61,11 @@ class DiagnosisTarget(NamedTuple):
 
 
 def gather(target: DiagnosisTarget, *, level: Level, seconds: float, progress: Progress | None = None) -> NodeFacts:
-    """Everything that can be had within `seconds`. What is late, forbidden or not there is None, with the reason.
+    """Everything that can be read within `seconds`. What is late, forbidden or absent is None, with the reason.
 
     Raises:
-        UsageError: the driver to read is none.
-        GpuwatchError: the agent that was named does not answer.
+        UsageError: the driver that was requested does not exist.
+        GpuwatchError: the agent does not answer, and there is no driver to read.
     """
     gathering = _Gathering(target, level, time.monotonic() + seconds)
     try:
@@ -113,7 +113,7 @@ class _Gathering:
         return max(0.0, min(seconds, self._until - time.monotonic()))
 
     def _want_view(self, first: View | None) -> DriverOrder | None:
-        """Of the driver, by this order, unless an agent or a recording has one; a full diagnosis wants a second one."""
+        """The order to read the driver's View; None: an agent or a recording has it. A full diagnosis wants two."""
         agent, backend, config = self._target.agent, self._target.backend, self._target.config
         if first is not None and agent is not None and self._twice:
             wait = self._left(AGENT_ROUNDS * first.snapshot.interval)
@@ -127,8 +127,8 @@ class _Gathering:
         return None
 
     def _want_host(self) -> dict[str, Callable[[Any], None]]:
-        """Files, cluster and exporters. Returns what to do when a section arrives: exporters are asked on the ports
-        that the services listen on.
+        """Files, cluster and exporters. Returns section -> what to do when it arrives: exporters are queried on the
+        ports that the services listen on.
         """
         target, places, sections = self._target, self._target.places, self.sections
         for section in HOST_SECTIONS:
@@ -154,7 +154,7 @@ class _Gathering:
 
     def _recorded(self, name: str, type_: Any) -> Callable[[], Any]:
         path = self._target.places.recorded / name
-        decoder = msgspec.json.Decoder(prepared(type_))  # here, for two threads that study a type at once crash msgspec
+        decoder = msgspec.json.Decoder(prepared(type_))  # here: two threads that inspect a type at once crash msgspec
 
         def read() -> Any:
             if not path.exists():

@@ -1,8 +1,8 @@
 """The process that reads host and driver for a diagnosis, every section on a thread of its own.
 
 A wedged driver may block every reader of its files and every caller of its library, for ever and unkillably. Hence no
-process waits for this one: each section is sent at once, and when stdin closes it ends, or lingers alone until the
-driver lets it go. It takes one order and sends a message per section.
+process waits for this one: each section is sent at once, and when stdin closes it ends, or remains alone until the
+driver releases it. It takes one order and sends a message per section.
 """
 
 import logging
@@ -44,14 +44,14 @@ SAMPLES = 2
 """Some readings (GPM, rates) are differences of two samples."""
 
 LATER_SAMPLES = 6
-"""Of a View that is compared with an earlier one: a second later."""
+"""For a View that is compared with an earlier one: it is a second later."""
 
 END_SECONDS = 0.3
 """Time to join and send a View, before the order's end."""
 
 
 class DriverOrder(Record, frozen=True, kw_only=True):
-    """Read the driver, too. `until`: time.monotonic() at which a View is sent whatever it lacks; `twice`: send a first
+    """Read the driver, too. `until`: time.monotonic() at which a View is sent, complete or not; `twice`: send a first
     View as `earlier`.
     """
 
@@ -71,7 +71,7 @@ class ProbeOrder(Record, frozen=True, kw_only=True):
 
 class ProbeMessage(Record, frozen=True, kw_only=True):
     """One section: its member of `host`, or `view`, or the reason why it cannot be read. `denied`: a permission is
-    missing; `usage`: the user asked for something wrong.
+    missing; `usage`: it is a usage error.
     """
 
     section: str
@@ -84,11 +84,11 @@ class ProbeMessage(Record, frozen=True, kw_only=True):
 
 encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(prepared(ProbeMessage)).decode
-"""Made here, so that all types of ProbeMessage are studied before there are threads: two at once crash msgspec."""
+"""Made here, so that msgspec inspects ProbeMessage before there are threads: two that do so at once crash it."""
 
 
 def unread_message(section: str, error: Exception) -> ProbeMessage:
-    """Why a section cannot be read, for people."""
+    """The message with the reason why a section cannot be read."""
     if isinstance(error, OSError) and error.strerror:
         reason = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     elif isinstance(error, OSError | GpuwatchError):
@@ -155,7 +155,7 @@ NEED_ROOT: frozenset[HostSection] = frozenset({"driver_roots", "operator", "runt
 
 
 def read_section(section: HostSection, at: Places) -> Any:
-    """One section; of a bundle, its recorded value counts before its files.
+    """One section; of a bundle, its recorded value takes precedence over its files.
 
     Raises:
         OSError, GpuwatchError: it cannot be read.
@@ -172,7 +172,7 @@ def read_section(section: HostSection, at: Places) -> Any:
 
 
 def main() -> None:
-    """Send all that was ordered, then wait for the end."""
+    """Send all that was ordered, then end when stdin closes."""
     order = msgspec.json.decode(sys.argv[1], type=prepared(ProbeOrder))
     outbox = Outbox(private_stdout())
 
@@ -207,7 +207,7 @@ def _send_views(order: DriverOrder, outbox: Outbox) -> None:
                     look.wait(enough, max(0.0, order.until - END_SECONDS - time.monotonic()))
                 except UsageError:
                     raise
-                except GpuwatchError as error:  # there is a View all the same: it says why NVML does not start
+                except GpuwatchError as error:  # there is a View all the same: it states why NVML does not start
                     log.info("%s", error)
                 outbox.write(framed(encode(ProbeMessage(section=section, view=look.view()))))
     except Exception as error:  # noqa: BLE001 the host's files can be judged without the driver

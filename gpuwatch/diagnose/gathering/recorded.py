@@ -1,4 +1,4 @@
-"""`gpuwatch/host.json` of a bundle: what a diagnosis read of its host's files, so that another one judges the same."""
+"""`gpuwatch/host.json` of a bundle: what a diagnosis read of its host's files, so that a later one judges the same."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ MOST_BYTES = 64 << 20
 
 
 class RecordedHost(Record, frozen=True, kw_only=True):
-    """`at`: unix time of the diagnosis; `plain` as in `NodeFacts`; `unread`: section -> why it could not be had."""
+    """`at`: unix time of the diagnosis; `plain` as in `NodeFacts`; `unread`: section -> why it could not be read."""
 
     at: float | None = None
     plain: bool = True
@@ -24,7 +24,7 @@ class RecordedHost(Record, frozen=True, kw_only=True):
 
 
 _decode = msgspec.json.Decoder(prepared(RecordedHost)).decode
-"""Made here, before there are threads: two that study a type at once crash msgspec."""
+"""Made here, before there are threads: two that inspect a type at once crash msgspec."""
 
 
 def recorded(folder: Path) -> RecordedHost:

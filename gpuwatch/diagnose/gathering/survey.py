@@ -1,4 +1,4 @@
-"""What only a diagnosis asks the API server for: pods that matter to GPUs, RuntimeClasses, the GPU operator's state."""
+"""What only a diagnosis reads from the API server: pods around GPUs, RuntimeClasses, the GPU operator's state."""
 
 from collections.abc import Iterator
 
@@ -17,10 +17,10 @@ PLUGIN_VARIABLES = (
     "CONFIG_FILE", "DEVICE_ID_STRATEGY", "DEVICE_LIST_STRATEGY", "FAIL_ON_INIT_ERROR", "MIG_STRATEGY",
     "PASS_DEVICE_SPECS",
 )  # fmt: skip
-"""What steers NVIDIA's device plugin, beside DP_*; no other variable of a pod is kept."""
+"""Variables of NVIDIA's device plugin, beside DP_*; no other variable of a pod is kept."""
 
 PLUGIN_CONFIGS = "/available-configs"
-"""Where the device plugin's pod has its configurations, by NVIDIA's Helm chart and by the GPU operator."""
+"""Where NVIDIA's Helm chart and the GPU operator mount the configurations in the device plugin's pod."""
 
 _GIVERS = ("nvidia", "gpu-feature-discovery", "node-feature-discovery", "gpu-operator", "dcgm")
 """Parts of the `app` of pods that make GPUs usable."""
@@ -46,25 +46,25 @@ class _ConfigMap(Wire, frozen=True):
 
 
 def gpu_pods(call: ApiCall, body: bytes) -> tuple[NodePod, ...]:
-    """Of a PodList those that have GPUs, or give them to others. Raises Garbled."""
+    """The pods of a PodList that have GPUs or make them usable. Raises Garbled."""
     found = map(_pod, decode(call, body, WireList[WirePod]).items or ())
     return tuple(pod for pod in found if pod.gpus or any(part in (pod.app or "") for part in _GIVERS))
 
 
 def runtime_classes(call: ApiCall, body: bytes) -> dict[str, str]:
-    """Of a RuntimeClassList: name -> handler. Raises Garbled."""
+    """The RuntimeClasses of a list: name -> handler. Raises Garbled."""
     return {each.metadata.name: each.handler for each in decode(call, body, WireList[_RuntimeClass]).items or ()}
 
 
 def policy_state(call: ApiCall, body: bytes) -> str | None:
-    """Of a ClusterPolicyList: the state of the one in force; all others are `ignored`. Raises Garbled."""
+    """The state of the ClusterPolicy in force, from their list; all others are `ignored`. Raises Garbled."""
     policies = decode(call, body, WireList[_Policy]).items or ()
     states = [policy.status.state for policy in policies if policy.status and policy.status.state]
     return next((state for state in states if state != "ignored"), None)
 
 
 def keys(call: ApiCall, body: bytes) -> tuple[str, ...]:
-    """Of a ConfigMap the keys, not what stands behind them. Raises Garbled."""
+    """The keys of a ConfigMap, without their values. Raises Garbled."""
     return tuple(sorted(decode(call, body, _ConfigMap).data or ()))
 
 
@@ -85,7 +85,7 @@ def _pod(wire: WirePod) -> NodePod:
             for each in container.env or ()
             if each.value is not None and (each.name.startswith("DP_") or each.name in PLUGIN_VARIABLES)
         }
-        # NVIDIA's config-manager chooses among the files of this ConfigMap, wherever the volume has its name from
+        # NVIDIA's config-manager chooses among the files of this ConfigMap, whatever the volume's name is
         started = (*(wire.spec.init_containers or ()), *(wire.spec.containers or ()))
         mounted = {m.name for each in started for m in each.volume_mounts or () if m.mount_path == PLUGIN_CONFIGS}
         named = (each.config_map.name for each in wire.spec.volumes or () if each.config_map and each.name in mounted)
@@ -102,7 +102,7 @@ def _pod(wire: WirePod) -> NodePod:
 
 
 def _waiting(status: PodStatus) -> Iterator[str]:
-    """Reasons, the scheduler's first: nothing else is known of a pod without a node."""
+    """Why it waits, the scheduler's reason first: it is the only one of a pod without a node."""
     for condition in status.conditions or ():
         if condition.type == "PodScheduled" and condition.status == "False":
             yield condition.reason or "not scheduled"
@@ -115,7 +115,7 @@ class SurveyReader(NodeReader):
     """Each method is one request, and raises the errors of `kube_errors`."""
 
     def gpu_pods(self) -> tuple[NodePod, ...]:
-        """The pods of our Node that have GPUs or give them to others."""
+        """The pods of our Node that have GPUs or make them usable."""
         call = ApiCall("list", "pods")
         query = {"fieldSelector": f"spec.nodeName={self.name}"}
         return gpu_pods(call, self._transport.request(call, _PODS, query=query))
@@ -128,7 +128,7 @@ class SurveyReader(NodeReader):
         return tuple(pod for pod in found if pod.gpus)
 
     def runtime_classes(self) -> dict[str, str]:
-        """RuntimeClass -> the handler that the container runtime must know."""
+        """RuntimeClass -> the handler that the container runtime must have."""
         call = ApiCall("list", "runtimeclasses")
         path = "/apis/node.k8s.io/v1/runtimeclasses"
         return runtime_classes(call, self._transport.request(call, path))
@@ -137,7 +137,7 @@ class SurveyReader(NodeReader):
         """State of the GPU operator's ClusterPolicy: `ready`, `notReady`; None: there is no policy, or it has none yet.
 
         Raises:
-            NotFound: the cluster does not know ClusterPolicies.
+            NotFound: the cluster has no resource ClusterPolicy.
         """
         call = ApiCall("list", "clusterpolicies")
         path = "/apis/nvidia.com/v1/clusterpolicies"

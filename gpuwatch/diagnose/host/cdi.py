@@ -1,4 +1,4 @@
-"""CDI specifications: the files that tell container runtimes which device files and libraries make a GPU.
+"""CDI specifications: the files that list, for container runtimes, the device files and libraries of each GPU.
 
 Format: https://github.com/cncf-tags/container-device-interface, SPEC.md. `nvidia-ctk cdi generate`, the device plugin
 (`k8s.device-plugin.nvidia.com/gpu`), NVIDIA's DRA driver and the GPU operator (`management.nvidia.com/gpu`) write them.
@@ -24,11 +24,11 @@ _OURS = re.compile(r"(?:[\w.-]+\.)?nvidia\.com/[\w.-]+", re.ASCII)
 _VERSION = re.compile(
     r"/(?:libcuda|libnvidia-[\w-]+)\.so\.(\d{3,}\.\d+(?:\.\d+)?)$|/nvidia/(\d{3,}\.\d+(?:\.\d+)?)/", re.ASCII
 )
-"""Files of NVIDIA that bear the driver's version; libnvidia-egl-gbm.so.1.1.2 has one of its own."""
+"""Files of NVIDIA with the driver's version; libnvidia-egl-gbm.so.1.1.2 has a version of its own."""
 
 
 class CdiSpec(Record, frozen=True, kw_only=True):
-    """One file. `nodes`: device files it hands out; `missing`: of its device files and mounts those the host lacks;
+    """One file. `nodes`: device files for containers; `missing`: of its device files and mounts those the host lacks;
     `versions`: driver versions named by its library paths; `error`: why it is no specification.
     """
 

@@ -46,9 +46,9 @@ GKE_FOLDER = "/home/kubernetes/bin/nvidia"
 
 
 class ContainerRuntime(Record, frozen=True, kw_only=True):
-    """`toolkit`: path of nvidia-ctk or nvidia-container-runtime -> its version, empty where it is not known.
-    `installed`: kinds of runtimes whose program is there (`containerd`, `crio`, `docker`, `podman`). `gke`: Google's
-    way, in which a device plugin of its own mounts the driver and no toolkit is needed.
+    """`toolkit`: path of each of `TOOLS` that is there -> its version, empty where it is not known.
+    `installed`: kinds of runtimes whose program is there (`containerd`, `crio`, `docker`, `podman`). `gke`: a node of
+    Google's, where Google's device plugin mounts the driver and no toolkit is needed.
     """
 
     configs: tuple[RuntimeConfig, ...] = ()
@@ -81,7 +81,7 @@ def container_runtime(root: Path) -> ContainerRuntime:
 
 
 def _completed(root: Path, packages: dict[str, str], config: RuntimeConfig) -> RuntimeConfig:
-    """With its version, its defaults, and the files that it needs."""
+    """The configuration with version, defaults, and the binaries and the hook that were found or are missing."""
     kind, cdi = config.kind, config.cdi
     version = next((packages[name] for name in PACKAGES[kind] if name in packages), None)
     if cdi is None and kind == CRIO:  # on since CRI-O 1.24

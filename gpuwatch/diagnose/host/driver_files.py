@@ -176,7 +176,7 @@ def driver_root(base: Path, path: str) -> DriverRoot:
 
 
 def _library_version(base: Path, library: Path) -> str | None:
-    """By the name of the file at the end of its links; None: there is no such file."""
+    """From the name of the file at the end of its links, empty where it has none; None: there is no such file."""
     place = library
     for _ in range(_MOST_LINKS):
         try:

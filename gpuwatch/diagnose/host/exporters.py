@@ -1,4 +1,4 @@
-"""Other exporters of GPU metrics on this host, asked for one page each; an answer may be wrong, slow or huge."""
+"""Other exporters of GPU metrics on this host: one page of each is read; an answer may be wrong, slow or huge."""
 
 import re
 import socket
@@ -11,7 +11,7 @@ PORTS = (9400, 9401, 9445, 9500, 9835)
 """dcgm-exporter and gpuwatch; a second one beside it; nvidia_gpu_prometheus_exporter; GKE; nvidia_gpu_exporter."""
 
 MOST_BYTES = 8 << 20
-"""Of a page; 8 GPUs with every DCGM field and pod labels make about 1 MiB."""
+"""The most of a page; 8 GPUs with every DCGM field and pod labels make about 1 MiB."""
 
 _REQUEST = b"GET /metrics HTTP/1.0\r\nHost: 127.0.0.1\r\nAccept: text/plain\r\nUser-Agent: gpuwatch\r\n\r\n"
 _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})(?: [^\r\n]*)?\r?\n")
@@ -21,7 +21,7 @@ _POD = re.compile(rb'(?:^|,)(?:pod|pod_name|exported_pod)="[^"]')
 
 
 class Exporter(Record, frozen=True, kw_only=True):
-    """What listens on `port`. `kind`: dcgm-exporter | gpuwatch | other; `status`: of HTTP; `families`: number of metric
+    """The listener on `port`. `kind`: dcgm-exporter | gpuwatch | other; `status`: of HTTP; `families`: number of metric
     names; `profiling`: DCGM_FI_PROF_* are among them; `pods`: series name pods; `error`: why there was
     no whole page.
     """
@@ -39,7 +39,7 @@ class Exporter(Record, frozen=True, kw_only=True):
 def exporters(
     listening: tuple[int, ...] | None, timeout: float, ports: tuple[int, ...] = PORTS
 ) -> tuple[Exporter, ...]:
-    """Ask http://127.0.0.1:PORT/metrics of those `ports` that are among `listening` (None: not known), all at once,
+    """Read http://127.0.0.1:PORT/metrics of those `ports` that are among `listening` (None: not known), all at once,
     `timeout` seconds at most; a port without a listener is no error and gives no entry.
     """
     asked = [port for port in ports if listening is None or port in listening]
@@ -91,7 +91,7 @@ def parse_answer(port: int, answer: bytes) -> Exporter:
         names.add(sample.group(1))
         pods = pods or _POD.search(sample.group(2) or b"") is not None
     kind = "dcgm-exporter" if any(name.startswith(b"DCGM_FI_") for name in names) else "other"
-    if any(name.startswith(b"gpuwatch_") for name in names):  # it uses DCGM's names too, when asked to
+    if any(name.startswith(b"gpuwatch_") for name in names):  # it also serves DCGM's names, when configured to
         kind = "gpuwatch"
     return Exporter(
         port=port,

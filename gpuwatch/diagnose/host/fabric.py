@@ -1,7 +1,7 @@
 """NVSwitches, RDMA adapters, the ConnectX that manages switches, and the fabric manager with its log and package.
 
 Up to Hopper an NVSwitch is a PCI device of its own. Those of NVLink 5 (HGX B200 and newer) are visible only through
-functions of a ConnectX-7 whose vital product data say SW_MNG, as nvidia-fabricmanager-start.sh looks for them.
+functions of a ConnectX-7 whose vital product data contain SW_MNG; nvidia-fabricmanager-start.sh looks for the same.
 
 NVIDIA's package is nvidia-fabricmanager-BRANCH up to 575 and nvidia-fabricmanager from 580 on. The GPU operator's
 driver container has one of its own, whose files are below /run/nvidia/driver. A database of RPMs is no text: there
@@ -22,7 +22,7 @@ _BRIDGE_CLASS = "0x0680"  # PCI: other bridge
 _ETHERNET, _INFINIBAND = "0x0200", "0x0207"
 _MANAGES_SWITCHES = b"SW_MNG"
 _VPD_BYTES = 1024
-"""The device gives its product data a few bytes at a time; the field stands early in them."""
+"""The device returns its product data a few bytes at a time; the field is near their start."""
 
 ROOTS = ("run/nvidia/driver", "")
 """Where the fabric manager may be installed, below the host's root; a driver container's is the one that runs."""
@@ -47,7 +47,7 @@ _PACKAGE_VERSION = re.compile(r"(?:\d+:)?(\d{3,4}(?:\.\d{1,4}){1,3})", re.ASCII)
 
 class Adapter(Record, frozen=True, kw_only=True):
     """One function of a network adapter that can do RDMA. `driver`: mlx5_core, efa, ...; None: nothing is bound.
-    `infiniband`: it speaks InfiniBand, not Ethernet; `rdma`: its devices for RDMA, mlx5_0 for one;
+    `infiniband`: its link is InfiniBand, not Ethernet; `rdma`: its devices for RDMA, mlx5_0 for one;
     `manages_switches`: it carries no user data.
     """
 
@@ -110,7 +110,7 @@ def user_mad(sys: Path) -> bool:
 
 
 def fabric_manager(root: Path) -> FabricManager:
-    """By the files below the host's root; the log that was written last and the newest package count. Never raises."""
+    """From the log that was written last, and the newest package of the first of ROOTS that has one. Never raises."""
     logs: list[tuple[float, Path]] = []
     packaged: str | None = None
     for at in ROOTS:

@@ -1,4 +1,4 @@
-"""Files of a host whose root is mounted or copied somewhere: absolute links mean the host, not this machine.
+"""Files of a host whose root is mounted or copied somewhere: absolute links lead into that root.
 
 Versions of packages come from dpkg; RPM keeps a database that is not read here.
 """

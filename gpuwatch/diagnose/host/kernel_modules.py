@@ -64,10 +64,10 @@ class Kernel(Record, frozen=True, kw_only=True):
     module: str | None = None
     params: dict[str, str] = {}  # /proc/driver/nvidia/params
     installed: dict[str, InstalledModule | None] | None = None
-    dkms: tuple[str, ...] = ()  # versions of the driver that DKMS knows
+    dkms: tuple[str, ...] = ()  # versions of the driver in DKMS
     headers: bool | None = None  # of the running kernel
     secure_boot: bool | None = None
-    signatures_enforced: bool | None = None  # the kernel takes signed modules only
+    signatures_enforced: bool | None = None  # the kernel accepts signed modules only
     blacklisted: tuple[str, ...] | None = None  # by modprobe.d and the kernel command line
 
     @property
@@ -82,7 +82,7 @@ class Kernel(Record, frozen=True, kw_only=True):
 
 
 def kernel(root: Path | None, proc: Path, sys: Path) -> Kernel:
-    """Read what can be read. `root` None: the host's own files cannot be seen, only /proc and /sys.
+    """Read what can be read. `root` None: the host's own files cannot be read, only /proc and /sys.
 
     Raises:
         OSError: not even /proc is there.
@@ -197,7 +197,7 @@ def has_headers(root: Path, release: str) -> bool:
 
 
 def dkms_versions(root: Path) -> tuple[str, ...]:
-    """Versions of the driver that DKMS knows, built or not."""
+    """Versions of the driver in DKMS, built or not."""
     return tuple(entry.name for entry in entries(root / _DKMS) or () if entry.name[:1].isdecimal())
 
 

@@ -20,7 +20,7 @@ _CONCERNS_GPUS = re.compile(
 _BOOTED = "Linux version "
 _MOST_READS, _MOST_LINES = 1_000, 20_000
 _NEWEST_BYTES = 16 * 1024 * 1024
-"""Of a copy: /var/log/messages of a chatty machine holds weeks."""
+"""The newest bytes of a copy, which are read: /var/log/messages may hold weeks."""
 
 
 class KernelMessage(Record, frozen=True, kw_only=True):
@@ -36,7 +36,7 @@ def kernel_text(kmsg: Path, copies: tuple[Path, ...] = ()) -> tuple[KernelMessag
     """Lines that concern GPUs, oldest first: from the kernel, or else from the first of `copies` that can be read.
 
     Of a copy only the part since its last boot counts. A kernel log that is a FIFO belongs to another reader and is
-    left alone.
+    not read.
 
     Raises:
         OSError: neither can be read.

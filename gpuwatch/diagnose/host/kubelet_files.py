@@ -34,9 +34,9 @@ _ENDPOINT = re.compile(r"(?:--container-runtime-endpoint[= ]|containerRuntimeEnd
 
 
 class KubeletFiles(Record, frozen=True, kw_only=True):
-    """`present`: there is a kubelet on this host; `folder`: its own, where it can be seen; `endpoint`: of the container
+    """`present`: there is a kubelet on this host; `folder`: its own, where it can be read; `endpoint`: of the container
     runtime it is configured to use. `plugins`: sockets of NVIDIA's device plugins, None when their folder cannot be
-    seen; `refusing`: those that refused a connection, when asked. `dra`: NVIDIA's DRA drivers that have registered.
+    read; `refusing`: those that refused a connection. `dra`: NVIDIA's DRA drivers that have registered.
     `checkpoint`: resource -> healthy devices the kubelet has registered; `intact`: whether its checksum fits.
     `pod_resources`: None when its socket answered, else why not; `pod_resources_reason`: a `Reason` of podresources.
     """
@@ -56,7 +56,7 @@ class KubeletFiles(Record, frozen=True, kw_only=True):
 
 
 def kubelet_files(root: Path, pod_resources: Path, *, ask: bool) -> KubeletFiles:
-    """Read what can be read; `ask`: also ask the pod-resources socket and connect to those of the plugins."""
+    """Read what can be read; `ask`: also call the pod-resources socket and connect to those of the plugins."""
     # more than a mount point: files that a kubelet makes when it starts, or that it is started with
     made = ("device-plugins", "config.yaml", "pods")
     folder = next((each for each in FOLDERS if any(exists(root, f"{each}/{name}") for name in made)), None)
@@ -108,7 +108,7 @@ def _is_refusing(root: Path, path: str) -> bool:
 
 
 def _pod_resources(path: Path, *, ask: bool) -> tuple[str | None, str | None]:
-    """Reason and text why the socket does not answer; None and None when it does, or is not asked."""
+    """Reason and text why the socket does not answer; None and None when it does, or is not called."""
     if not ask:
         return (None, None) if path.exists() else ("absent", f"{path} is not there")
     try:
@@ -145,7 +145,7 @@ class _Data(msgspec.Struct, rename="pascal", forbid_unknown_fields=True):
 
 
 class KubeletCheckpoint(msgspec.Struct, rename="pascal"):
-    """The file as it stands."""
+    """The content of the file."""
 
     data: _Data
     checksum: int
@@ -184,7 +184,7 @@ def sealed(registered: Mapping[str, Sequence[str]]) -> str:
 
 
 def _spew(data: _Data) -> str | None:
-    """`fmt.Sprintf("%#v")` of go-spew with sorted keys: only values behind a member's name carry their type."""
+    """`fmt.Sprintf("%#v")` of go-spew with sorted keys: only values after a member's name have their type."""
     entries: list[str] = []
     for entry in data.pod_device_entries or ():
         if isinstance(entry.device_ids, list) or entry.alloc_resp is None:

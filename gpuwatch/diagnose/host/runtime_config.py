@@ -20,7 +20,7 @@ from gpuwatch.model.snapshot import UNREADABLE, Record
 CONTAINERD, CRIO, DOCKER = "containerd", "crio", "docker"
 CRI_PLUGINS = ("io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri", "cri")
 MOST_IMPORTS = 64
-"""Files, and patterns of names, each of which lists a folder."""
+"""The most files, and the most patterns of names, each of which lists a folder."""
 
 Shape = TypeVar("Shape")
 
@@ -102,7 +102,7 @@ class _Docker(msgspec.Struct, rename="kebab"):
 
 
 def containerd(root: Path, path: str) -> RuntimeConfig:
-    """Of the file at `path` of the host, with its imports."""
+    """From the file at `path` of the host, with its imports."""
     files: list[str] = []
     try:
         document = _imported(root, path, files, set())
@@ -128,7 +128,7 @@ def containerd(root: Path, path: str) -> RuntimeConfig:
 
 
 def crio(root: Path, path: str, files: Sequence[str]) -> RuntimeConfig:
-    """Of these files of the host, later ones overrule; `path` stands for them all."""
+    """From these files of the host; later ones overrule earlier ones; `path` names them as a whole."""
     document: dict[str, Any] = {}
     try:
         for file in files:
@@ -147,7 +147,7 @@ def crio(root: Path, path: str, files: Sequence[str]) -> RuntimeConfig:
 
 
 def docker(root: Path, path: str) -> RuntimeConfig:
-    """Of daemon.json; an empty file is allowed."""
+    """From daemon.json; an empty file is allowed."""
     try:
         content = text(root, path)
         found = msgspec.json.decode(content, type=prepared(_Docker)) if content.strip() else _Docker()

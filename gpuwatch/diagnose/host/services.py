@@ -51,7 +51,7 @@ LONGEST_VALIDATION = 200
 
 class ServiceProcess(Record, frozen=True, kw_only=True):
     """One running process of a name that matters; the kernel keeps 15 bytes of it. `state`: a letter of
-    proc_pid_stat(5); D waits in the kernel, for a driver most often.
+    proc_pid_stat(5); D: it waits in the kernel, mostly for a driver.
     """
 
     pid: int
@@ -67,7 +67,7 @@ class OperatorFiles(Record, frozen=True, kw_only=True):
 
 
 class Services(Record, frozen=True, kw_only=True):
-    """None: cannot be seen from here. `ports`: listening TCP ports of the host's network; `sockets`: paths
+    """None: cannot be read from here. `ports`: listening TCP ports of the host's network; `sockets`: paths
     that exist of `SOCKETS`; `units`: services of `UNITS` that systemd starts at boot.
     """
 
@@ -90,7 +90,7 @@ class Services(Record, frozen=True, kw_only=True):
         return tuple(process for process in self.processes or () if process.name == cut)
 
     def runs(self, name: str) -> bool | None:
-        """Whether a process of this name runs; None: the host's processes cannot be seen."""
+        """Whether a process of this name runs; None: the host's processes cannot be read."""
         return None if self.processes is None else bool(self.named(name))
 
     @property
@@ -112,7 +112,7 @@ def operator_files(root: Path) -> OperatorFiles:
 
 
 def services(root: Path | None, proc: Path, sys: Path) -> Services:
-    """Read what can be read. `root` None: the host's own files cannot be seen.
+    """Read what can be read. `root` None: the host's own files cannot be read.
 
     Raises:
         OSError: `proc` cannot be listed.
@@ -123,7 +123,7 @@ def services(root: Path | None, proc: Path, sys: Path) -> Services:
     if root:
         found = (path for pattern in SOCKETS for path in sorted(root.glob(pattern)))
         sockets = tuple("/" + str(path.relative_to(root)) for path in islice(found, 64))
-        # multi-user.target.wants/nvidia-fabricmanager.service is a link to a file that a container may not see
+        # multi-user.target.wants/nvidia-fabricmanager.service is a link to a file that a container may lack
         wants = [root / "etc/systemd/system" / f"{target}.target.wants" for target in TARGETS]
         starts = (folder / unit for folder in wants for unit in UNITS)
         enabled = {place.name for place in starts if place.is_symlink() or place.exists()}
@@ -147,7 +147,7 @@ def services(root: Path | None, proc: Path, sys: Path) -> Services:
 
 
 def _processes(proc: Path) -> tuple[ServiceProcess, ...] | None:
-    """None without the host's own process 2, kthreadd: this is a pid namespace of its own, or a recording without."""
+    """None without the host's own process 2, kthreadd: then this is another pid namespace, or a recording."""
     pids = sorted(int(entry.name) for entry in proc.iterdir() if entry.name.isascii() and entry.name.isdecimal())
     if text(proc / "2/comm") != "kthreadd":
         return None
@@ -162,7 +162,7 @@ def _processes(proc: Path) -> tuple[ServiceProcess, ...] | None:
 
 
 def _ports(proc: Path) -> tuple[int, ...] | None:
-    """Of the network of process 1, which is the host's wherever its processes can be seen. Each line of a table is
+    """Those of process 1's network, which is the host's wherever its processes can be read. Each line of a table is
     `0: 0100007F:15B3 00000000:0000 0A ...` (proc_pid_net(5)).
     """
     found: set[int] = set()

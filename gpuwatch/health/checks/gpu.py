@@ -19,7 +19,7 @@ UNFORCED = frozenset({"gpu_idle"})
 
 
 def recovery_asked(past: GpuHistory) -> Detection | None:
-    """The driver's own verdict, where it takes the GPU out of service."""
+    """A recovery action of the driver that takes the GPU out of service."""
     asked = past.gpu.recovery_action if past.gpu else None
     known = recovery_action(asked) if asked else None
     if not asked or known is None or not known.taint:
@@ -29,7 +29,7 @@ def recovery_asked(past: GpuHistory) -> Detection | None:
 
 
 def recovery_advised(past: GpuHistory) -> Detection | None:
-    """What the driver asks for where the GPU stays in service."""
+    """A recovery action of the driver with which the GPU stays in service."""
     asked = past.gpu.recovery_action if past.gpu else None
     known = recovery_action(asked) if asked else None
     if not asked or (known is not None and known.taint):
@@ -97,7 +97,7 @@ def mig_change_pending(past: GpuHistory) -> Detection | None:
 
 
 def zombie_memory(past: GpuHistory) -> Detection | None:
-    """Memory that no process and no container has. A busy GPU has processes that the driver does not list."""
+    """Memory in use without a process or a container. A busy GPU has processes that the driver does not list."""
     gpu = past.gpu
     used = gpu.memory.used if gpu else None
     if gpu is None or used is None or gpu.mig_enabled or gpu.vgpus or gpu.virtualization_mode in VIRTUAL:
@@ -208,7 +208,7 @@ BOARD_CHECKS: tuple[Check, ...] = (
         clear_after=2,
     ),
 )
-"""The driver's verdict first."""
+"""The recovery action that the driver asks for, first."""
 
 UNCORRECTED = "ecc.counts.uncorrected/volatile/total"
 CORRECTED = "ecc.counts.corrected/volatile/total"
@@ -337,4 +337,4 @@ MEMORY_CHECKS: tuple[Check, ...] = (
         reads=("retired_pages.single_bit", "retired_pages.double_bit"),
     ),
 )
-"""What can be replaced only, then what a reset repairs."""
+"""Faults that only a replacement ends, then those that a reset repairs."""

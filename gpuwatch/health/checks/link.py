@@ -12,12 +12,12 @@ FABRIC_HEALTH = {"degraded bandwidth": 0, "route recovery": 2, "unhealthy route"
 """What is wrong when the two bits at this place of the health mask are 1 (nvml.h: 0 not supported, 2 false)."""
 
 CONFIGURATION, CONFIGURED = 8, 1
-"""Four bits from here on say how the fabric is configured; more than 1 is some way of wrong."""
+"""The first of four bits for the fabric's configuration, and their highest value that is no error."""
 
 
 def nvlinks_down(past: GpuHistory) -> Detection | None:
-    """Links that have a far end or have carried data; one that leads nowhere is how boards without a full bridge are
-    built, and all of them rest while MIG is on. One to a GPU that does not answer is that GPU's trouble.
+    """Links that are down, but have a remote end or have carried data. A link without a remote end is normal on boards
+    without a full bridge, and all links rest while MIG is on. A link to a GPU that does not answer is not counted.
     """
     gpu = past.gpu
     if gpu is None or gpu.mig_enabled:

@@ -8,14 +8,14 @@ from gpuwatch.model.pci import pci_key
 from gpuwatch.model.snapshot import GpuState, SourceStatus
 
 WEDGED_SECONDS = 60.0
-"""Slow drivers take half as long to start."""
+"""A slow driver takes half as long to start."""
 
 
 def gpu_lost(past: GpuHistory) -> Detection | None:
     """NVML or the kernel log reports the loss."""
     if past.status is not None and past.status.state is GpuState.LOST:
         return Detection(past.status.detail, {"state": "lost"})
-    if past.lost_line is not None and past.hangs:  # anybody may have written the line; not the driver's silence
+    if past.lost_line is not None and past.hangs:  # any process can write the line, none can silence the driver
         return Detection(past.lost_line, {"kernel": past.lost_line})
     return None if past.is_new else CANNOT_TELL
 
@@ -29,14 +29,14 @@ def gpu_unresponsive(past: GpuHistory) -> Detection | None:
 
 
 def gpu_not_allocatable(past: GpuHistory) -> Detection | None:
-    """The device plugin reports it unhealthy. The kubelet offers nothing of a GPU whose MIG mode changes, either."""
+    """The device plugin reports it unhealthy. The kubelet does not offer a GPU whose MIG mode changes, either."""
     if past.gpu is None or past.is_withheld is None or past.gpu.mig_pending != past.gpu.mig_enabled:
         return CANNOT_TELL
     return Detection(WITHHELD, {"podresources": "GetAllocatableResources lacks it"}) if past.is_withheld else None
 
 
 def driver_slow(past: GpuHistory) -> Detection | None:
-    """Every call returns, but a read of them all takes longer than the interval between two."""
+    """Every call returns, but a read of all values takes longer than the interval between two reads."""
     if past.status is None or not past.is_fresh:
         return CANNOT_TELL
     intervals = past.status.read_intervals
@@ -51,9 +51,9 @@ WITHHELD = "the device plugin counts it out: no pod is given this GPU"
 
 
 def gpus_missing(history: HealthHistory) -> Detection | None:
-    """GPUs that the bus or the configuration has and NVML has not. Nothing is missing while NVML is not read.
+    """GPUs that are on the bus or in the configuration, but not in NVML. Nothing is missing while NVML is not read.
 
-    Where as many as expected are there, a further one on the bus is not meant to be: an old one for the screen, say.
+    Where NVML has as many as expected, a further one on the bus is not missing: it may be an old one for the screen.
     """
     snapshot, nvml = history.snapshot, _nvml(history)
     if nvml is None or not nvml.up:
@@ -70,7 +70,7 @@ def gpus_missing(history: HealthHistory) -> Detection | None:
         problems["expected"] = f"{len(snapshot.statuses)} of {expected} expected GPUs are there"
     if problems:
         return Detection("; ".join(problems.values()), problems, level=len(problems))
-    # until NVML has shown all its GPUs, the bus is not compared: that says nothing
+    # the bus is not compared until NVML has shown all its GPUs: until then the check cannot decide
     return CANNOT_TELL if history.bus_seen and snapshot.bus is None else None
 
 
@@ -86,7 +86,7 @@ def driver_wedged(history: HealthHistory) -> Detection | None:
 
 
 def monitoring_degraded(history: HealthHistory) -> Detection | None:
-    """A source of gpuwatch is down. Without labels for metrics no fault goes unseen."""
+    """A source of gpuwatch is down. The labels for metrics do not count: no check needs them."""
     down = {each.name: each.reason for each in history.snapshot.sources if each.up is False and each.name != "consents"}
     return Detection("; ".join(f"{name}: {reason}" for name, reason in down.items()), down) if down else None
 

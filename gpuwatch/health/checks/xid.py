@@ -28,7 +28,7 @@ FATAL_CHECKS: tuple[Check, ...] = (
 
 
 def failures_on_one_gpu(past: GpuHistory) -> Detection | None:
-    """Many pods fail on this GPU and fewer than half as many on a sibling; else it is the applications that are ill."""
+    """Many pods fail on this GPU, and fewer than half as many on each other; else the applications are the cause."""
     if not past.is_fresh:
         return CANNOT_TELL
     pods = past.failed_pods()

@@ -1,4 +1,4 @@
-"""What one XID means for its GPU: the user's word, then the kernel line's, then the catalogue's.
+"""What one XID means for its GPU, by the user's configuration, then the kernel line, then the catalogue.
 
 Whether restarting the application helps is the line between a fault that takes a GPU out of service and all others.
 """
@@ -24,7 +24,7 @@ CHECK_OF: dict[Class, CheckName] = {
 RECOVERY_CHANGED = 154
 
 CONTAINED = frozenset({63, 94, 160})
-"""The GPU goes on, and activates its repair at the next reset: NVIDIA states this of no other hardware XID."""
+"""The GPU keeps working and activates its repair at the next reset: NVIDIA states this of no other hardware XID."""
 
 REMEDIES = {
     "RESTART_APP": Remedy.RESTART_APP,
@@ -40,7 +40,7 @@ REMEDIES = {
     "UPDATE_SWFW": Remedy.CONTACT_SUPPORT,
     "CONTACT_SUPPORT": Remedy.CONTACT_SUPPORT,
 }
-"""The catalogue's action words -> rung of the ladder; others ask for nothing."""
+"""The catalogue's action words -> remedy; others ask for nothing."""
 
 RECOVERY_REMEDIES = {
     1: Remedy.RESET_GPU,
@@ -51,7 +51,7 @@ RECOVERY_REMEDIES = {
     6: Remedy.RESET_GPU,
     7: Remedy.REBOOT_NODE,
 }
-"""NVML_GPU_RECOVERY_ACTION_* -> rung of the ladder."""
+"""NVML_GPU_RECOVERY_ACTION_* -> remedy."""
 
 FATAL_ACTIONS = {
     Remedy.RESET_GPU: "drain the node, then reset the GPU",
@@ -91,7 +91,7 @@ def _by_line(event: XidEvent, info: XidInfo) -> Class:
 
 
 def severity(event: XidEvent, kind: Class) -> Severity:
-    """How bad: what the catalogue only informs of degrades nothing."""
+    """The severity: a code that is informational in the catalogue degrades nothing."""
     if kind == "fatal":
         return Severity.CRITICAL
     info = explain(event.xid)
@@ -115,6 +115,6 @@ def remedy(event: XidEvent, kind: Class, asked: int | None) -> Remedy:
 
 
 def is_own_failure(xid: int) -> bool:
-    """Whether it is an application's own error. Those that merely say that a channel was ended follow any kill."""
+    """Whether it is an application's own error. XIDs that only report that a channel was ended follow any kill."""
     info = explain(xid)
     return info is not None and info.severity != "info"

@@ -11,7 +11,7 @@ from gpuwatch.model.xid import BusLossEvent, KernelEvent, SxidCount, SxidEvent, 
 from gpuwatch.model.xid_catalogue import explain
 
 ZERO_XIDS = (48, 62, 63, 64, 74, 79, 94, 95, 109, 119, 120, 140)
-"""Codes that ask for action: counted from 0 on every GPU, so that `increase()` sees the first one."""
+"""Codes that ask for action: counted from 0 on every GPU, so that `increase()` counts the first one."""
 
 Event = XidEvent | SxidEvent | BusLossEvent
 _Count = TypeVar("_Count", XidCount, SxidCount)
@@ -19,7 +19,7 @@ _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
 _Kind = tuple[type[Event], str | None, int | None]
-"""What, where, and which code."""
+"""Type of event, PCI address, and code."""
 
 _OPPOSITE: dict[XidSource, XidSource] = {"nvml": "kernel", "kernel": "nvml"}
 _LINE_PARTS = ("gi", "ci", "pid", "name", "recovery", "nvlink", "caused_by")
@@ -48,25 +48,25 @@ _COMPLETED = (
 # order and however late within the storm they come: exact if one source is complete, never the sum. GPU instances
 # are counted apart where both sources name one. A report belongs to a storm by its own time, not by when it came: a
 # line that is read late finds the storm it was written in. That time is the one since boot, so that a wall clock which
-# is set meanwhile parts no event from its line. What bounds it: a source whose times are more than `window` off
-# begins a storm of its own, and counts again; and in a storm of which both sources lose different reports, what one
-# misses makes up for what the other misses.
+# is set meanwhile separates no event from its line. Two limits remain: a source whose times are more than `window` off
+# begins a storm of its own, and counts again; and in a storm of which both sources lose different reports, these
+# losses cancel out, and the count is too low.
 #
 # A completed event is given out a second time by `news`, marked with `also`, for a line may decide what the code means.
 # Of a storm only the newest `recent` occurrences can be completed; the count does not depend on them.
 #
 # Restarts would count twice what the ring still holds. Each kernel record is therefore known by boot and number, and
-# lines from before the agent's start date a row but count nothing: a restart must not look like a fault. An agent that
-# was killed between NVML's report and its line counted in that life: the next one waits for the line (`expect`). A GPU
+# lines from before the agent's start set the time of a row but count nothing: a restart must not look like a fault. An
+# agent that was killed between NVML's report and its line has counted: the next waits for the line (`expect`). A GPU
 # keeps its UUID here after it has vanished, because its last XIDs are the ones that matter.
 
 
 STORMS = 4
-"""Of one code on one GPU that are remembered: reports of the other source may still belong to one before."""
+"""Storms kept of one code on one GPU: a late report of the other source may belong to an earlier one."""
 
 
 class _Ahead:
-    """Reports of one source, about one GPU instance, that the other has not made yet; `numbers`: the newest of them."""
+    """Reports of one source, about one GPU instance, that the other has not made yet; `numbers`: of the newest."""
 
     def __init__(self, recent: int) -> None:
         self.count = 0
@@ -78,7 +78,7 @@ class _Ahead:
         self.numbers.append(number)
 
     def take(self) -> int | None:
-        """The oldest, which the other source has made now; None when it is too old to be among the newest."""
+        """The oldest, which the other source has now reported; None when it is too old to be in `numbers`."""
         self.count -= 1
         return self.numbers.popleft() if len(self.numbers) > self.count else None
 
@@ -91,7 +91,7 @@ class _Storm:
         self.ahead: dict[tuple[XidSource, int | None], _Ahead] = {}
 
     def counterpart(self, event: XidEvent) -> _Ahead | None:
-        """What the other source has reported alone, about the same instance if both name one."""
+        """Reports that only the other source has made, about the same instance if both name one."""
         source = _OPPOSITE[event.source]
         ahead = {gi: each for (name, gi), each in self.ahead.items() if name == source and each.count}
         if event.gi is None:
@@ -121,7 +121,7 @@ class XidLedger:
         self._records: dict[tuple[str | None, int], KernelEvent] = {}
 
     def know(self, gpus: Mapping[str, str]) -> None:
-        """Set which GPU sits where: PCI address in any form -> UUID. GPUs left out later stay known."""
+        """Set the GPU at each PCI address (in any form) -> UUID. GPUs that a later call leaves out stay known."""
         for address, uuid in gpus.items():
             pci = pci_key(address)
             if pci is not None:
@@ -131,7 +131,7 @@ class XidLedger:
                     self._xids.setdefault((uuid, xid), XidCount(uuid=uuid, pci=pci, xid=xid))
 
     def expect(self, event: XidEvent) -> None:
-        """An occurrence of this boot that an earlier life counted by one source alone: what the other reports of it
+        """Add an occurrence of this boot that an earlier agent counted from one source: a report of the other source
         completes it.
         """
         number = self._list(event)
@@ -182,12 +182,12 @@ class XidLedger:
         return tuple(self._events.values())
 
     def news(self) -> tuple[Event, ...]:
-        """What came since the last call, and what of it, or of before, the other source has completed since."""
+        """Occurrences since the last call, and earlier ones that the other source has completed since."""
         numbers, self._news = self._news, {}
         return tuple(self._events[number] for number in numbers if number in self._events)
 
     def lost(self) -> tuple[BusLossEvent, ...]:
-        """The latest bus loss of each GPU that had one; whether the GPU is back is for the snapshot to say."""
+        """The latest bus loss of each GPU that had one; the snapshot shows whether the GPU is back."""
         return tuple(structs.replace(loss, uuid=loss.uuid or self.uuid(loss.pci)) for loss in self._lost.values())
 
     def uuid(self, address: str | None) -> str | None:
@@ -196,7 +196,7 @@ class XidLedger:
         return self._gpus.get(key) if key else None
 
     def _is_repeated(self, event: KernelEvent) -> bool:
-        """The ring is read from its beginning whenever the kernel log is opened again."""
+        """Whether this record was read before: each opening of the kernel log reads the ring from its beginning."""
         if event.sequence is None:
             return False
         key = (event.boot_id, event.sequence)
@@ -246,7 +246,7 @@ class XidLedger:
             self._xids[key] = _counted(row, first.at, historical=True)  # an expected one has no row yet
 
     def _bus_loss(self, report: KernelEvent) -> BusLossEvent | None:
-        """The driver writes of one loss in several ways at once: the first is enough."""
+        """The driver reports one loss in several records at once: only the first counts."""
         pci = pci_key(report.line.pci)
         before = self._lost.get(pci) if pci else None
         if pci is None or (before is not None and abs(report.at - before.at) <= self._window):
@@ -278,7 +278,7 @@ class XidLedger:
         code = event.xid if isinstance(event, XidEvent) else event.sxid if isinstance(event, SxidEvent) else None
         self._kinds.setdefault((type(event), event.pci, code), deque()).append(self._number)
         while len(self._events) > self._limit:
-            # the oldest of the most frequent kind: a storm of one code must not drown the one line that matters
+            # the oldest of the most frequent kind: a storm of one code must not displace the one line that matters
             kind, numbers = max(self._kinds.items(), key=lambda kind: len(kind[1]))
             number = numbers.popleft()
             if not numbers:

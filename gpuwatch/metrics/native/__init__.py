@@ -1,7 +1,7 @@
 """METRICS: every family that gpuwatch exports about GPUs, one row each. Adding a metric is adding a row.
 
 The order is the order of the page and the priority: when a page would have more series than `metrics.max_series`,
-whole families go, from the end.
+whole families are dropped, from the end.
 """
 
 from collections.abc import Sequence
@@ -64,11 +64,11 @@ def collect(
     only: Selection = None,
     counters: NvlinkCounters | None = None,
 ) -> list[Family]:
-    """The families of a View under gpuwatch's own names; a family nothing is known about has no samples.
+    """The families of a View under gpuwatch's own names; a family without known values has no samples.
 
-    `owned_only` leaves out whatever must not be shown once the View is stale. `extra`: families of the group
-    `rightsizing`. `only`: names that a scrape asks for, in groups that are off too; what the configuration denies and
-    processes that it does not switch on stay away.
+    `owned_only` leaves out all that must not be shown once the View is stale. `extra`: families of the group
+    `rightsizing`. `only`: names that a scrape asks for, also of groups that are off; families that the
+    configuration denies and processes that it does not switch on are left out.
     """
     context = MetricContext(view, inline=config.workload_labels == "inline", counters=counters)
     found: list[Family] = []

@@ -155,7 +155,7 @@ READINGS: tuple[Row, ...] = (
         each(lambda gpu: [((), len(gpu.errors))]),
     ),
 )
-"""Readings of the GPU as a whole: what almost every user asks for."""
+"""Readings of the GPU as a whole, which almost every user needs."""
 
 ACTIVITY: tuple[Row, ...] = (
     Row("gpu_encoder_utilization_ratio", _BUSY.format("the video encoder"), read("utilization.encoder")),
@@ -303,12 +303,12 @@ NVLINKS: tuple[Row, ...] = (
 
 @cache
 def _ecc_labels(name: str) -> tuple[str, ...]:
-    """`corrected/volatile/dram` taken apart; there are a few dozen."""
+    """`corrected/volatile/dram` split into labels; there are a few dozen."""
     return tuple(name.split("/", 2))
 
 
 def _ecc_errors(context: MetricContext) -> list[Sample]:
-    """Of a GPU whatever it counts; of a GPU instance NVML has the uncorrected SRAM errors only."""
+    """All counters of a GPU; of a GPU instance NVML has the uncorrected SRAM errors only."""
     gpus: list[Sample] = [
         ((subject, _ecc_labels(name)), count)
         for (subject, _), gpu in context.gpus

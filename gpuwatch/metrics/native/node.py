@@ -1,4 +1,4 @@
-"""Rows of METRICS about the agent, the node, identities and faults: what is not a reading of one GPU."""
+"""Rows of METRICS about the agent, the node, identities and faults: all that is no reading of one GPU."""
 
 from functools import partial
 
@@ -177,7 +177,7 @@ HEALTH: tuple[Row, ...] = (
     Row("gpu_unresponsive", "Whether the GPU keeps driver calls waiting.", _in_state(GpuState.UNRESPONSIVE)),
     Row("gpu_lost", "Whether the GPU was here and is gone.", _in_state(GpuState.LOST)),
 )
-"""What was judged."""
+"""Findings and health."""
 
 XIDS: tuple[Row, ...] = (
     Row(
@@ -198,7 +198,7 @@ XIDS: tuple[Row, ...] = (
         owned=True,
     ),
 )
-"""What the driver complained about."""
+"""Faults that the driver reported."""
 
 IDENTITY: tuple[Row, ...] = (
     _node(

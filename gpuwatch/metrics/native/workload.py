@@ -18,12 +18,12 @@ VGPU = ("vgpu", "type", "vm")
 
 
 def _pod(workload: Workload) -> tuple[str | None, ...]:
-    """Labels of a container; a pod whose name is not known goes by its uid."""
+    """Labels of a container; a pod without a known name has its uid as name."""
     return workload.namespace, workload.pod or workload.pod_uid, workload.container
 
 
 def _allocated(context: MetricContext) -> list[Sample]:
-    """Of a GPU instance with several compute instances: whether any of them is allocated."""
+    """Whether a device is allocated; of a GPU instance with several compute instances, whether any is."""
     found: dict[tuple[str, tuple[str | None, ...]], float] = {}
     for device in context.view.attribution.devices:
         if device.allocated is not None:
@@ -94,7 +94,7 @@ def _process_info(context: MetricContext) -> list[Sample]:
 
 
 def _workloads(context: MetricContext) -> list[Sample]:
-    """Pods as the join of kubelet and processes has them; of other processes the nearest thing that has a name."""
+    """Pods from the join of kubelet and processes; for other processes the nearest owner with a name."""
     pods = (
         (context.subject(device.gpu, device.gi), ("pod", *_pod(holder.workload), *(None,) * 7))
         for device in context.view.attribution.devices
@@ -109,7 +109,7 @@ def _outside_pods(context: MetricContext) -> Iterator[tuple[str, GpuProcess, tup
         if owner is None or owner.pod_uid is not None:
             continue
         container = owner.container or Container()
-        ident = container.name or (owner.container_id or "")[:12]  # of it as many as `docker ps` shows
+        ident = container.name or (owner.container_id or "")[:12]  # as many characters as `docker ps` shows
         names = {"slurm": owner.slurm_job, "container": ident, "unit": owner.unit, "user": owner.account}
         job = owner.slurm_step, owner.slurm_account, owner.slurm_partition
         image = container.image, container.project, container.service
@@ -225,7 +225,7 @@ WORKLOADS: tuple[Row, ...] = (
         ),
     ),
 )
-"""Pods, and in `workload_info` what runs outside of them."""
+"""Pods, and in `workload_info` also work outside of them."""
 
 VGPUS: tuple[Row, ...] = (
     Row(
@@ -259,4 +259,4 @@ PROCESSES: tuple[Row, ...] = (
     ),
     _instance("process_info", "Whose process it is.", _process_info, (*PROCESS, "user", "slurm_job", *POD)),
 )
-"""One series a process."""
+"""One series per process."""

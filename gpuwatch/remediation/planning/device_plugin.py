@@ -1,13 +1,13 @@
-"""The restart of a device plugin that counts out a GPU which is well again: its pod on this Node is evicted.
+"""Restarts a device plugin that still withholds a GPU which has recovered: its pod on this Node is evicted.
 
-The problem. NVIDIA's plugin takes a GPU out after some XIDs and takes it back only when it starts anew, so a GPU that
-was repaired stays idle until a person deletes a pod. Pods that run keep their GPUs, and the plugin's DaemonSet makes
-another pod. But a plugin that starts counts every GPU in, sick ones too. Under a taint of ours it would not even start:
-its DaemonSet does not tolerate that taint. And a GPU may be counted out again for what gpuwatch cannot read.
+The problem. NVIDIA's plugin withholds a GPU after some XIDs and offers it again only after a restart, so a GPU that was
+repaired stays idle until a person deletes the plugin's pod. Running pods keep their GPUs, and the plugin's DaemonSet
+creates another pod. But a plugin that starts offers every GPU, sick ones too. Under our taint it would not even start:
+its DaemonSet does not tolerate that taint. And it may withhold a GPU again for a reason that gpuwatch cannot read.
 
-So it happens on a Node without a quarantine, when all has been well for the recovery hold but for the plugin's own
-list, and that list names no other GPU. And it happens at most once in two days: the name of its Event is remembered,
-and where that was lost, the pod's own age tells.
+So it is restarted on a Node without a quarantine, when only the plugin's own list has been wrong for the recovery hold,
+and that list names no other GPU. And it is restarted at most once in two days, as the name of its Event is remembered;
+where that memory was lost, the pod must be at least a day old.
 """
 
 from gpuwatch.kube.objects import PodObject
@@ -21,7 +21,7 @@ from gpuwatch.remediation.planning.quarantine import new_is_barred
 
 COUNTED_OUT = "gpu_not_allocatable"
 MIN_AGE = 86400.0
-"""Seconds that the plugin's pod has run at least, by the API server's clock for its start and ours for now."""
+"""Least age of the plugin's pod in seconds; its creation is by the API server's clock, the present by ours."""
 
 
 def restart_plugin(inputs: PlanInputs, draft: PlanDraft) -> PlanDraft:

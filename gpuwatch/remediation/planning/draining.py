@@ -1,4 +1,4 @@
-"""Which pods are evicted, and when again: through the Eviction API only, never by force.
+"""Which pods are evicted, and when an eviction is tried again: through the Eviction API only, never by force.
 
 While the node's other GPUs are healthy, only pods on the sick ones are evicted. A pod that the kubelet's allocations do
 not tie to a sick GPU is left alone: a guess would end healthy work. With `evict: owner-on-node` the pods of the same
@@ -41,9 +41,9 @@ class EvictionHistory(Record, frozen=True, kw_only=True):
 
     attempts: dict[str, EvictionAttempt] = {}
     newest: float | None = None
-    """When the youngest pod was created, by the API server's clock, that was there at the first eviction."""
+    """Creation time, by the API server's clock, of the youngest pod that was there at the first eviction."""
     groups: frozenset[PodGroup] = frozenset()
-    """Of the pods so far."""
+    """Groups of the pods evicted so far."""
 
     def with_baseline(self, pods: Sequence[PodObject]) -> "EvictionHistory":
         """With the pods that were there when the drain began."""
@@ -51,7 +51,7 @@ class EvictionHistory(Record, frozen=True, kw_only=True):
         return replace(self, newest=max(there)) if there and self.newest is None else self
 
     def is_late(self, pod: PodObject) -> bool:
-        """Whether the pod has come since."""
+        """Whether the pod was created more than LATE_SECONDS after `newest`."""
         return self.newest is not None and pod.created is not None and pod.created > self.newest + LATE_SECONDS
 
     def with_attempt(self, pod: PodObject, at: float, refused: str = "") -> "EvictionHistory":
@@ -79,7 +79,7 @@ class DrainProgress(Record, frozen=True, kw_only=True):
     steps: tuple[Evict, ...] = ()
     blocked: tuple[Blocked, ...] = ()
     late: tuple[PodObject, ...] = ()
-    """Came after the drain began: something still gives them the sick GPU."""
+    """Pods that came after the drain began: something still gives them the sick GPU."""
 
     @property
     def is_done(self) -> bool:
@@ -139,7 +139,7 @@ def _affected_pods(view: View, faults: Sequence[Fault], pods: Sequence[PodObject
     everything = any(fault.gpu is None for fault in sick)
     uses = [use for use in view.attribution.devices if everything or use.gpu in gpus]
     workloads = [holder.workload for use in uses for holder in use.holders]
-    # A uid distinguishes pods that follow each other under one name; where there is none, the name has to do.
+    # A uid distinguishes pods that follow each other under one name; where there is no uid, the name is used.
     holders = {each.pod_uid or (f"{each.namespace}/{each.pod}" if each.pod else None) for each in workloads}
     running = [pod for pod in pods if pod.phase not in OVER]
     affected = [pod for pod in running if (everything and pod.gpus) or holders & {pod.uid, pod.path}]
@@ -150,8 +150,8 @@ def _affected_pods(view: View, faults: Sequence[Fault], pods: Sequence[PodObject
 def _siblings(
     view: View, affected: Sequence[PodObject], pods: Sequence[PodObject], evictions: EvictionHistory
 ) -> list[PodObject]:
-    """The other pods of the same groups that have GPUs of this node. One that came since the first eviction stays: it
-    is what started again, on a GPU that is well.
+    """The other pods of the same groups that have GPUs of this node. One that came after the first eviction stays: the
+    group started it again, on a healthy GPU.
     """
     groups = evictions.groups | {pod.group for pod in affected if pod.group}
     holders = {holder.workload.pod_uid for use in view.attribution.devices for holder in use.holders}

@@ -23,12 +23,12 @@ from gpuwatch.remediation.planning.ownership import (
 from gpuwatch.remediation.planning.policy import Policy
 
 FRESH_SECONDS = 10.0
-"""A View is fresh for STALE_INTERVALS of its intervals, and at least for so long."""
+"""A View is fresh for STALE_INTERVALS of its intervals, and at least for so many seconds."""
 
 
 class Observation(Record, frozen=True, kw_only=True):
-    """The newest View, how many seconds ago it was published, and for how long `is_clean` has held unbroken; both spans
-    by a monotonic clock. `remarks`: problems of the remediator's own pod, for the condition's message.
+    """The newest View, how many seconds ago it was published, and for how long `is_clean` has held unbroken; both by a
+    monotonic clock. `remarks`: problems of the remediator's own pod, for the condition's message.
     """
 
     view: View | None = None
@@ -62,7 +62,7 @@ def identity_mismatch(node: NodeObject, view: View) -> Blocked | None:
 
 
 def seconds_fresh(observation: Observation) -> float:
-    """Seconds until the View is too old to act on; 0 or less: it is, or there is none."""
+    """Seconds until the View is too old to act on; 0 or less: it is already, or there is none."""
     if observation.view is None:
         return 0.0
     return max(STALE_INTERVALS * observation.view.snapshot.interval, FRESH_SECONDS) - observation.age
@@ -79,7 +79,7 @@ def is_clean(observation: Observation, node: NodeObject, policy: Policy) -> bool
 
 
 def missing_evidence(observation: Observation, node: NodeObject, policy: Policy) -> tuple[str, ...]:
-    """What that proof lacks, as sentences; empty: nothing."""
+    """What is missing for that proof, as sentences; empty: nothing."""
     view = observation.view
     if view is None or not is_fresh(observation):
         return ("no fresh view of the GPUs",)
@@ -102,7 +102,7 @@ def missing_evidence(observation: Observation, node: NodeObject, policy: Policy)
 
 def unvalidated(view: View, began: tuple[Fault, ...], policy: Policy) -> tuple[str, ...]:
     """With `validate: active`: GPUs of the quarantine that have not passed the active checks since their fault, in this
-    boot, as sentences. A fault of the node, or of a GPU that is no longer there, is about every GPU.
+    boot, as sentences. A fault of the node, or of a GPU that is no longer there, concerns every GPU.
     """
     still = [fault for fault in began if policy.answer(fault.check, fault.xid).reaches(Response.TAINT)]
     if policy.config.validate != "active" or not still:
@@ -148,8 +148,8 @@ def rank(fault: Fault) -> tuple[int, str]:
 
 
 def merge_faults(old: tuple[Fault, ...], new: tuple[Fault, ...]) -> tuple[Fault, ...]:
-    """Faults that a quarantine is about: none is dropped while it lasts, as far as there is room. A known one changes
-    only when a stronger answer is asked for.
+    """The faults of a quarantine: none is dropped while it lasts, unless there are more than MAX_FAULTS. A known one is
+    replaced only by one with a stronger response.
     """
     merged = {fault.key: fault for fault in old}
     for fault in new:
@@ -160,12 +160,12 @@ def merge_faults(old: tuple[Fault, ...], new: tuple[Fault, ...]) -> tuple[Fault,
 
 
 def fault_age(fault: Fault, snapshot: Snapshot) -> float:
-    """For how long a fault had been there when the snapshot was made."""
+    """Seconds for which a fault had been there when the snapshot was made; 0 where that is not known."""
     return 0.0 if fault.since is None else max(0.0, snapshot.at - fault.since)
 
 
 def _unproven_gpus(view: View, began: tuple[Fault, ...], owner: Ownership | None) -> tuple[str, ...]:
-    """GPUs without proof: those that had a fault, or all of them when the node had; and those that are not there."""
+    """GPUs not proven healthy, of those that had a fault, or of all when the node had one; and how many are missing."""
     snapshot = view.snapshot
     present = {gpu.identity.uuid for gpu in snapshot.gpus}
     statuses = {status.identity.uuid: status.state for status in snapshot.statuses}

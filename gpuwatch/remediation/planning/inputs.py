@@ -36,9 +36,9 @@ CONFINED = "the device plugin gives this GPU to no pod, and the node stays in se
 class PlanInputs(Record, frozen=True, kw_only=True):
     """Everything that one plan is made from.
 
-    `slots`, `pods` and `devices` None: not read; a plan that names them in `wants` is to be made again with them, and
-    holds nothing else where they are `unread`: they may still be read. `now` is unix time; `jitter`, 0..1 and another
-    each time, keeps nodes from doing the same at once.
+    `slots`, `pods` and `devices` None: not read. A plan that names some of them in `wants` is to be made again with
+    them; where one of these is in `unread`, and so may still be read, the plan has no steps. `now` is unix time;
+    `jitter`, 0..1 and random for each plan, keeps nodes from doing the same at once.
     """
 
     observation: Observation
@@ -93,7 +93,7 @@ class PlanInputs(Record, frozen=True, kw_only=True):
         )
 
     def free_slots(self) -> tuple[FreeSlot, ...]:
-        """Free every slot this node holds, also where they could not be read."""
+        """Steps that free every slot of this node, or the remembered one where the Leases could not be read."""
         names = {lease.name for lease in held_slots(self.slots, self.node.name)}
         remembered = self.memory.slot or (self.owner.slot if self.owner else None)
         if remembered and (self.slots is None or self.slots.leases is None):
@@ -110,7 +110,7 @@ class TaintReasons(Record, frozen=True, kw_only=True):
 
 
 class PlanDraft(Record, frozen=True, kw_only=True):
-    """A plan without its condition and Events, which go between `steps` and `after`. `quarantined`: it will be."""
+    """A plan without condition and Events, which go between `steps` and `after`. `quarantined`: the node will be."""
 
     stage: NodeStage
     message: str
@@ -125,7 +125,7 @@ class PlanDraft(Record, frozen=True, kw_only=True):
     pods: tuple[str, ...] = ()
     annotations: dict[str, str] = {}
     intruder: str = ""
-    """A pod that proves that a sick GPU is still given away, as a clause."""
+    """Which pod proves that a sick GPU is still given to pods, as a clause."""
     wants: frozenset[Want] = frozenset()
 
     def replace(self, **changes: Any) -> "PlanDraft":
@@ -139,10 +139,10 @@ def blocked(reason: BlockReason, message: str) -> Blocked:
 
 
 def latest_of(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
-    """Both together; of a key in both the later time."""
+    """Both together; for a key in both, the later time."""
     return {key: max(one.get(key, 0.0), other.get(key, 0.0)) for key in {**one, **other}}
 
 
 def digest(*parts: object) -> str:
-    """A name from what it stands for: the same parts, the same name."""
+    """A name derived from `parts`: the same parts give the same name."""
     return f"gpuwatch-{sha256('|'.join(map(str, parts)).encode()).hexdigest()[:20]}"

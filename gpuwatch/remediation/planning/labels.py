@@ -1,6 +1,6 @@
 """Labels that describe a node's GPUs to schedulers: changed seldom, and only when they differ.
 
-Every change of a Node's label wakes schedulers and watchers, so values that vary belong into metrics. A label that
+Every change of a Node's label wakes schedulers and watchers, so values that vary belong in metrics. A label that
 a person has set, changed or removed is left as it is.
 """
 
@@ -28,7 +28,7 @@ SIZES = (
 """Gigabytes by which NVIDIA sells GPUs."""
 
 SHORT = 0.925
-"""Least share of that which NVML tells: GDDR with ECC keeps a sixteenth for itself, and firmware something more."""
+"""NVML reports at least this share of the size sold: ECC of GDDR uses a sixteenth, and firmware a little more."""
 
 _NO_MODEL = re.compile(
     r"NVIDIA|Tesla|GeForce|Quadro|GRID|SXM\d*( AC)?|PCIe|PCI-E|NVL|HBM\d\w*|(?<!\d)\d++GB|Graphics|Device", re.I
@@ -45,8 +45,8 @@ def gpu_class(gpus: Sequence[Gpu]) -> str | None:
 
 
 def nvlink(gpus: Sequence[Gpu], *, missing: int = 0) -> str:
-    """`full`: every link of every GPU is up; `none`: not one is, or there are none; else `partial`. `missing`: GPUs
-    that should be there, too.
+    """`full`: every link of every GPU is up; `none`: no link is up, or there are none; else `partial`. `missing`:
+    how many GPUs should be there but are not.
     """
     links = [link.active for gpu in gpus for link in gpu.nvlinks]
     if not any(links):
@@ -61,13 +61,13 @@ def _class(name: str, memory: int | None) -> str:
 
 
 def _size(memory: int) -> int:
-    """The size it is sold by, else what it has, in GiB."""
+    """The size by which it is sold, else the memory it has, in GiB."""
     there = memory / GIB
     return next((size for size in SIZES if SHORT * size <= there <= 1.01 * size), max(1, round(there)))
 
 
 LABEL_SECONDS = 300.0
-"""Between two changes of a Node's labels, at least."""
+"""Least seconds between two changes of a Node's labels."""
 
 ALL = (DEGRADED, GPU_CLASS, HEALTHY_COUNT, NVLINK)
 
@@ -83,7 +83,7 @@ def publication(inputs: PlanInputs, draft: PlanDraft) -> PatchNode | None:
         return None
     node, is_off = inputs.node, opted_out(inputs.node) or not inputs.policy.config.labels
     labels, left = _changes(node, published.labels, _wanted(inputs, draft))
-    is_kept = bool(left) or (LABELS in node.annotations and not is_off)  # also without a label it says when
+    is_kept = bool(left) or (LABELS in node.annotations and not is_off)  # also without a label it keeps the time
     if not labels and left == published.labels and is_kept == (LABELS in node.annotations):
         return None
     text = encode(replace(published, at=inputs.now, labels=left)) if is_kept else None
@@ -91,7 +91,7 @@ def publication(inputs: PlanInputs, draft: PlanDraft) -> PatchNode | None:
 
 
 def values(view: View, *, degraded: bool) -> Values:
-    """What the labels should say: None takes one away, and what is not known now is left out."""
+    """The values that the labels should have: None removes a label; one whose value is not known now is left out."""
     healths = view.judgement.gpus
     if not healths or Health.UNKNOWN in healths.values():
         return {}
@@ -107,14 +107,14 @@ def values(view: View, *, degraded: bool) -> Values:
 
 
 def outdated(node: NodeObject, now: Values) -> dict[str, str]:
-    """Labels of ours on the Node that say something else than they should, and what they say."""
+    """Our labels on the Node that do not have the value they should have, with the value they have."""
     published = _published(node) or PublishedLabels(at=0.0)
     ours = {key: value for key, value in published.labels.items() if node.labels.get(key) == value}
     return {key: value for key, value in ours.items() if key in now and now[key] != value}
 
 
 def published_by_us(node: NodeObject) -> dict[str, str | None]:
-    """What takes our labels off the Node, but for those that say by now what somebody else wants."""
+    """A change that removes our labels from the Node, except those whose value another writer has changed."""
     published = _published(node) or PublishedLabels(at=0.0)
     return {key: None for key, value in published.labels.items() if key in ALL and node.labels.get(key) == value}
 
@@ -131,22 +131,22 @@ def _wanted(inputs: PlanInputs, draft: PlanDraft) -> Values:
 def _changes(
     node: NodeObject, before: Mapping[str, str], wanted: Values
 ) -> tuple[dict[str, str | None], dict[str, str]]:
-    """Labels to write, and those that are ours afterwards; `before`: those that were."""
+    """Labels to write, and those that are ours afterwards; `before`: those that were ours."""
     labels: dict[str, str | None] = {}
     left = dict(before)
     for key, value in wanted.items():
         there, ours = node.labels.get(key), before.get(key)
-        if there is not None and there != ours:  # a person's, now or all along
+        if there is not None and there != ours:  # a person set it, after our write or before
             left.pop(key, None)
         elif value is None:
             left.pop(key, None)
             labels |= {key: None} if there is not None else {}
-        elif value != ours:  # where it says the same and is not there, a person took it off
+        elif value != ours:  # else, where the label is not there, a person removed it
             labels[key] = left[key] = value
     return labels, left
 
 
 def _published(node: NodeObject) -> PublishedLabels | None:
-    """None: the annotation is not one of ours, so no label is known to be."""
+    """None: the annotation is not one of ours, so no label is known to be ours."""
     text = node.annotations.get(LABELS)
     return PublishedLabels(at=float("-inf")) if text is None else decode(text, PublishedLabels)

@@ -1,7 +1,7 @@
-"""What a person asks for by hand: a quarantine that only a person ends, and the end of one, whoever began it.
+"""What a person requests: a quarantine that only a person ends, and the end of one, also of the remediator's.
 
-The same steps in the same order as the remediator's own, so that the same actuator does them and a crash leaves nothing
-that the next cycle does not understand. Giving back works from the Node alone: no agent, no store, no memory.
+The steps and their order are the remediator's own, so that the same executor does them and the remediator's next cycle
+can continue after a crash. A release needs the Node alone: no agent, no store, no memory.
 """
 
 from collections.abc import Iterable, Sequence
@@ -47,13 +47,13 @@ from gpuwatch.remediation.planning.ownership import (
 )
 
 CHECK = "operator"
-"""What stands in the taint and the annotation where a check's name stands otherwise."""
+"""The value in the taint and the annotation in place of a check's name."""
 
 CHANGED = (ClaimState.APPLIED, ClaimState.OVERRULED, ClaimState.CLAIMED)
 
 
 class QuarantineRequest(Record, frozen=True, kw_only=True):
-    """What was asked for, at unix time `at`, and why in the person's message."""
+    """A person's request at unix time `at`; `reason` is the person's message."""
 
     at: float
     reason: str
@@ -63,16 +63,16 @@ class QuarantineRequest(Record, frozen=True, kw_only=True):
 
     @property
     def fault(self) -> Fault:
-        """What the annotation keeps of it."""
+        """The request as the annotation keeps it."""
         response = Response.DRAIN if self.drain else Response.CORDON if self.cordon else Response.TAINT
         text = self.reason[:MAX_MESSAGE]
         return Fault(key=f"{CHECK}/node", check=CHECK, response=response, since=self.at, last=self.at, message=text)
 
 
 def quarantine(node: NodeObject, wish: QuarantineRequest, slot: TakeSlot | None) -> Plan:
-    """Take the node out of use until somebody releases it; pods are asked to leave afterwards, as its drain goes on.
+    """Take the node out of service until a person releases it; with `drain`, its pods are evicted afterwards.
 
-    `slot` None: without asking the budget.
+    `slot` None: the plan takes no slot of the budget.
     """
     state = read_claim(node)
     if state.claim is ClaimState.FOREIGN or (state.claim is ClaimState.UNREADABLE and node.taint):
@@ -109,10 +109,10 @@ def release(
     *,
     forget: bool = False,
 ) -> Plan:
-    """Give back all that is ours on the Node. `leases`: slots it holds; `present`: faults that are there now.
+    """Remove all that is ours on the Node. `leases`: slots it holds; `present`: faults that are there now.
 
-    What the quarantine was about and what is there now will not lead to another one until it happens again; with
-    `forget` nothing of that is kept, as at an uninstall.
+    The faults of the quarantine and the present ones lead to no other quarantine until they occur again; with `forget`
+    that is not recorded, as at an uninstall.
     """
     state = read_claim(node)
     overruled = {} if forget else _overruled(node, present)
@@ -132,7 +132,7 @@ def release(
 
 
 def withdraw(node: NodeObject, at: float, leases: Iterable[LeaseObject]) -> Plan:
-    """Give up what a person has begun and could not bring to an end: a claim without a taint, and its slot."""
+    """Undo a person's quarantine that was begun but not completed: a claim without a taint, and its slot."""
     owner = read_claim(node).owner
     wish = QuarantineRequest(at=at, reason="it could not be done")
     if read_claim(node).claim is not ClaimState.CLAIMED or owner is None or owner.by != "operator":
@@ -142,7 +142,7 @@ def withdraw(node: NodeObject, at: float, leases: Iterable[LeaseObject]) -> Plan
 
 
 def not_ours(node: NodeObject) -> Blocked:
-    """A taint with our key that nothing says we put there."""
+    """The obstacle of a taint with our key that no annotation shows to be ours."""
     taint = node.taint or Taint(key=TAINT)
     message = (
         f"the taint {TAINT}={taint.value}:{taint.effect} has no owner annotation of this Node, so gpuwatch leaves it; "
@@ -168,7 +168,7 @@ def _owner(node: NodeObject, wish: QuarantineRequest, slot: TakeSlot | None) -> 
 
 
 def _kept(node: NodeObject, wish: QuarantineRequest, owner: Ownership) -> PatchNode:
-    """There is a quarantine: from now on only a person ends it."""
+    """For a node that is quarantined already: from now on only a person ends it."""
     cordons = wish.cordon and not node.unschedulable
     held = replace(
         owner,
@@ -181,8 +181,8 @@ def _kept(node: NodeObject, wish: QuarantineRequest, owner: Ownership) -> PatchN
 
 
 def _giving_back(node: NodeObject, overruled: str | None, *, forget: bool) -> PatchNode | None:
-    """One patch that takes away what is there of ours and nothing else; None when nothing is. `forget`: also labels for
-    schedulers, which speak of the GPUs and not of the quarantine.
+    """One patch that removes all that is ours on the Node and nothing else; None when there is nothing. `forget`: also
+    the labels for schedulers, which describe the GPUs and not the quarantine.
     """
     owner = read_claim(node).owner
     gone = (OWNER, FAULTS, *((owner.handover,) if owner and owner.handover else ()))

@@ -1,6 +1,6 @@
 """The condition GPUHealthy and the Events that go with it, each Event created exactly once.
 
-The problem. An Event tells people that a GPU failed, a node was quarantined, a pod may be affected. Created twice it is
+The problem. An Event shows people that a GPU failed, a node was quarantined, a pod may be affected. Created twice it is
 noise, and alerts count it twice; not created it is lost. The remediator plans again and again from the same findings,
 may crash before or after any request, may lose an answer to a request that was carried out, and may lose its disk.
 
@@ -42,14 +42,14 @@ from gpuwatch.remediation.planning.policy import Policy
 MAX_TEXT = 1024
 
 MESSAGE_SECONDS = 300.0
-"""The message alone is rewritten no more often, heartbeat or not: figures in it may change with every View."""
+"""Least seconds between two writes for a new message alone: figures in it may change with every View."""
 
 UNKNOWN_AFTER = 60.0
-"""Seconds without a fresh View after which the condition says so: an agent that restarts is quicker."""
+"""Seconds without a fresh View after which the condition is Unknown: an agent restarts in less time."""
 
 STEADY_SECONDS = 60.0
-"""For so long nothing may be wrong before a condition that was False is True again: a fault that comes and goes on a
-node that may not be tainted must not become a stream of Events. Never longer than `recovery_hold`.
+"""Seconds without a fault before a condition that was False becomes True again: an intermittent fault on a node that
+may not be tainted must not become a stream of Events. Never longer than `recovery_hold`.
 """
 
 MONITOR = "monitoring_degraded"
@@ -94,7 +94,7 @@ def condition_steps(inputs: PlanInputs, draft: PlanDraft) -> tuple[Step, ...]:
         return ()
     findings = inputs.view.judgement.findings if inputs.is_fresh else ()
     monitor = (f"{found.check}: {found.message}" for found in findings if found.check == MONITOR)
-    message = "; ".join((text, *monitor, *inputs.observation.remarks))  # a person who reads the Node sees no log
+    message = "; ".join((text, *monitor, *inputs.observation.remarks))  # a reader of the Node does not read the log
     heartbeat = inputs.policy.config.heartbeat * (2 if draft.quarantined else 1)  # the slot's renewal is a write, too
     condition = condition_update(inputs.node, reason, message, inputs.now, heartbeat)
     if condition is None:
@@ -113,9 +113,9 @@ def condition_steps(inputs: PlanInputs, draft: PlanDraft) -> tuple[Step, ...]:
 def condition_update(
     node: NodeObject, reason: ConditionReason, text: str, now: float, heartbeat: float
 ) -> Condition | None:
-    """The condition to write; None when the one on the Node will do. `heartbeat` 0: never refreshed.
+    """The condition to write; None when the one on the Node is up to date. `heartbeat` 0: never refreshed.
 
-    lastTransitionTime moves with the status only: reasons that alternate must not move it, for others count on it.
+    lastTransitionTime changes with the status only, not with alternating reasons: other programs rely on it.
     """
     status, text, old = STATUS.get(reason, "False"), visible(text)[:MAX_TEXT], node.condition
     moved = rfc3339(now)
@@ -144,9 +144,9 @@ def node_event(
 
 
 def pod_events(view: View, policy: Policy) -> Iterator[CreateEvent]:
-    """For every XID, an Event on each pod that held the GPU: possibly affected, not to blame. One a day for each pod
-    and code, however many GPUs report it. None for the driver's advice (154): its cause has been reported already; none
-    for what only the kernel log reports.
+    """For every XID, an Event on each pod that held the GPU: it may be affected, and need not be the cause. One a day
+    for each pod and code, however many GPUs report it. None for the driver's advice (154): its cause has been reported
+    already; none for what only the kernel log reports.
     """
     for finding in view.judgement.findings:
         if finding.check in UNCONFIRMED_CHECKS or finding.xid in (None, RECOVERY_CHANGED):
@@ -164,7 +164,7 @@ def pod_events(view: View, policy: Policy) -> Iterator[CreateEvent]:
 
 
 def case_events(inputs: PlanInputs) -> Iterator[CreateEvent]:
-    """On the Node, that a support bundle of its fault was kept there."""
+    """Events on the Node: a support bundle of its fault is kept there."""
     for case in inputs.view.support_cases:
         if inputs.now - case.at < DAY:
             message = f"kept on this node in state_dir: support/{case.file} ({case.bytes >> 10} KiB)"
@@ -173,7 +173,7 @@ def case_events(inputs: PlanInputs) -> Iterator[CreateEvent]:
 
 
 def eviction_event(pod: PodObject, faults: tuple[Fault, ...], owner: Ownership) -> CreateEvent:
-    """On a pod that is asked to leave: why, and what starts it again. One for each quarantine."""
+    """An Event on a pod that is evicted: why, and which object starts it again. One for each quarantine."""
     reasons = "; ".join(f"{fault.place}: {fault.message}" for fault in faults if fault.response.reaches(Response.DRAIN))
     again = f"; {pod.group.kind} {pod.group.name} decides what starts again" if pod.group else ""
     return CreateEvent(
@@ -203,7 +203,7 @@ def seconds_until_healthy(inputs: PlanInputs) -> float:
 
 
 def _verdict(inputs: PlanInputs, draft: PlanDraft) -> tuple[ConditionReason | None, str]:
-    """What the condition should say. None: leave it as it is."""
+    """Reason and message that the condition should have. None: leave it as it is."""
     if draft.quarantined:
         stuck = [each.message for each in draft.blocked if each.reason is BlockReason.DEADLINE]
         message = _listed(draft.faults, inputs.view) or "quarantined by a person"

@@ -1,9 +1,9 @@
 """Ownership of a taint: which marks on a Node are gpuwatch's, and which belong to other controllers or to persons.
 
 The problem. A Node is shared. Schedulers, autoscalers, other remediation tools and administrators all write its taints,
-labels, annotations and its cordon, and anybody may write a taint with our key. gpuwatch must remove everything it has
+labels, annotations and its cordon, and each may write a taint with our key. gpuwatch must remove everything it has
 set, must remove nothing else, and must notice when a person has overruled it. It must do so after a crash between any
-two requests, after its own state file was lost, and when the Node was deleted and created anew under its old name.
+two requests, after its own state file was lost, and when the Node was deleted and created again under its name.
 
 What does not work. The taint's key proves nothing: `kubectl taint` can write it. Field managers of server-side apply
 would name us, but `spec.taints` is an atomic list, so the last writer owns all of it. A record on our own disk is lost
@@ -12,13 +12,13 @@ with the disk, and cannot be written in the same step as the taint, so a crash l
 The solution is an annotation (`Ownership`) that is written in the same PATCH as what it describes, which makes them
 agree at all times, and in two states that make a missing taint mean one thing each:
 
-    claimed   written alone, before the budget's slot and the taint. No taint yet: we were cut off, and begin again.
+    claimed   written alone, before the budget's slot and the taint. No taint yet: we were interrupted, and begin again.
     applied   written together with the taint. No taint any more: a person removed it, and that decision stands. A claim
               to sick GPUs alone (scope gpu) has no taint; it ends with the annotation.
 
 It names the Node's uid, so that a copied annotation or a new Node of the old name is not ours, and the taint's value
-and effect, so that a taint which a person has edited counts as theirs. An annotation that cannot be decoded is not ours
-to touch either. Every combination of annotation and taint is one `ClaimState`, and the planner only looks at that.
+and effect, so that a taint which a person has edited counts as theirs. Nor does gpuwatch change an annotation that
+it cannot decode. Every combination of annotation and taint is one `ClaimState`, and the planner reads only that.
 """
 
 from collections.abc import Sequence
@@ -50,7 +50,7 @@ class ClaimState(StrEnum):
 
 
 class NodeClaim(NamedTuple):
-    """`owner` is there for claimed, applied and overruled; with `foreign` when a claim lies beside the taint."""
+    """`owner` is there for claimed, applied and overruled; for `foreign` when there is a claim beside the taint."""
 
     claim: ClaimState
     owner: Ownership | None = None
@@ -72,7 +72,7 @@ def read_claim(node: NodeObject) -> NodeClaim:
 
 
 def own_taint(node: NodeObject, owner: Ownership) -> Taint | None:
-    """The very taint we set: with our key, and with the value and effect we gave it."""
+    """The taint that we set: with our key, and with the value and effect that we wrote."""
     wanted = (TAINT, owner.value, owner.effect)
     return next((taint for taint in node.taints if (taint.key, taint.value, taint.effect) == wanted), None)
 

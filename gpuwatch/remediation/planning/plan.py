@@ -46,7 +46,7 @@ from gpuwatch.remediation.planning.slots import Slots
 __all__ = ["EvictionHistory", "Observation", "PlanInputs", "Slots", "is_clean", "plan", "remember"]
 
 LOOK_AGAIN = 60.0
-"""Seconds after which the Node is read anew when nothing happens: others may have changed it."""
+"""Seconds after which the Node is read again when nothing happens: other writers may have changed it."""
 
 SOON = 1.0
 
@@ -125,7 +125,7 @@ def remember(
 
 
 def _acknowledged_after(memory: RemediatorMemory, node: NodeObject, done: Plan) -> dict[str, float]:
-    """What people have overruled: as a step has just written it, else by the Node and by memory."""
+    """What people have overruled: as a step of `done` wrote it, else by the Node and by memory."""
     for step in done.steps:
         if isinstance(step, PatchNode) and ACKNOWLEDGED in step.annotations:
             return acknowledged(replace(node, annotations={ACKNOWLEDGED: step.annotations[ACKNOWLEDGED] or "{}"}))
@@ -133,12 +133,12 @@ def _acknowledged_after(memory: RemediatorMemory, node: NodeObject, done: Plan) 
 
 
 def _of_the_machine(memory: RemediatorMemory) -> RemediatorMemory:
-    """What stays when its Node was created anew: a slot is held by the Node's name, and a file is on the machine."""
+    """What stays valid for a Node that was created again: the Node's name holds the slot, the machine has the file."""
     return RemediatorMemory(slot=memory.slot, sentinel=memory.sentinel)
 
 
 def _with_acknowledgements(inputs: PlanInputs, draft: PlanDraft) -> PlanDraft:
-    """Drop a person's acknowledgement once its finding has been gone for the whole hold."""
+    """Drop a person's acknowledgement whose finding is gone, once the node has been clean for the whole hold."""
     if draft.quarantined or draft.steps or inputs.observation.clean_for < inputs.policy.config.recovery_hold:
         return draft
     if inputs.claim not in (ClaimState.NONE, ClaimState.FOREIGN):
@@ -168,7 +168,7 @@ def _finished(inputs: PlanInputs, draft: PlanDraft) -> Plan:
     pods = not_yet_created(reports, inputs.memory)
     steps: tuple[Step, ...] = (*draft.steps, *condition_steps(inputs, draft), *draft.after, *pods[:MAX_POD_EVENTS])
     if label is not None and not any(isinstance(step, PatchNode | SetCondition) for step in steps):
-        steps, label = (*steps, label), None  # last, for what comes after a refused patch is not done
+        steps, label = (*steps, label), None  # last: the steps after a refused patch are not done
     obstacles = draft.blocked
     if steps and mode == "observe":
         message = "mode is observe: nothing is written; set remediation.mode to enforce to act"

@@ -54,7 +54,7 @@ class PolicyRule(NamedTuple):
 
 
 class Policy(Record, frozen=True, kw_only=True):
-    """A RemediationConfig that has been found good, with the table of checks."""
+    """A valid RemediationConfig, with the table of checks."""
 
     config: RemediationConfig
     asked: dict[str, Response]
@@ -67,7 +67,7 @@ class Policy(Record, frozen=True, kw_only=True):
     def compile(
         cls, config: RemediationConfig, checks: Iterable[Check], classes: Mapping[int, XidClass] | None = None
     ) -> "Policy":
-        """Check names and responses against the table. `classes`: what `checks.xids` makes of XIDs.
+        """Check names and responses against the table. `classes`: of XIDs, by `checks.xids`.
 
         Raises:
             UsageError: an unknown check, or a response that its check does not allow; names the key.
@@ -105,7 +105,7 @@ class Policy(Record, frozen=True, kw_only=True):
 
     def answer(self, check: str, xid: int | None = None) -> Response:
         """What is to be done about a check's finding. A check that the table does not have comes from an agent of
-        another version: it is watched, never acted on.
+        another version: it is observed, never acted on.
         """
         if check not in self.asked:
             return Response.OBSERVE
@@ -147,7 +147,7 @@ class Policy(Record, frozen=True, kw_only=True):
 
 
 def _default(check: Check, config: RemediationConfig) -> tuple[Response, str]:
-    """For a check that the configuration does not name, and where it is from."""
+    """The response of a check that the configuration does not name, and its origin."""
     response, origin = check.response, "default"
     if config.migrate and response.reaches(Response.TAINT) and check.most.reaches(Response.DRAIN):
         response, origin = Response.DRAIN, "remediation.migrate"

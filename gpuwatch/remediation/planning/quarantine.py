@@ -1,4 +1,4 @@
-"""Taking a node out of service: why, what stands against it, and the steps in their order."""
+"""Taking a node out of service: why, what prevents it, and the steps in their order."""
 
 from msgspec.structs import replace
 
@@ -29,14 +29,14 @@ from gpuwatch.remediation.planning.scope import device_rules, over_gpu_budget, w
 from gpuwatch.remediation.planning.slots import NoSlot, choose
 
 CLAIM_SECONDS = 600.0
-"""A claim this old is written anew: others count a node with a young one as tainted (30 minutes)."""
+"""A claim this old is written again: other nodes count a node whose claim is under 30 minutes old as tainted."""
 
 BUDGET_SECONDS = 60.0
-"""About how often a node that waits for a slot looks for one."""
+"""Average seconds after which a node that waits for a slot looks for one again."""
 
 
 def begin(inputs: PlanInputs) -> PlanDraft:
-    """A node that is in service: leave it there, or not."""
+    """For a node in service: begin a quarantine, or leave it in service."""
     reasons = inputs.taint_reasons()
     unknown = unknown_marks(inputs)
     if not inputs.is_fresh:
@@ -80,7 +80,7 @@ def _quarantine(inputs: PlanInputs, faults: tuple[Fault, ...], waiting: tuple[Bl
     if isinstance(slot, NoSlot):
         reason = BlockReason.BUDGET_UNREADABLE if slot.unreadable else BlockReason.BUDGET
         draft = _leave(inputs, (blocked(reason, slot.message), *waiting), faults)
-        kept = slot.unreadable  # a slot that we may hold, and its claim
+        kept = slot.unreadable  # then a slot that we may hold stays, and its claim
         return draft.replace(steps=() if kept else draft.steps, look_again=BUDGET_SECONDS * (0.5 + inputs.jitter))
     owner = applied(inputs, faults, slot.name)
     if owner.scope == "gpu" and (message := over_gpu_budget(inputs, faults)):
@@ -95,7 +95,7 @@ def _quarantine(inputs: PlanInputs, faults: tuple[Fault, ...], waiting: tuple[Bl
     rules = device_rules(inputs, faults, owner.id) if is_confined else ()
     steps += [WriteRule(rule=rule) for rule in rules]
     steps.append(confine(inputs, owner, faults) if is_confined else taint(inputs, owner, faults))
-    # by ResourceSlices, which were not read
+    # by its ResourceSlices, which were not read
     could_spare_node = inputs.devices is None and not why_widened(inputs, faults) and bool(why_node(inputs, faults))
     return PlanDraft(
         stage=NodeStage.QUARANTINED,
@@ -110,7 +110,7 @@ def _quarantine(inputs: PlanInputs, faults: tuple[Fault, ...], waiting: tuple[Bl
 
 
 def taint(inputs: PlanInputs, owner: Ownership, faults: tuple[Fault, ...]) -> PatchNode:
-    """Our taint, and with it everything that says so."""
+    """One patch with our taint and the marks that go with it."""
     added = rfc3339(inputs.now) if owner.effect == "NoExecute" else None
     return PatchNode(
         step="taint",
@@ -122,7 +122,7 @@ def taint(inputs: PlanInputs, owner: Ownership, faults: tuple[Fault, ...]) -> Pa
 
 
 def confine(inputs: PlanInputs, owner: Ownership, faults: tuple[Fault, ...]) -> PatchNode:
-    """Only the claim, of scope `gpu`; a taint, label and cordon of ours go."""
+    """One patch with the claim alone, of scope `gpu`; it removes a taint, labels and a cordon of ours."""
     before, node = inputs.owner, inputs.node
     tainted = before is not None and inputs.claim is ClaimState.APPLIED
     return PatchNode(
@@ -135,7 +135,7 @@ def confine(inputs: PlanInputs, owner: Ownership, faults: tuple[Fault, ...]) -> 
 
 
 def applied(inputs: PlanInputs, faults: tuple[Fault, ...], slot: str | None) -> Ownership:
-    """What the Node's annotation will say once the taint is there."""
+    """The Node's annotation as it will be once the taint is there."""
     cut_off = inputs.owner if inputs.claim is ClaimState.CLAIMED else None
     is_confined = not why_node(inputs, faults)
     cordons = not is_confined and any(fault.response.reaches(Response.CORDON) for fault in faults)
@@ -165,7 +165,7 @@ def labels(owner: Ownership) -> dict[str, str]:
 
 
 def why_held(inputs: PlanInputs, faults: tuple[Fault, ...]) -> str | None:
-    """Why only a person may give the node back, if so: what is found asks for one, or it came back too often."""
+    """Why only a person may release the node, if so: a check in `held_checks`, or a fault that recurred too often."""
     config = inputs.policy.config
     current = inputs.owner.since if inputs.claim is ClaimState.APPLIED and inputs.owner else None
     for fault in faults:
@@ -179,14 +179,14 @@ def why_held(inputs: PlanInputs, faults: tuple[Fault, ...]) -> str | None:
 
 
 def sentence(faults: tuple[Fault, ...]) -> str:
-    """What is wrong, the worst first."""
+    """The worst fault, and how many more there are."""
     first = faults[0]
     more = f" and {len(faults) - 1} more" if len(faults) > 1 else ""
     return f"{first.place}: {first.message}{more}"
 
 
 def new_is_barred(inputs: PlanInputs, *, cordoned: bool) -> tuple[Blocked, ...]:
-    """What stands against beginning anything on this node: its owner's wish, other controllers, maintenance."""
+    """What prevents any new action on this node: an opt-out, another controller, a maintenance window."""
     found: list[Blocked] = []
     config = inputs.policy.config
     if opted_out(inputs.node):
@@ -214,17 +214,17 @@ def unknown_marks(inputs: PlanInputs) -> tuple[Blocked, ...]:
 
 
 def stale(inputs: PlanInputs) -> Blocked:
-    """The obstacle that an old View is."""
+    """The obstacle of a View that is too old."""
     age = inputs.observation.age
     return blocked(BlockReason.STALE, f"the last view is {age:.0f} s old: nothing is added or taken away")
 
 
 def _leave(inputs: PlanInputs, obstacles: tuple[Blocked, ...], faults: tuple[Fault, ...]) -> PlanDraft:
-    """Add nothing, and take back what was only begun."""
-    is_lost = inputs.owner is None and inputs.node.taint is not None  # ours, perhaps: others shall count it
+    """Add nothing, and undo what was only begun."""
+    is_lost = inputs.owner is None and inputs.node.taint is not None  # perhaps ours: other nodes have to count it
     steps: tuple[Step, ...] = () if is_lost else inputs.free_slots()
     wants: frozenset[Want] = frozenset()
-    if inputs.owner is not None:  # its claim goes last: a slot that nothing on the Node tells of would be forgotten
+    if inputs.owner is not None:  # its claim goes last: a slot that the Node does not record would never be freed
         rules = (DeleteRule(name=name, owner=inputs.owner.id) for name in inputs.owner.rules)
         steps = (*rules, *steps, PatchNode(step="forget", annotations={OWNER: None, FAULTS: None}))
         wants = frozenset({"slots"}) if inputs.slots is None else wants

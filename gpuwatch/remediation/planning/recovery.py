@@ -45,18 +45,18 @@ from gpuwatch.remediation.planning.scope import (
 from gpuwatch.remediation.planning.slots import choose, held_slots, renewal
 
 REPAIR_PATIENCE = 3600.0
-"""A repairer that has not come to an end so long after the drain began holds up the reboot no longer."""
+"""Seconds after the beginning of the drain for which a repairer may delay the reboot."""
 
 REPAIRER_SILENT = 1800.0
-"""A repairer that has not reported for so long is gone: the longest reset takes less."""
+"""A repairer that has not reported for so many seconds is gone: the longest reset takes less."""
 
 REPAIR_LOOK = 60.0
 
 
 def keep_quarantine(inputs: PlanInputs) -> PlanDraft:
-    """Our taint is there."""
+    """For a node that we have quarantined: our taint is there, or a claim of scope `gpu`."""
     owner, began = owned(inputs), recorded_faults(inputs.node)
-    if owner.cordoned and not inputs.node.unschedulable:  # a person has lifted it: that stands
+    if owner.cordoned and not inputs.node.unschedulable:  # a person has removed it: that decision stands
         owner = replace(owner, cordoned=False, lifted=True)
     if owner.by == "operator":
         message = "quarantined by a person; `gpuwatch node release` releases it"
@@ -82,7 +82,7 @@ def keep_quarantine(inputs: PlanInputs) -> PlanDraft:
 
 
 def accept_override(inputs: PlanInputs) -> PlanDraft:
-    """A person has removed our taint, or changed it: for these faults it is not set again."""
+    """A person has removed or changed our taint, or removed our rules: none is set again for these faults."""
     owner, began = owned(inputs), recorded_faults(inputs.node)
     found = in_force(inputs.view, inputs.policy, Response.TAINT)
     latest = {fault.key: fault.last for fault in found}
@@ -126,20 +126,20 @@ def owned(inputs: PlanInputs) -> Ownership:
 
 
 def remove_sentinel(inputs: PlanInputs) -> tuple[Step, ...]:
-    """Remove the file that we made, wherever the settings of that time had it."""
+    """Remove the file that we made, at the path that memory has, else at that of the settings."""
     recorded = inputs.owner is not None and inputs.owner.handover is not None
     sentinel = inputs.memory.sentinel or (inputs.policy.config.handover.sentinel if recorded else "")
     return (SetRebootSentinel(sentinel=sentinel, wanted=False),) if sentinel else ()
 
 
 def _delete_rules(inputs: PlanInputs, owner: Ownership) -> tuple[DeleteRule, ...]:
-    """Those that the Node records, and those that say themselves that they are of this quarantine."""
+    """Steps that delete the rules that the Node records, and those whose annotation names this quarantine."""
     found = (rule.name for rule in (inputs.devices.rules if inputs.devices else ()) if rule.owner == owner.id)
     return tuple(DeleteRule(name=name, owner=owner.id) for name in sorted({*owner.rules, *found}))
 
 
 def _undo(inputs: PlanInputs, owner: Ownership) -> PatchNode:
-    """One PATCH without anything of ours. What a person has changed since is theirs and stays."""
+    """One PATCH that removes all that is ours. What a person has changed since belongs to the person and stays."""
     annotations: dict[str, str | None] = {OWNER: None, FAULTS: None}
     if owner.handover:
         annotations[owner.handover] = None
@@ -179,14 +179,14 @@ def _well(inputs: PlanInputs, owner: Ownership, began: tuple[Fault, ...]) -> Pla
 
 
 def _not_allocatable(inputs: PlanInputs, began: tuple[Fault, ...]) -> str:
-    """Of the GPUs that had a fault, those that the device plugin still counts out: pods are not given them."""
+    """Of the GPUs that had a fault, those that the device plugin still withholds from pods, as a clause."""
     found = {each.gpu for each in inputs.view.judgement.findings if each.check == "gpu_not_allocatable" and each.gpu}
     places = ", ".join(dict.fromkeys(str(fault.index) for fault in began if fault.gpu in found))
     return f", GPU {places} not allocatable until the device plugin is restarted" if places else ""
 
 
 def _sick(inputs: PlanInputs, owner: Ownership, began: tuple[Fault, ...], missing: tuple[str, ...]) -> PlanDraft:
-    """Still not well: keep it out of service, and do what is asked for beyond the taint."""
+    """Still sick: keep the node out of service, and do what the policy asks for beyond the taint."""
     now = merge_faults(began, inputs.taint_reasons().wanted)
     owner = replace(owner, held=owner.held or why_held(inputs, now))
     asked = tuple(replace(f, response=inputs.policy.answer(f.check, f.xid)) for f in now)
@@ -196,7 +196,7 @@ def _sick(inputs: PlanInputs, owner: Ownership, began: tuple[Fault, ...], missin
         owner = replace(owner, cordoned=True)
     draft = PlanDraft(stage=NodeStage.QUARANTINED, message="; ".join(missing), faults=now, owner=owner)
     there = {fault.key for fault in in_force(inputs.view, inputs.policy, Response.DRAIN)}
-    leaving = tuple(fault for fault in asked if fault.key in there)  # a GPU that is well again keeps its work
+    leaving = tuple(fault for fault in asked if fault.key in there)  # a GPU that has recovered keeps its work
     if leaving:
         draft = draft.replace(blocked=barred) if barred else _draining(inputs, draft, owner, leaving)
     return _kept(inputs, draft if barred else _rescoped(inputs, draft))
@@ -263,7 +263,7 @@ def _request_reboot(inputs: PlanInputs, draft: PlanDraft, owner: Ownership, aske
 
 
 def _is_repairing(inputs: PlanInputs, owner: Ownership, asked: tuple[Fault, ...]) -> bool:
-    """Whether a repairer that enforces reports, and has not given up on any of the GPUs."""
+    """Whether a repairer in mode `enforce` reports, and has not given up on any of the GPUs."""
     repairer, since = inputs.view.repairer, owner.draining or owner.since
     if repairer is None or repairer.mode != "enforce" or inputs.now - since > REPAIR_PATIENCE:
         return False
@@ -272,7 +272,7 @@ def _is_repairing(inputs: PlanInputs, owner: Ownership, asked: tuple[Fault, ...]
 
 
 def _kept(inputs: PlanInputs, draft: PlanDraft) -> PlanDraft:
-    """The draft with what keeps our marks true: the slot renewed, the annotations as they should be."""
+    """The draft with what keeps our marks up to date: the slot renewed, the annotations as they should be."""
     slot, spare = _slot(inputs)
     node, before = inputs.node, owned(inputs)
     owner = draft.owner or before
@@ -280,7 +280,7 @@ def _kept(inputs: PlanInputs, draft: PlanDraft) -> PlanDraft:
         owner = replace(owner, slot=slot.name)
     marks: dict[str, str | None] = {}
     if owner.scope == "node" and QUARANTINED not in (*owner.labels, *node.labels):
-        # An older gpuwatch began this quarantine: its labels are for schedulers now and are written anew.
+        # An older gpuwatch began this quarantine: its labels are for schedulers now and are written again.
         marks = {QUARANTINED: "true"} | {key: None for key in owner.labels if key in node.labels}
         owner = replace(owner, labels=(QUARANTINED,))
     annotations: dict[str, str | None] = dict(draft.annotations)
@@ -303,7 +303,7 @@ def _kept(inputs: PlanInputs, draft: PlanDraft) -> PlanDraft:
 
 
 def _slot(inputs: PlanInputs) -> tuple[TakeSlot | None, tuple[FreeSlot, ...]]:
-    """Keep one slot, free the others. Without any, take one if there is one: the taint counts either way."""
+    """Keep one slot, free the others. Without any, take a free one, if any: the taint counts either way."""
     if inputs.slots is None or inputs.slots.leases is None:
         return None, ()
     budget, name = inputs.policy.config.budget, inputs.node.name

@@ -1,16 +1,16 @@
 """Scope of a quarantine: the whole node, or only its sick GPUs, where the platform itself keeps new work from them.
 
-The problem. One sick GPU of eight takes the node from the successors of the other seven GPUs' pods. Where NVIDIA's
-device plugin reports the GPU unhealthy, the kubelet gives it to no pod any more, and a taint only costs.
+The problem. A taint for one sick GPU of eight keeps new pods from the other seven GPUs, too. Where NVIDIA's device
+plugin reports the GPU unhealthy, the kubelet gives it to no pod any more, and a taint has only disadvantages.
 
-What does not work. To ask whether the plugin would do so: it skips some XIDs, it can be told to skip all, and it
-forgets at a restart. To wait for it before any taint: meanwhile pods start on the sick GPU.
+What does not work. To predict whether the plugin does so: it skips some XIDs, it can be configured to skip all, and it
+starts with an empty list. To wait for it before any taint: meanwhile pods start on the sick GPU.
 
-The solution. The kubelet's list of allocatable devices shows what is so now. A node is tainted at once; when the list
+The solution. The kubelet's list of allocatable devices shows what holds now. A node is tainted at once; when the list
 lacks every sick GPU, and the Node's own figures agree, the taint goes and the claim stays (`Ownership.scope`), with its
 slot of the budget, its evictions and its release. Where pods get GPUs by resource claims, DeviceTaintRules do
-what the plugin does, and no taint is needed at all. What proves wrong, because a sick GPU is offered again or a pod is
-started on it, gives the node its taint back, and this quarantine trusts it no more (`distrusted`).
+what the plugin does, and no taint is needed at all. Where a sick GPU is offered again or a pod is started on it, the
+node is tainted again, and this quarantine tries the scope `gpu` no more (`distrusted`).
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from gpuwatch.remediation.planning.evidence import fault_age
 from gpuwatch.remediation.planning.inputs import PlanInputs
 
 PLUGIN_SECONDS = 30.0
-"""The device plugin reports within so long, and the agent asks the kubelet every 10 to 14 s."""
+"""The device plugin reports within so many seconds, and the agent asks the kubelet every 10 to 14 s."""
 
 REBOOTS = (Remedy.RESET_GPU, Remedy.REBOOT_NODE)
 """Remedies for which a node is handed over."""
@@ -45,8 +45,8 @@ def why_node(inputs: PlanInputs, faults: Sequence[Fault]) -> str:
 
 
 def why_widened(inputs: PlanInputs, faults: Sequence[Fault]) -> str:
-    """What proves that more than the GPUs of these faults has to be taken out, as a clause; empty: nothing does. What
-    is not known, as while the kubelet restarts, proves nothing.
+    """What proves that more than the GPUs of these faults has to be taken out, as a clause; empty: nothing does.
+    Missing data, as while the kubelet restarts, proves nothing.
     """
     withheld = inputs.view.attribution.withheld
     for fault in faults:
@@ -87,7 +87,7 @@ def over_gpu_budget(inputs: PlanInputs, faults: Sequence[Fault]) -> str:
 
 
 def on_this_node(view: View | None) -> str:
-    """What scope `gpu` comes to on the node of a View, None where no agent answers, as a sentence."""
+    """What scope `gpu` means on the node of a View (None: no agent answers), as a sentence."""
     if view is None:
         return "not known: no agent answers here; run this on a GPU node"
     withheld = view.attribution.withheld
@@ -99,7 +99,7 @@ def on_this_node(view: View | None) -> str:
 
 
 def open_faults(inputs: PlanInputs, faults: Sequence[Fault]) -> tuple[Fault, ...]:
-    """Of a quarantine's faults, those that are there still or whose GPU is not seen well."""
+    """Of a quarantine's faults, those that are still there, or whose GPU is not known to be healthy."""
     judgement = inputs.view.judgement
     present = {finding.key for finding in judgement.findings}
     return tuple(f for f in faults if f.key in present or judgement.gpus.get(f.gpu or "") is not Health.HEALTHY)

@@ -1,8 +1,8 @@
 """The fleet's budget without a controller: numbered Leases, of which every tainted node holds one.
 
 It limits adding taints, never removing them; what cannot be read gives no slot. A slot that ran out may be taken over
-only when its holder's Node is not tainted: a crashed remediator must not make room for one more sick node. That it ran
-out nobody believes of a Lease's own time, which is by its holder's clock: it has to be seen unchanged for so long.
+only when its holder's Node is not tainted: a crashed remediator must not make room for one more sick node. A slot
+has run out when a reader finds its Lease unchanged for its whole time: the time in a Lease is by its holder's clock.
 """
 
 import re
@@ -21,8 +21,8 @@ RENEW = 2 / 3
 
 
 class Slots(Record, frozen=True, kw_only=True):
-    """The budget as it was just read. `leases` None: unreadable. `nodes`: how many Nodes with GPUs the cluster has,
-    None: unreadable. `given_up`: names of slots that ran out while we watched, and whose holder's Node has neither our
+    """The budget as it was read last. `leases` None: unreadable. `nodes`: how many Nodes with GPUs the cluster has,
+    None: unreadable. `given_up`: names of slots that ran out during our reads, and whose holder's Node has neither our
     taint nor a young claim.
     """
 
@@ -51,13 +51,13 @@ def slot_limit(budget: BudgetConfig, nodes: int | None) -> int | None:
 
 
 def held_slots(slots: Slots | None, node: str) -> tuple[LeaseObject, ...]:
-    """The slots this node holds; more than one only after a mishap."""
+    """The slots this node holds; more than one only after a failure."""
     leases = (slots and slots.leases) or ()
     return tuple(lease for lease in leases if lease.holder == node and slot_number(lease.name) is not None)
 
 
 def choose(budget: BudgetConfig, slots: Slots, node: str, jitter: float) -> TakeSlot | NoSlot:
-    """The slot to take: our own, else a free one, by `jitter` (0..1) so that not all nodes want the same."""
+    """The slot to take: our own, else a free one, by `jitter` (0..1) so that not all nodes choose the same."""
     most = slot_limit(budget, slots.nodes)
     if slots.leases is None or most is None:
         what = "the Leases of the budget" if slots.leases is None else "how many nodes have GPUs"
@@ -98,7 +98,7 @@ def _is_used(lease: LeaseObject, slots: Slots, node: str) -> bool:
 
 
 def _reach(used: set[int], most: int) -> int:
-    """Slots below it may be taken. Where the budget has shrunk, those still held above it count as well, and they count
-    in such a way that nodes which take slots at the same moment cannot together exceed it.
+    """Slots with a lower number may be taken. Where the budget has shrunk, those still held above it count as well, so
+    that nodes which take slots at the same moment cannot together exceed it.
     """
     return next((n for n in range(most, 0, -1) if n + sum(u >= n for u in used) <= most), 0)

@@ -1,6 +1,6 @@
 """Carries out a plan step by step; an audit entry is written before and after each step.
 
-Nothing is retried here: after a conflict or a failure the Node is read and planned for anew. So whichever step was the
+Nothing is retried here: after a conflict or a failure the Node is read and planned for again. So whichever step was the
 last one before a crash, the next cycle starts from the state that is really there.
 """
 
@@ -41,11 +41,11 @@ from gpuwatch.storage.audit import Audit, AuditEntry
 log = logging.getLogger(__name__)
 
 Answer = NodeObject | LeaseObject | bool
-"""The changed object as it is now; True for what has no answer, False where nothing had to be changed."""
+"""The changed object as it is now; True for a step without an answer, False where nothing had to be changed."""
 
 CRASH_POINTS = tuple(f"{action}.{moment}" for action in ACTIONS for moment in ("intended", "sent", "recorded"))
-"""Where a kill can come between two effects: the intention is written, the API server has answered, the result is
-written. Each is handed to `checkpoint` when it is passed.
+"""Points between two effects at which the process may be killed: the intention is written, the API server has answered,
+the result is written. `checkpoint` is called with each when it is passed.
 """
 
 _ACTION_OF: dict[type[Step], str] = {
@@ -86,7 +86,7 @@ class PlanOutcome(NamedTuple):
 
     @property
     def refused(self) -> GpuwatchError | None:
-        """An error that a person has to mend before a step can be done, though later ones could be tried."""
+        """An error that a person has to correct before a step can be done, though later ones could be tried."""
         return next((each.error for each in self.steps if isinstance(each.error, Forbidden | Invalid)), None)
 
 
@@ -106,7 +106,7 @@ class PlanExecutor:
         self._checkpoint = checkpoint
 
     def execute(self, plan: Plan, node: NodeObject, is_crowded: Callable[[], bool] = lambda: False) -> PlanOutcome:
-        """Do the steps of `plan`, which was made for `node` as it was just read. Raises no errors of the API. Where a
+        """Do the steps of `plan`, which was made for `node` as it was read last. Raises no errors of the API. Where a
         quarantine that lets pods stay begins while the API server `is_crowded`, condition and Events are put off.
         """
         steps: list[StepResult] = []
@@ -144,7 +144,7 @@ class PlanExecutor:
         except GpuwatchError as error:
             if isinstance(error, Conflict) and isinstance(
                 step, PatchNode
-            ):  # tried again at once, and perhaps done then
+            ):  # tried again at once, and it may succeed then
                 log.debug("%s: the Node was changed meanwhile; reading it again", action)
             else:
                 self._audit.finish(entry, number, _result_of(error), str(error))
@@ -188,7 +188,7 @@ def _ends_the_plan(failed: StepResult) -> bool:
     """Whether later steps may not, or should not, be tried.
 
     The steps after a patch or a slot are only right once that is done. An Event or a condition may fail alone, and a
-    pod that a disruption budget keeps says nothing about the next; a server that is busy or away is left alone.
+    disruption budget that keeps one pod need not keep the next; a server that is busy or does not answer is left alone.
     """
     match failed.step, failed.error:
         case ((PatchNode() | TakeSlot() | SetRebootSentinel() | WriteRule() | DeleteRule()), _):
@@ -203,7 +203,7 @@ def _ends_the_plan(failed: StepResult) -> bool:
 
 
 def action_of(step: Step) -> str:
-    """The one of ACTIONS that a step is."""
+    """The name of a step in ACTIONS."""
     return step.step if isinstance(step, PatchNode) else _ACTION_OF[type(step)]
 
 

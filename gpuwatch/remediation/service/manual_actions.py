@@ -46,7 +46,7 @@ class ManualActions:
         self.executor = PlanExecutor(self.writer, slots, Audit(ledger, clock, actor="operator"), clock)
 
     def execute(self, planned: Callable[[NodeObject], Plan]) -> tuple[NodeObject, Plan, PlanOutcome]:
-        """Read the Node, plan, execute; again when another writer was faster. The Node is as it was read.
+        """Read the Node, plan, execute; again when another writer was faster. The Node returned is as it was read.
 
         Raises:
             GpuwatchError: a step on which others depend failed; those before it are done.
@@ -61,7 +61,7 @@ class ManualActions:
                 break
         if stopped is None:
             return node, plan, outcome
-        with contextlib.suppress(KubeError):  # take back a claim that did not become a taint
+        with contextlib.suppress(KubeError):  # undo a claim that did not become a taint
             node = self.writer.node()
             self.executor.execute(withdraw(node, self._clock.time(), self.leases(node)), node)
         raise stopped
@@ -95,7 +95,7 @@ class ManualActions:
         self, request: QuarantineRequest, view: View | None, seconds: float, wait: Callable[[float], None]
     ) -> Iterator[DrainProgress]:
         """Evict the pods with GPUs until none is left; yields whenever the progress changes. Without a View, the pods'
-        own requests tell which have GPUs.
+        own requests show which have GPUs.
 
         Raises:
             GpuwatchError: they did not leave in time, or evictions are not possible.
@@ -131,7 +131,7 @@ def release_everything(
     config: RemediationConfig, own: OwnNode, transport: Transport, clock: Clock, ledger: ActionStore
 ) -> PlanOutcome:
     """Remove taint, cordon, labels, annotations, condition, slot and file, as far as they are ours, whatever state the
-    Node is in: the last act of an uninstall.
+    Node is in: the last step of an uninstall.
 
     Raises:
         GpuwatchError: something of ours had to be left there.

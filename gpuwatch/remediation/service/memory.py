@@ -1,6 +1,6 @@
-"""What a remediator remembers of its earlier lives: one document in the store, written whenever it changes.
+"""What a remediator remembers of its earlier processes: one document in the store, written whenever it changes.
 
-The Node and the Leases have the rest. What a life learned and did not live to write down must be found again there.
+The Node and the Leases have the rest. What a process that was killed had not written yet must be found again there.
 """
 
 import logging
@@ -21,7 +21,7 @@ DOCUMENT = "remediator"
 
 
 def load_memory(ledger: ActionStore) -> RemediatorMemory:
-    """An unreadable memory is none: the Node's own annotations say most of it."""
+    """An unreadable memory counts as empty: the Node's own annotations hold most of it."""
     body = ledger.memory(DOCUMENT)
     try:
         return RemediatorMemory() if body is None else msgspec.json.decode(body, type=prepared(RemediatorMemory))
@@ -45,7 +45,7 @@ class SavedMemory:
             self._ledger.remember(DOCUMENT, msgspec.json.encode(memory))
 
     def recover_slot(self, slots: SlotReader) -> None:
-        """Once in a life: a slot that an earlier one took, and did not live to remember, stands in its Lease alone.
+        """Once in a process: find the slot that an earlier one took and could not save; only its Lease records it.
 
         Raises:
             KubeError: the Leases cannot be read; to be tried again.

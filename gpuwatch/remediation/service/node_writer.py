@@ -1,8 +1,8 @@
 """Changes the Node, its condition, Events, slots and pods; only a process in mode `enforce` has a NodeWriter.
 
-Every method is one request, raises the errors of `kube.errors` and never retries. A body holds what a step names and
-nothing else. `spec.taints` is one atomic list that several controllers share: a patch of it carries the resourceVersion
-of the very Node it was computed from and every foreign taint of that Node, or it is not made.
+Every method but `change_rule` is one request; all raise the errors of `kube.errors` and none retries. A body holds only
+what a step names. `spec.taints` is one atomic list that several controllers share: a patch of it carries the
+resourceVersion of the Node it was computed from and every foreign taint of that Node, or it is not made.
 """
 
 from collections.abc import Collection
@@ -33,7 +33,7 @@ Json = dict[str, Any]
 
 COMPONENT = "gpuwatch"
 LABELS = {"app.kubernetes.io/managed-by": COMPONENT}
-"""By these, admission policies recognise what a remediator creates, without delay for what others do."""
+"""By these, admission policies recognise what a remediator creates, without delay for the requests of others."""
 SHARD, SHARDS = f"{DOMAIN}/shard", 8
 CHARACTERS = "0123456789abcdefghijklmnopqrstuvwxyz-."
 """Of the names of Nodes."""
@@ -42,7 +42,7 @@ NODE_EVENTS = "default"
 
 
 class NotOurs(AssertionError):
-    """A step would change what belongs to somebody else: a bug, stopped before it does harm."""
+    """A step would change what belongs to another controller or a person: a bug, stopped before it does harm."""
 
 
 def node_patch(node: NodeObject, step: PatchNode, also: Collection[str] = ()) -> Json:
@@ -68,7 +68,7 @@ def node_patch(node: NodeObject, step: PatchNode, also: Collection[str] = ()) ->
 def condition_patch(node: NodeObject, condition: Condition | None) -> Json:
     """A strategic merge patch of node/status: there, and only there, conditions are merged by type.
 
-    Its uid makes it fail on a Node that was created anew; no resourceVersion, because the kubelet writes status often.
+    Its uid makes it fail on a Node that was created again; no resourceVersion, because the kubelet writes status often.
     """
     if condition is not None and condition.type != CONDITION:
         raise NotOurs(f"a condition of type {condition.type}")
@@ -117,14 +117,14 @@ def slot_labels(holder: str) -> dict[str, str]:
 
 
 def new_lease(name: str, namespace: str, holder: str, at: float, duration: float) -> Json:
-    """A slot that nobody had before."""
+    """The Lease of a slot that has none yet."""
     metadata = {"name": name, "namespace": namespace, "labels": slot_labels(holder)}
     spec = {**_held(holder, at, duration), "acquireTime": rfc3339(at, micro=True)}
     return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
 
 
 def lease_patch(lease: LeaseObject, holder: str | None, at: float, duration: float) -> Json:
-    """A merge patch that makes `holder` have the slot (None: nobody), unless it changed since it was read."""
+    """A merge patch that gives the slot to `holder` (None: frees it), unless it changed since it was read."""
     spec = _held(holder, at, duration)
     if holder is not None and holder != lease.holder:
         spec["acquireTime"] = rfc3339(at, micro=True)
@@ -133,7 +133,7 @@ def lease_patch(lease: LeaseObject, holder: str | None, at: float, duration: flo
 
 
 def eviction(pod: PodObject) -> Json:
-    """Of this very pod, not of a later one of its name."""
+    """An Eviction of this pod, by its uid, and not of a later one of its name."""
     return {
         "apiVersion": "policy/v1",
         "kind": "Eviction",
@@ -175,7 +175,7 @@ class NodeWriter(NodeReader):
 
     def patch_node(self, node: NodeObject, step: PatchNode, *, listed: str | None = None) -> NodeObject:
         """Do `step` if the Node still is as `node` shows it; the Node afterwards. `listed`: an annotation that the Node
-        itself tells to be ours; it may be taken away, though settings name it no more.
+        itself lists as ours; it may be removed, even where the settings do not name it any more.
 
         Raises:
             Conflict: it has changed since.
@@ -188,14 +188,14 @@ class NodeWriter(NodeReader):
         return kube_parse.node(call, self._transport.request(call, path, body=body, content_type=MERGE_PATCH))
 
     def set_condition(self, node: NodeObject, condition: Condition | None) -> NodeObject:
-        """Set our condition, or take it away; the Node afterwards."""
+        """Set or remove our condition; the Node afterwards."""
         call = ApiCall("patch", "nodes/status", self.name)
         body = condition_patch(node, condition)
         path = f"{NODES}/{path_segment(self.name)}/status"
         return kube_parse.node(call, self._transport.request(call, path, body=body, content_type=STRATEGIC_MERGE_PATCH))
 
     def create_event(self, node: NodeObject, told: CreateEvent, at: float) -> bool:
-        """Tell it, unless it has been told: False."""
+        """Create the Event; False where it exists already."""
         body = event(node, told, at)
         namespace = body["metadata"]["namespace"]
         call = ApiCall("create", "events", told.name, namespace)
@@ -216,11 +216,11 @@ class NodeWriter(NodeReader):
         return self._change(namespace, lease, self.name, at, duration)
 
     def free_lease(self, namespace: str, lease: LeaseObject, at: float) -> LeaseObject:
-        """Give a slot back. Raises Conflict when it has changed since `lease` was read."""
+        """Free a slot. Raises Conflict when it has changed since `lease` was read."""
         return self._change(namespace, lease, None, at, lease.duration or 1)
 
     def evict(self, pod: PodObject) -> None:
-        """Ask the pod to leave.
+        """Request the eviction of the pod.
 
         Raises:
             TooMany: not now; with `disruption_budget`, because of one.

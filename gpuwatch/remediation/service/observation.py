@@ -12,31 +12,31 @@ from gpuwatch.remediation.planning.evidence import FRESH_SECONDS, Observation, i
 from gpuwatch.remediation.planning.policy import Policy
 
 MAX_HURRY = 1.0
-"""Seconds that news wait at most while the API server is being left alone."""
+"""News waits at random up to so many seconds after a cycle that failed."""
 
 NEWS_AT_ONCE = 10
 NEWS_SECONDS = 5.0
-"""What a pod can vary at will starts a cycle at once so many times in a row, then once in so many seconds."""
+"""News that a pod can cause at will starts a cycle at once so many times in a row, then once in so many seconds."""
 
 PATIENT_AFTER = 3
 LONGEST_PATIENCE = 60.0
-"""The same steps in so many cycles running, and each further cycle waits twice as long: another writer undoes them."""
+"""After so many cycles in a row with the same steps each next one waits twice as long: another writer undoes them."""
 
 
 # A fleet that falls sick in one instant
 #
 # A thousand remediators then ask the API server at the same moment, and the budget may let a hundred of them act. If
-# all go on as fast as they can, each of the five requests of those hundred up to the taint waits behind thousands, and
-# the last taint comes when nearly all is done. Random delays harm the usual case, where one node is sick and should be
-# tainted at once, how many others there are nobody knows, and they do not even help: with up to a second for each of a
-# thousand nodes the last taint came a second later than with what follows, as more of them began what they could not
-# end.
+# all continue as fast as they can, each of the five requests of those hundred up to the taint waits behind thousands,
+# and the last taint is written when nearly all requests are done. Random delays harm the usual case, where one node is
+# sick and should be tainted at once, as it does not know how many others are. And they do not even help: with up to a
+# second for each of a thousand nodes the last taint came a second later than with what follows, as more remediators
+# began what they could not complete.
 #
-# But the first answer says it: requests are served about in their order, so the read of the Node takes as long as the
-# queue is. Whoever is answered late stands far behind, and leaves the API server alone for a multiple of the time that
-# it waited. So the others, each with four requests more, come one after the other, in the order in which they were
-# answered, and when the budget is used up, those behind find no slot with two reads. A quick answer makes nobody wait.
-# Nor does one that takes what it took before, when all was well: that server is far away, or always slow.
+# But the first answer shows the load: requests are served about in their order, so the longer the queue, the longer the
+# read of the Node takes. A remediator with a late answer is far behind, and leaves the API server alone for a multiple
+# of its wait. So the others, each with four requests more, follow one by one, in the order in which they were answered,
+# and when the budget is used up, those behind find with two reads that there is no slot. A quick answer causes no wait.
+# Nor does one that takes as long as answers did while the node was healthy: that server is far away, or always slow.
 
 USUAL_SECONDS = 0.05
 """The Node is read in a few milliseconds, on a busy machine in a few dozen; what takes longer may be a queue."""
@@ -47,10 +47,10 @@ that has read the Node less often may have started together with many others.
 """
 
 TURN, LONGEST_TURN = 50.0, 10.0
-"""So many times as long as was waited beyond that, and seconds at most, are left to those before."""
+"""The wait: TURN times the excess over the usual time, LONGEST_TURN seconds at most, and at random a tenth more."""
 
 TURN_SECONDS = 60.0
-"""One turn in so long: who has waited is not made to wait again."""
+"""At most one such wait in so many seconds."""
 
 
 class HoldTimer:
@@ -62,7 +62,7 @@ class HoldTimer:
         self._observed = 0.0
 
     def update(self, holds: bool, gap: float) -> float:
-        """Seconds for which it has held. More than `gap` since the last update, and it starts anew."""
+        """Seconds for which it has held; from 0 again after more than `gap` seconds without an update."""
         now = self._clock.monotonic()
         if not holds:
             self._since = None
@@ -80,7 +80,7 @@ class ObservationTracker:
         self._views, self._clean = views, HoldTimer(clock)
 
     def observe(self, node: NodeObject | None, policy: Policy, remarks: tuple[str, ...]) -> Observation:
-        """The observation now. `node` None: it has not been read, and is not known to be well."""
+        """The observation now. `node` None: it has not been read, and is not known to be healthy."""
         view, age = self._views.view, self._views.age
         clean = node is not None and is_clean(Observation(view=view, age=age), node, policy)
         interval = view.snapshot.interval if view else 0.0
@@ -92,7 +92,7 @@ class ViewFingerprint(NamedTuple):
     """The parts of a View that can change a plan at once; readings that merely vary are left out.
 
     `latest`: when each finding last occurred. `holders`: pods on GPUs that have a finding; the kubelet is asked
-    every 10 to 14 s, so one that began just before the fault is listed after it. Both can vary at a pod's will.
+    every 10 to 14 s, so one that began shortly before the fault is listed after it. A pod can change both at will.
     """
 
     content: object = None
@@ -101,7 +101,7 @@ class ViewFingerprint(NamedTuple):
 
 
 def fingerprint(observation: Observation) -> ViewFingerprint:
-    """Of the View there is."""
+    """The fingerprint of the newest View."""
     view = observation.view
     if view is None:
         return ViewFingerprint()
@@ -123,8 +123,8 @@ def fingerprint(observation: Observation) -> ViewFingerprint:
 
 
 class LookSchedule:
-    """When the next cycle is due. News bring it forward, but neither a storm of news nor a plan that never ends makes a
-    storm of requests.
+    """When the next cycle is due. News makes it due earlier, but neither a storm of news nor a plan that is never
+    completed makes a storm of requests.
     """
 
     def __init__(self, clock: Clock, chance: random.Random) -> None:
@@ -146,7 +146,7 @@ class LookSchedule:
         self._due = self._clock.monotonic() + seconds
 
     def changed(self, *, again: bool = False) -> None:
-        """The View has news; `again`: only such as `ViewFingerprint` says may vary at a pod's will."""
+        """The View has news; `again`: only such as a pod can cause at will (`ViewFingerprint`)."""
         spread = self._chance.uniform(0, MAX_HURRY) if self._failing else 0.0
         at = max(self._clock.monotonic() + spread, self._not_before)
         if again:
@@ -157,7 +157,7 @@ class LookSchedule:
                 self._news_until = max(self._news_until, at) + NEWS_SECONDS
 
     def succeeded(self, steps: object) -> float:
-        """A cycle did `steps`, described without the values they write; seconds to wait at least."""
+        """A cycle did `steps`, described without the values they write; the least seconds to wait."""
         self._failing = False
         self._times = self._times + 1 if steps and steps == self._steps else 0
         self._steps = steps
@@ -166,12 +166,12 @@ class LookSchedule:
         return float(min(2.0 ** min(self._times - PATIENT_AFTER, 16), LONGEST_PATIENCE))
 
     def answered(self, took: float) -> None:
-        """The Node was read in `took` seconds, and nothing was to be done about it."""
+        """The Node was read in `took` seconds, and no quarantine is to begin."""
         self._took.append(took)
 
     def turn(self, took: float) -> float:
         """A quarantine would begin, and the Node was read in `took` seconds: for how long the API server is left alone
-        before, whatever the news are. 0 for who has waited within the last TURN_SECONDS.
+        before, whatever the news. 0 after a wait within the last TURN_SECONDS.
         """
         now = self._clock.monotonic()
         usual = max(USUAL_SECONDS, LONGER * min(self._took)) if len(self._took) == READS else USUAL_SECONDS
@@ -182,7 +182,7 @@ class LookSchedule:
         return wait
 
     def failed(self, retry_after: float | None) -> None:
-        """A cycle failed; the API server asked to be left alone for so many seconds, whatever the news are."""
+        """A cycle failed; the API server asked to be left alone for so many seconds, whatever the news."""
         self._failing = True
         if retry_after:
             self._not_before = self._clock.monotonic() + retry_after

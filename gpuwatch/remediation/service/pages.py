@@ -14,7 +14,7 @@ ERRORS = (
     "Conflict", "NotFound", "AlreadyExists", "Gone", "Invalid", "Forbidden", "Unauthorized", "TooMany", "Unavailable",
     "Garbled",
 )  # fmt: skip
-"""Kinds of refused and failed requests, by the names of `sinks.kube_errors`."""
+"""Kinds of refused and failed requests, by the names in `kube.errors`."""
 
 QUARANTINED = (NodeStage.QUARANTINED, NodeStage.DRAINING, NodeStage.DRAINED, NodeStage.RECOVERING)
 COUNTED = (Result.DONE, Result.FAILED, Result.SKIPPED, Result.OBSERVED)

@@ -17,7 +17,7 @@ from gpuwatch.remediation.service.slots import SlotReader
 log = logging.getLogger(__name__)
 
 SERVED_SECONDS = 3600.0
-"""How long the answer is used that a cluster serves no DeviceTaintRules: it comes with another version or a gate."""
+"""Seconds for which a cluster without DeviceTaintRules is not asked again: another version or a gate brings them."""
 
 CANNOT_RETURN = (
     f"gpuwatch's own pod does not tolerate the taint {TAINT}, so once it ends on a tainted Node it cannot come back to "
@@ -26,8 +26,8 @@ CANNOT_RETURN = (
 
 
 class DeviceReader:
-    """Devices for resource claims, and rules about them. That a cluster serves no such rules is found out at rest: a
-    fleet that fell sick would ask all at once, each twice before its taint.
+    """Devices for resource claims, and rules about them. Whether a cluster serves such rules is asked at rest: the
+    nodes of a fleet that fell sick would otherwise all ask at once, each twice before its taint.
     """
 
     def __init__(self, reader: NodeReader, clock: Clock) -> None:
@@ -49,8 +49,8 @@ class DeviceReader:
 
 
 class PlanReads:
-    """Budget and pods of one cycle, each read at most once. None: not read, or unreadable; `error` says why. `unread`:
-    what may still be read.
+    """Budget, pods and devices of one cycle, each read at most once. None: not read, or unreadable, for the reason
+    `error`. `unread`: what may still be read.
     """
 
     def __init__(self, unread: frozenset[Want] = WANTS) -> None:
@@ -85,7 +85,7 @@ class PlanReads:
                 self.error = error
 
     def forget_slots(self) -> None:
-        """Another node was faster: they have to be read again. The next plan asks for them only if there are none."""
+        """Drop the slots: another node was faster, so they have to be read again, where the next plan asks for them."""
         self.slots = None
         self.unread |= {"slots"}
 

@@ -75,7 +75,7 @@ class RemediatorService(RoleService):
                 self._remediator.config_error = self.config_error
                 try:
                     wait = self._remediator.step()
-                except Exception:  # a bug in one cycle must not end the care for this node
+                except Exception:  # a bug in one cycle must not end the work for this node
                     log.exception("this cycle failed; the next begins anew from what is there")
                     self.stopping.wait(BUG_PAUSE)
                 state, quarantined = self._remediator.state, self._remediator.quarantined
@@ -87,8 +87,8 @@ class RemediatorService(RoleService):
             self._views.look(min(wait, LONGEST_LOOK))
 
     def reconfigure(self, new: Config) -> None:
-        """Take over another policy."""
-        with contextlib.suppress(UsageError), self._stepping:  # reload() has found the policy good
+        """Apply another policy."""
+        with contextlib.suppress(UsageError), self._stepping:  # reload() has found the policy valid
             self._remediator.reconfigure(new.remediation, new.checks.xids)
 
     def finish(self) -> None:

@@ -1,4 +1,4 @@
-"""The file that a tool which reboots nodes waits for, such as kured's sentinel; only our own is taken away."""
+"""The file that a tool which reboots nodes waits for, such as kured's sentinel; only our own is removed."""
 
 import contextlib
 import os
@@ -8,11 +8,11 @@ from gpuwatch.host.plain_file import content
 from gpuwatch.model.errors import GpuwatchError
 
 MARK = "gpuwatch: a GPU needs this node to be rebooted\n"
-"""The content, by which we know the file for ours."""
+"""The content, which shows that the file is ours."""
 
 
 def set_sentinel(path: Path, *, wanted: bool) -> bool:
-    """Make the file, or take it away; False when it was as wanted, or is somebody else's.
+    """Make or remove the file; False when it was as wanted, or is not ours.
 
     Raises:
         GpuwatchError: it can be neither made nor removed.
@@ -33,13 +33,13 @@ def set_sentinel(path: Path, *, wanted: bool) -> bool:
 
 
 def _make(path: Path) -> bool:
-    """All of it or nothing: half a file would not be known for ours."""
+    """All of it or nothing: half a file would not be recognised as ours."""
     if path.exists():
         return False
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         draft.write_text(MARK)
-        os.link(draft, path)  # unlike a rename, never over a file that has just appeared
+        os.link(draft, path)  # unlike a rename, it replaces no file that appeared meanwhile
     except FileExistsError:
         return False
     finally:

@@ -51,17 +51,17 @@ from gpuwatch.storage.audit import ActionStore, Audit
 log = logging.getLogger(__name__)
 
 REST_SECONDS = 300.0
-"""The Node is read this often though nothing happens; a plan may ask for more."""
+"""The Node is read at least this often, even if nothing happens; a plan may ask for shorter waits."""
 
 OBSERVE_SECONDS = 30.0
-"""Least wait in mode observe, where no step waits for the result of another; news still begin a cycle at once."""
+"""Least wait in mode observe, where no step waits for the result of another; news still begins a cycle at once."""
 
 PATIENCE_SECONDS = 60.0
-"""Before an error that a person has to mend is tried again."""
+"""Seconds until the next try after an error that a person has to correct."""
 
 CROWDED_SECONDS, REPORT_SECONDS = 0.25, 3.0
-"""Where a cycle takes longer to its taint, the API server is far away or many nodes fell sick with this one: condition
-and Event of a quarantine that lets pods stay are written so much later, and the others have their taints first.
+"""Where a cycle needs longer for its taint, the API server is far away or many nodes fell sick with this one: condition
+and Event of a quarantine that lets pods stay are written so much later, so that the others get their taints first.
 """
 
 TRIES = 10
@@ -69,8 +69,8 @@ TRIES = 10
 
 
 class Remediator:
-    """Steps through the life of one node. `connect` is called when an API server is first needed, never in mode `off`.
-    `single`: only one step is made, so it waits for no turn and puts off no report.
+    """Runs the cycles of one node. `connect` is called when an API server is first needed, never in mode `off`.
+    `single`: only one cycle is run, so it waits for no turn and puts off no report.
 
     Raises:
         UsageError: the policy is invalid.
@@ -103,11 +103,11 @@ class Remediator:
         self._schedule = LookSchedule(clock, self._chance)
         self._status = StatusReporter(place.node, self._audit, clock)
         self.config_error: str | None = None
-        """Why the configuration in the file is not in force; the condition's message says so."""
+        """Why the configuration in the file is not in force; the condition's message holds it."""
         self.reconfigure(config, classes)
 
     def reconfigure(self, config: RemediationConfig, classes: Mapping[int, XidClass] | None = None) -> None:
-        """Take over another policy; what was built for the old one is built anew when needed. `classes`: `checks.xids`.
+        """Apply another policy; what was built for the old one is built again when needed. `classes`: `checks.xids`.
 
         Raises:
             UsageError: it is invalid; the old one stays in force.
@@ -135,7 +135,7 @@ class Remediator:
         return self._node is not None and read_claim(self._node).claim is ClaimState.APPLIED
 
     def step(self) -> float:
-        """Do what is due; seconds until it wants to be called again. A new View is reason to call it earlier."""
+        """Do what is due; seconds until the next call is due. A new View is a reason for an earlier call."""
         mode = self._policy.config.mode
         if mode == "off":
             return REST_SECONDS
@@ -155,7 +155,7 @@ class Remediator:
         return min(self._schedule.left, fresh + 0.01 if fresh > 0 else REST_SECONDS)
 
     def check(self) -> None:
-        """Refuse a taint that would end this very pod. Raises UsageError; KubeError where it cannot be found out."""
+        """Refuse a taint that would end this very pod. Raises UsageError; KubeError where that cannot be read."""
         self._own_pod.check(self._connected)
 
     def _observe(self) -> Observation:
@@ -163,7 +163,7 @@ class Remediator:
         return self._tracker.observe(self._node, self._policy, (*self._own_pod.remarks, *refused))
 
     def _cycle(self) -> float:
-        """Read, plan, execute; again with a Node read anew while others are faster. Seconds to wait after it."""
+        """Read, plan, execute; from a new read of the Node while other writers are faster. Seconds to wait after it."""
         reader, reads, began = self._connected(), PlanReads(), self._clock.monotonic()
         self._prepare(reader)
         conflict: GpuwatchError | None = None
@@ -196,7 +196,7 @@ class Remediator:
 
     def _read_node(self, reader: NodeReader, *, again: bool) -> NodeObject:
         """The Node; from the API server's cache while nothing of ours is on it. A plan for such a Node begins with a
-        patch that names its version: one that was made for an old Node changes nothing, and is made `again`.
+        patch that names its version: made for an old Node, it changes nothing, and the plan is made `again`.
         """
         if not again and self._node is not None and OWNER not in self._node.annotations:
             node = reader.node(cached=True)
@@ -221,13 +221,13 @@ class Remediator:
             reads.read(missing, reader, self._slots, self._devices, self._place.pod)
             if reads.error is not None:
                 self._status.refused(reads.error)
-            if "pods" in missing:  # an eviction carries no version of the Node, so the Node must be as young as can be
+            if "pods" in missing:  # an eviction carries no version of the Node, so the Node must be read right before
                 node = self._node = reader.node()
             made = self._plan(node, reads)
         return node, made
 
     def _refresh(self) -> None:
-        """What a quarantine will need and seldom changes is asked for at rest."""
+        """Read at rest what a quarantine will need and what seldom changes."""
         if self._slots is not None and self._devices is not None:
             self._slots.refresh()
             self._devices.refresh()
@@ -282,7 +282,7 @@ class Remediator:
             self._evictions = self._evictions.with_baseline(reads.pods or ())
         self._node = outcome.node
         self._status.acted(outcome)
-        if outcome.lease is not None or outcome.node is not node:  # it comes on, so its failures are none in a row
+        if outcome.lease is not None or outcome.node is not node:  # there is progress, so failures are not in a row
             self._backoff.succeeded()
         for each in outcome.steps:
             if isinstance(each.step, Evict) and not isinstance(each.error, Conflict | NotFound):
@@ -308,7 +308,7 @@ class Remediator:
         return self._ended(made, None)
 
     def _ended(self, made: Plan, error: GpuwatchError | None) -> float:
-        """Seconds until the next cycle after one that came to a plan."""
+        """Seconds until the next cycle after one that made a plan."""
         if error is not None:
             return self._failed(error, made)
         self._backoff.succeeded()
@@ -318,12 +318,12 @@ class Remediator:
         wait = REST_SECONDS if made.look_again is None else max(patience, min(REST_SECONDS, made.look_again))
         if self._executor is None:
             wait = max(wait, OBSERVE_SECONDS)
-        return wait * self._chance.uniform(1.0, 1.1)  # never earlier: what ends with a hold would not be over yet
+        return wait * self._chance.uniform(1.0, 1.1)  # never earlier: a hold would not be over yet
 
     def _failed(self, error: GpuwatchError, made: Plan | None = None) -> float:
-        """Seconds until the next try. The plan stays as it was: it is made anew from the next Node read."""
+        """Seconds until the next try, which makes a new plan from the Node as it is then. `made`: the failed plan."""
         retry_after = error.retry_after if isinstance(error, KubeError) else None
-        if isinstance(error, KubeError) and made is None:  # a step's own is counted with it
+        if isinstance(error, KubeError) and made is None:  # an error of a step is counted with the step
             self._status.refused(error)
         self._report_reads()
         self._status.failed(error, made)

@@ -1,8 +1,8 @@
 """This node's part of the fleet's budget, read and written: Leases `gpuwatch-slot-0` to `-(N-1)`.
 
 Nothing coordinates the nodes but the API server's own compare-and-swap. What a plan decides on is read here, in the
-order that makes taking over safe: first the Leases, then the Nodes of those holders who did not renew in time. Whether
-they did is measured here, as leader election does it: two nodes' clocks may differ by more than a slot's time.
+order that makes taking over safe: first the Leases, then the Nodes of those holders that did not renew in time. Whether
+they did is measured by our own clock, as in leader election: two nodes' clocks may differ by more than a slot's time.
 """
 
 import logging
@@ -29,7 +29,7 @@ VERIFIED_SECONDS = 60.0
 """A slot known to be ours for less than this need not be asked for again."""
 
 COUNT_SECONDS = 600.0
-"""How long what was asked of all Nodes is believed: they come and go slowly, and it is much to ask."""
+"""Seconds for which an answer about all Nodes is used: they come and go slowly, and the answer is costly."""
 
 SECONDS_A_NODE, OLDEST_COUNT = 1.0, 3600.0
 """In a large fleet the answer is used for so long for each node, so that about two nodes a second ask; and never for
@@ -37,12 +37,12 @@ longer than an hour: the budget of a fleet that shrinks must follow it.
 """
 
 LOOKS = 5
-"""Nodes of holders looked at with one reading; the others' slots count as used until their turn comes."""
+"""Most holders whose Nodes one reading looks at; the others' slots count as used until their turn comes."""
 
 
 class SlotReader:
-    """Reads the budget. What cannot be read is None in it, and `trouble` says why. Whoever only reads once, or has just
-    begun, has seen no slot run out.
+    """Reads the budget. What cannot be read is None in it, for the reason `error`. Its first reading finds no slot that
+    ran out.
     """
 
     def __init__(self, reader: NodeReader, clock: Clock, budget: BudgetConfig, namespace: str) -> None:
@@ -58,11 +58,11 @@ class SlotReader:
         self.error: KubeError | None = None
 
     def read(self, believed: float = 1.0) -> Slots:
-        """The budget as it is now. `believed`: for which share of its time the answer about all Nodes is."""
+        """The budget as it is now. `believed`: for which share of its time the answer about all Nodes is used."""
         self.error = None
         try:
             leases = self._read_leases()
-            while self._ask_about_nodes(leases, believed):  # who was tainted before has its slot in the next answer
+            while self._ask_about_nodes(leases, believed):  # a node tainted before has its slot in the next answer
                 leases = self._read_leases()
             given_up = frozenset(self._given_up(self._run_out(leases)))
             self.last = Slots(leases=tuple(leases), nodes=self._count, given_up=given_up, astray=self._astray)
@@ -72,7 +72,7 @@ class SlotReader:
         return self.last
 
     def refresh(self) -> None:
-        """Ask about all Nodes, when it is time, before it is needed: a fleet that fell sick would ask all at once."""
+        """Ask about all Nodes when it is due, before it is needed: the nodes of a sick fleet would all ask at once."""
         if not isinstance(self._budget.max_unavailable, int) and self._is_outdated(RENEW):
             self.read(RENEW)
 
@@ -83,7 +83,7 @@ class SlotReader:
         return next(mine, None)
 
     def update(self, lease: LeaseObject) -> None:
-        """Take what a write has answered into what was read."""
+        """Put the answer to a write into what was read."""
         if self.last is not None and self.last.leases is not None:
             others = tuple(each for each in self.last.leases if each.name != lease.name)
             self.last = replace(self.last, leases=(*others, lease))
@@ -93,8 +93,8 @@ class SlotReader:
 
     def _ask_about_nodes(self, leases: Sequence[LeaseObject], believed: float) -> bool:
         """How many there are, and which are quarantined without a slot; only where the budget is a share of them, for
-        all Nodes are asked. Anew at once when there are fewer Leases than before: whoever deleted them freed no node.
-        Return whether they were asked now.
+        all Nodes are read. Also when there are fewer Leases than before: the deletion of a Lease frees no node. Return
+        whether they were read now.
         """
         if isinstance(self._budget.max_unavailable, int):
             return False
@@ -109,12 +109,12 @@ class SlotReader:
         return asks
 
     def _is_outdated(self, believed: float) -> bool:
-        """Whether the answer about all Nodes is older than that share of the time for which it is believed."""
+        """Whether the answer about all Nodes is older than that share of the time for which it is used."""
         seconds = min(max(COUNT_SECONDS, SECONDS_A_NODE * (self._count or 0)), OLDEST_COUNT)
         return self._clock.monotonic() - self._counted > believed * seconds
 
     def _run_out(self, leases: Sequence[LeaseObject]) -> list[LeaseObject]:
-        """Slots of others that have not changed for their whole time, as far as we have watched."""
+        """Slots of other nodes that we have read unchanged for their whole time."""
         now = self._clock.monotonic()
         known = {(lease.name, lease.resource_version) for lease in leases}
         self._unchanged = {lease: self._unchanged.get(lease, now) for lease in known}
@@ -123,13 +123,13 @@ class SlotReader:
             for lease in leases
             if lease.holder
             and lease.holder != self._reader.name
-            and lease.duration is not None  # not written by us: nobody knows when it runs out
+            and lease.duration is not None  # not written by us: its time is not known
             and now - self._unchanged[lease.name, lease.resource_version]
             > max(lease.duration, self._budget.slot_seconds)
         ]
 
     def _given_up(self, run_out: list[LeaseObject]) -> Iterator[str]:
-        """Those whose holders' Nodes do not use them. Some in turn: holders that are away may be many."""
+        """Those whose holders' Nodes do not use them. LOOKS in turn: many holders may be gone."""
         first = self._turn % max(len(run_out), 1)
         self._turn += LOOKS
         for lease in (*run_out[first:], *run_out[:first])[:LOOKS]:
@@ -144,14 +144,14 @@ class SlotReader:
 
 
 class SlotWriter:
-    """Takes, renews and gives back. Every method raises the errors of `kube_errors`."""
+    """Takes, renews and frees a slot. `take` and `free` raise the errors of `kube.errors`."""
 
     def __init__(self, writer: NodeWriter, clock: Clock, seconds: float, namespace: str) -> None:
         self._writer, self._clock, self._seconds, self._namespace = writer, clock, seconds, namespace
         self._held: tuple[LeaseObject, float] | None = None
 
     def is_verified(self, step: TakeSlot) -> bool:
-        """Whether the slot, as the plan saw it, is what we have just written: ours beyond doubt."""
+        """Whether the slot, as the plan read it, is what we wrote within VERIFIED_SECONDS: ours beyond doubt."""
         if self._held is None:
             return False
         lease, at = self._held
@@ -159,7 +159,7 @@ class SlotWriter:
         return (lease.name, lease.resource_version) == seen and self._clock.monotonic() - at < VERIFIED_SECONDS
 
     def take(self, step: TakeSlot) -> LeaseObject:
-        """Get or renew the slot as the plan saw it.
+        """Take or renew the slot as the plan read it.
 
         Raises:
             Conflict, AlreadyExists: it is no longer as it was read.
@@ -177,7 +177,7 @@ class SlotWriter:
         return lease
 
     def free(self, name: str) -> LeaseObject | None:
-        """Give it back; None where it was not ours any more."""
+        """Free it; None where it was not ours any more."""
         self._held = None
         try:
             lease = self._writer.lease(self._namespace, name)
@@ -189,7 +189,7 @@ class SlotWriter:
 
 
 def uses_a_slot(node: NodeObject, now: float) -> bool:
-    """Whether it, or a GPU of it, is taken out by us or about to be. Claims of long ago, or to come, are none."""
+    """Whether it, or a GPU of it, is taken out by us or about to be. Old claims, and future ones, do not count."""
     owner = read_claim(node).owner
     is_claimed = owner is not None and (owner.scope == "gpu" or abs(now - owner.since) < CLAIM_SECONDS)
     return node.taint is not None or is_claimed

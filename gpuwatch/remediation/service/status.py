@@ -27,13 +27,13 @@ log = logging.getLogger(__name__)
 
 WRITE_SECONDS = 10.0
 FRESH_SECONDS = 60.0
-"""A remediator writes its state each WRITE_SECONDS, and when its mode changes. A state this old is of one that hangs or
-is gone: the longest step, with requests that time out, is shorter.
+"""A remediator writes its state each WRITE_SECONDS, and when it changes. A state older than FRESH_SECONDS is of a
+process that hangs or is gone: the longest step, with requests that time out, is shorter.
 """
 
 
 class RunningRemediator(Record, frozen=True, kw_only=True):
-    """The remediator of this machine. `at`: unix seconds of its newest sign of life."""
+    """The remediator of this machine. `at`: unix seconds of its newest report."""
 
     node: str
     mode: Mode
@@ -43,8 +43,8 @@ class RunningRemediator(Record, frozen=True, kw_only=True):
 
 
 class RemediatorStatusFile:
-    """The file in `directory`, "" for none: how `gpuwatch node` learns what the process runs with, which options and
-    variables of its own decide. It means nothing after a reboot: it is not flushed.
+    """The file in `directory`, "" for none: from it `gpuwatch node` reads the mode of the process, which may depend on
+    options and variables of the process alone. It means nothing after a reboot: it is not flushed.
     """
 
     def __init__(self, directory: str) -> None:
@@ -62,13 +62,13 @@ class RemediatorStatusFile:
             self._written = running
 
     def clear(self) -> None:
-        """At the end."""
+        """Remove it, at the end."""
         if self._file is not None:
             with contextlib.suppress(GpuwatchError):
                 self._file.remove()
 
     def read(self, now: float) -> RunningRemediator | None:
-        """None: no remediator runs here, or none that can be read about."""
+        """None: no remediator runs here, or its state cannot be read."""
         found = None
         if self._file is not None:
             with contextlib.suppress(GpuwatchError):
@@ -77,7 +77,7 @@ class RemediatorStatusFile:
 
 
 class StatusReporter:
-    """Nothing is said twice: what stays as it is makes no line, however often it is looked at."""
+    """Reports each change once: a state that stays as it is makes no second line."""
 
     def __init__(self, node: str, audit: Audit, clock: Clock) -> None:
         self._audit, self._clock = audit, clock
@@ -104,7 +104,7 @@ class StatusReporter:
                 self.refused(each.error)
 
     def observed(self, made: Plan, node: NodeObject) -> None:
-        """Write down what would be done, once for as long as it stays the same."""
+        """Record what would be done, once for as long as it stays the same."""
         deeds = tuple(audit_entry(step, made, node) for step in made.steps)
         seen = tuple((deed.action, deed.after) for deed in deeds)  # not the target: any slot is as good as another
         if seen == self._observed:
@@ -115,11 +115,11 @@ class StatusReporter:
             self._actions[deed.action, Result.OBSERVED] += 1
 
     def settled(self, made: Plan) -> None:
-        """A cycle went well."""
+        """A cycle succeeded."""
         self._show(made, None)
 
     def failed(self, error: GpuwatchError, made: Plan | None) -> None:
-        """A cycle failed; `made` is its plan, None where it came to none: then the last one is still what is wanted."""
+        """A cycle failed; `made` is its plan, None where it made none: then the last plan is still shown."""
         reason = BlockReason.PERMISSION if error.exit_code == 6 else BlockReason.API
         made = made or self.state.plan
         if made is not None:
@@ -156,5 +156,5 @@ class StatusReporter:
 
 
 def _gist(message: str) -> str:
-    """Words without the seconds that count down in them."""
+    """The message without the seconds that count down in it."""
     return re.sub(r"\b\d+ s\b", "", message)

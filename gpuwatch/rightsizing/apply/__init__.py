@@ -1,6 +1,6 @@
 """From recommendations to patches, files and commands, for a person to read and to run.
 
-gpuwatch runs none of them. The owner of a workload that may be serving is only asked: no command removes its GPUs.
+gpuwatch runs none of them. No command ends a workload that may be serving: its owner is asked.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,9 +19,9 @@ Way = Callable[[Recommendation, ApplyContext], tuple[Apply, ...]]
 def all_applied(
     recommendations: Iterable[Recommendation], fleet: FleetFacts | None = None
 ) -> tuple[Recommendation, ...]:
-    """The same with `apply` filled, as far as there is a way. They are seen together: layouts of one node are one.
+    """The same with `apply` filled where WAYS has a way. All layouts of one node become one configuration.
 
-    `fleet` tells what else is on a node; without it that is left to the reader.
+    `fleet`: what else is on the nodes; without it, the reader must check that.
     """
     known, gpus = tuple(recommendations), (fleet or FleetFacts()).gpus
     cuts = [each for each in known if each.change.layouts]
@@ -41,7 +41,7 @@ def all_applied(
 
 
 def scale(about: Recommendation, around: ApplyContext) -> tuple[Apply, ...]:
-    """Ends work that holds a GPU for nothing. Only of batch and notebooks, whatever the advice says."""
+    """Ends work that holds a GPU and does not use it: only batch and notebooks, whatever the recommendation is."""
     target = about.target
     if target.work_class not in {"batch", "notebook"} or not target.name:
         return ()
@@ -91,7 +91,7 @@ def _scaling(kind: str | None, name: str, pods: tuple[str, ...], namespace: str)
 
 
 def quota(about: Recommendation, _: ApplyContext) -> tuple[Apply, ...]:
-    """A ResourceQuota takes extended resources with `requests.` only; what else it limits stays."""
+    """A ResourceQuota limits extended resources by the prefix `requests.` only; its other limits stay."""
     hard = {f"requests.{name.removeprefix('requests.')}": str(count) for name, count in about.change.hard.items()}
     namespace, name = about.target.namespace, about.change.quota
     if not hard or not namespace:
@@ -138,4 +138,4 @@ WAYS: dict[RecommendedAction, tuple[Way, ...]] = {
     RecommendedAction.TUNE: (annotations,),
     RecommendedAction.REPARTITION: (partitioning,),
 }
-"""What is not here needs a person's own hand: a question, a setting of a server, more CPU."""
+"""All other actions are left to a person: a question, a setting of a server, more CPU."""

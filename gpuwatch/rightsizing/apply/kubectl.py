@@ -42,7 +42,7 @@ def patch(kind: str, name: str, change: Mapping[str, Any], how: Patch, *, namesp
 
 def apply(manifest: Mapping[str, Any], manager: str) -> str:
     """Make an object, or add to it, from a manifest that comes with the command. What another manager has put there is
-    not replaced: the API server names the conflict.
+    not replaced: the API server reports the conflict.
     """
     command = kubectl("apply", "--server-side", f"--field-manager={manager}", "--filename=-")
     return f"{command} <<'EOF'\n{pretty(manifest)}\nEOF"
@@ -82,9 +82,9 @@ Specs = list[dict[str, Any]]
 
 
 class ApplyContext(NamedTuple):
-    """What an advice is not about, and matters. `specs`: of all nodes for which a layout is advised, as the
-    Operator has one ConfigMap for all; `bearer`: the advice that brings it; `cut`: nodes with a GPU in MIG mode;
-    `used`: nodes with a GPU that somebody holds; `alone`: as of `Fleet`.
+    """What matters beside the recommendation itself. `specs`: of all nodes for which a layout is recommended, as the
+    Operator has one ConfigMap for all; `bearer`: id of the recommendation that makes it; `cut`: nodes with a GPU in MIG
+    mode; `used`: nodes with a held GPU; `alone`: as of `FleetFacts`.
     """
 
     specs: Mapping[str, Specs] = {}
@@ -101,14 +101,14 @@ def config_map(name: str, data: Mapping[str, str]) -> dict[str, Any]:
 
 
 def add(made: Mapping[str, Any]) -> str:
-    """The command that makes a ConfigMap, or adds keys to it. The manager is another for other data: so the API server
-    refuses to replace what an earlier advice, or a person, has put there.
+    """The command that makes a ConfigMap, or adds keys to it. Other data has another manager: so the API server
+    refuses to replace what an earlier recommendation, or a person, has put there.
     """
     return apply(made, f"gpuwatch-{digest(made['data'])}")
 
 
 def told(spec: Mapping[str, Any]) -> str:
-    """The command that tells the Operator which ConfigMap a part of it is to read; for words, as it may read one."""
+    """The command that sets the ConfigMap of a part of the Operator; for notes only, as the part may have one."""
     return kubectl("patch", POLICY, "--type=merge", f"--patch={compact({'spec': spec})}")
 
 

@@ -1,6 +1,6 @@
 """How nodes are configured: the device plugin's GPU sharing, and mig-parted's file of MIG instances.
 
-Both configure a whole node, and change what it offers under the pods that run there. Checked with mig-parted v1
+Both configure a whole node, and change what it offers while pods run there. Checked with mig-parted v1
 (`api/spec/v1`): GPUs are named by index, others of the node are left as they are.
 """
 
@@ -25,11 +25,11 @@ WORDS = {
 }
 
 UNSHARED: dict[str, Any] = {"version": "v1"}
-"""For nodes without the label. Without it the plugin takes a ConfigMap's only configuration for every node."""
+"""For nodes without the label: without this entry, the plugin takes a ConfigMap's only configuration for them."""
 
 
 def sharing(about: Recommendation, around: ApplyContext) -> tuple[Apply, ...]:
-    """The device plugin's configuration, for one node: that of `target.nodes` that comes first."""
+    """The device plugin's configuration, for one node: the first of `target.nodes`."""
     change, nodes = about.change, about.target.nodes[:1]
     key = {"time_slicing": "timeSlicing", "mps": "mps"}.get(change.strategy or "")
     if key is None or change.replicas is None or change.replicas < 2:
@@ -83,7 +83,7 @@ def partitioning(about: Recommendation, around: ApplyContext) -> tuple[Apply, ..
         f"Without the GPU Operator: `nvidia-mig-parted apply --config-file FILE --selected-config NAME`, as root on the"
         f" node itself. {ALONE}. NAME: {which}. Instances are gone after a reboot."
     )
-    # The bare file is for the nodes themselves, so there is no command for here.
+    # The bare file is used on the nodes themselves, so there is no command to run here.
     bare = Apply(what="mig_parted", note=note, manifest={"version": "v1", "mig-configs": own})
     return _by_operator(about.id, names, around), bare
 
@@ -108,8 +108,8 @@ def specs_of(layouts: Iterable[Layout], fleet: FleetFacts) -> dict[str, Specs]:
 
 
 def _by_operator(about: str, nodes: Mapping[str, list[str]], around: ApplyContext) -> Apply:
-    """`nodes`: by name of configuration. They take no new pods until somebody uncordons them. MIG manager begins when
-    the label is there, stops what reports the node's GPUs, and may reboot: so only nodes that nobody uses get it.
+    """`nodes`: by name of configuration. They take no new pods until a person uncordons them. MIG manager begins when
+    the label is set, stops what reports the node's GPUs, and may reboot: so only nodes without a held GPU get it.
     """
     steps = [cordon(sorted(chain.from_iterable(nodes.values())))]
     later: list[str] = []

@@ -1,7 +1,7 @@
 """How a workload gets other resources or annotations: where its pod template is, and what changes there.
 
-Extended resources of a pod never change: a changed template makes new pods, and what has no template of its own is made
-anew. Only templates of Kubernetes' own kinds are patched; those of operators differ from version to version.
+Extended resources of a pod never change: a changed template makes new pods, and an object without one must be
+created again. Only templates of Kubernetes' own kinds are patched; those of operators differ from version to version.
 """
 
 from collections.abc import Mapping
@@ -81,13 +81,13 @@ def resources(about: Recommendation, _: ApplyContext) -> tuple[Apply, ...]:
     if not change.resource:
         known = mig_profiles.model_of(about.target.model)
         instances = [profile.resource for profile in known.plain()] if known and then.startswith(MIG) else []
-        dropped += [each for each in instances if each != then]  # to take one out that is not there changes nothing
+        dropped += [each for each in instances if each != then]  # removing one that is not there changes nothing
         guess = f"What it asks for now is not known, and taken to be {USUAL}{' or an instance' if dropped[1:] else ''}."
     return (_container(about.target, {then: str(count)}, dropped, _words(need, fewer, guess)),)
 
 
 def annotations(about: Recommendation, _: ApplyContext) -> tuple[Apply, ...]:
-    """On the pods that run, which restarts nothing, and for those to come in the manifest."""
+    """On running pods, which restarts nothing, and in the manifest for later pods."""
     target, wanted = about.target, about.change.annotations
     if not wanted:
         return ()
@@ -125,7 +125,7 @@ def _container(target: RecommendationTarget, asked: Mapping[str, str], dropped: 
 
 
 def _at(place: tuple[str, ...], value: dict[str, Any]) -> dict[str, Any]:
-    """The value, as deep as `place` says."""
+    """The value, nested under the keys of `place`."""
     for key in reversed(place):
         value = {key: value}
     return value

@@ -21,7 +21,7 @@ from gpuwatch.rightsizing.model.usage import DeviceAllocation
 
 
 class Proposal(Record, frozen=True, kw_only=True):
-    """What to do: from what to what, for people and for machines."""
+    """What to do: `current` and `recommended` are for people, `change` is for programs."""
 
     action: RecommendedAction
     current: str
@@ -50,7 +50,7 @@ def advice(
     predicted: Predicted | None = None,
     good_for: float | None = None,
 ) -> Recommendation:
-    """About a workload. None: of the workload; `holds`: those it has now; `good_for`: seconds, else as configured."""
+    """About a workload. None: the workload's own; `holds`: its present ones; `good_for`: seconds, else `expire`."""
     key, context = facts.summary.key, facts.context
     return Recommendation(
         id=recommendation_id(kind, key.namespace, key.kind, key.name, key.container, key.image),
@@ -73,7 +73,7 @@ def advice(
 
 
 def recommendation_id(finding: FindingKind, *target: str | None) -> str:
-    """The same for the same finding about the same target, on any machine: `mig-fit-0a1b2c3d4e`."""
+    """Equal for the same finding about the same target, on any machine: `mig-fit-0a1b2c3d4e`."""
     text = "\0".join(part or "" for part in target)
     return f"{finding.value.replace('_', '-')}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
 
@@ -88,7 +88,7 @@ HOURS = 24.0
 
 
 def savings(config: RightsizingConfig, model: str | None, hours_per_day: float, watts: float | None = None) -> Savings:
-    """Of GPUs of that model. Nothing is made up: without a price of the model GPU-hours have none, nor have all."""
+    """Of GPUs of that model. Money is None where GPU-hours have no price, or nothing that is saved has one."""
     price = 0.0 if hours_per_day == 0 else price_of(config, model)
     power = watts * HOURS / 1000 * config.electricity_price if watts and config.electricity_price else 0.0
     money = None if price is None else hours_per_day * price + power
@@ -102,7 +102,7 @@ def savings(config: RightsizingConfig, model: str | None, hours_per_day: float, 
 
 
 def price_of(config: RightsizingConfig, model: str | None) -> float | None:
-    """Of an hour, by the first pattern that fits the model's name."""
+    """Of an hour, by the first pattern that matches the model's name; None: none does."""
     if model is None:
         return None
     return next((price for pattern, price in config.prices.items() if fnmatchcase(model, pattern)), None)

@@ -35,22 +35,22 @@ PCIE_IDLE = 1 << 20
 """Bytes a second. Processes that wait still poll and report."""
 
 DRAW = 1.15
-"""Times the lowest draw while it was held: more is work that no counter shows."""
+"""Times the lowest draw while it was held: a higher draw means work that no counter shows."""
 
 DRAW_AT_REST = 0.4
 """Of the power limit: no GPU at rest draws more, whatever the lowest draw was before it had a context."""
 
 BEGIN_SECONDS = 600.0
-"""What happened in so short a time before it was seen is taken to be what was seen."""
+"""Unobserved time of up to this length at the begin of a hold counts as idle if the time after it was idle."""
 
 OLD_SECONDS = 3 * 3600.0
-"""Who was seen last so long ago may have worked since."""
+"""A hold whose newest window ended longer ago than this may have worked since."""
 
 
 def idle_seconds(hold: DeviceAllocation, context: FleetContext) -> float | None:
-    """For how long it surely did nothing, after its grace. None: it works, or nobody can tell.
+    """For how long it surely did nothing, after its grace. None: it works, or that is not known.
 
-    The ledger has left out the time that nobody saw.
+    The ledger has left out the time that was not observed.
     """
     if hold.idle_since is None or hold.busy is None or _does_something(hold):
         return None
@@ -60,20 +60,20 @@ def idle_seconds(hold: DeviceAllocation, context: FleetContext) -> float | None:
 
 
 def is_observed_from_start(hold: DeviceAllocation) -> bool:
-    """Whether it was seen from its begin: else it may have worked before."""
+    """Whether it worked, or was observed from its begin: else it may have worked before."""
     if hold.worked or hold.idle_since is None:
         return hold.worked
     return hold.idle_since - hold.unobserved - hold.since <= BEGIN_SECONDS
 
 
 def may_be_working(hold: DeviceAllocation, context: FleetContext) -> bool:
-    """Also where nobody can tell."""
+    """True, too, where its idle time is not known."""
     seconds = idle_seconds(hold, context)
     return seconds is None or seconds < context.config.idle_after
 
 
 def draw_above_idle(holds: Iterable[DeviceAllocation], fleet: FleetFacts) -> float | None:
-    """Watts that whole GPUs draw for being held without work. None: of any that is not known."""
+    """Watts that the idle GPUs draw because they are held. None: not known of one, or it is MIG or shared."""
     idle = {gpu.uuid: gpu.idle_watts for gpu in fleet.gpus}
     total = 0.0
     for hold in holds:
@@ -98,20 +98,20 @@ LONGER = 1.25
 """Times the longest pause after which it worked again."""
 
 BREAK_SECONDS = 6 * 3600.0
-"""Who never paused for so long in a week knows neither nights nor weekends."""
+"""A workload that never paused for so long in a week rests neither at night nor on weekends."""
 
 STEADY = ((WEEK_DAYS, 0.0), (3.0, 12 * 3600.0), (1.0, DAY_SECONDS))
-"""Days of work without such a pause, and seconds of quiet that are a break all the same."""
+"""Days of work without such a pause, and seconds of quiet up to which it may still have a break."""
 
 NO_CONTEXT_BYTES = 64 * 2**20
 """Less than any context of CUDA takes."""
 
 DRIVER_BYTES = 2**30
-"""The driver's own on a GPU that nobody uses, at most."""
+"""The most that the driver itself takes on an unused GPU."""
 
 
 class IdlePod(Record, frozen=True, kw_only=True):
-    """A pod of which no device works. `seconds`: for so long, at least; `never`: none of them ever did."""
+    """A pod of which no device has worked for `seconds` or longer. `never`: none of them was ever used."""
 
     holds: tuple[DeviceAllocation, ...]
     seconds: float
@@ -119,7 +119,7 @@ class IdlePod(Record, frozen=True, kw_only=True):
 
 
 def never_used(facts: WorkloadFacts) -> Recommendation | None:
-    """Held, and no process ever came, as far as was seen."""
+    """Its pods hold devices without a process, and without any work so far as observed."""
     rests = tuple(rest for rest in idle_pods(facts) if rest.never)
     if not rests:
         return None
@@ -150,7 +150,7 @@ def idle_holder(facts: WorkloadFacts) -> Recommendation | None:
 
 
 def is_all_idle(facts: WorkloadFacts) -> bool:
-    """Whether nothing that it holds works: then its size does not matter."""
+    """Whether every device that it holds is idle: then its size does not matter."""
     return bool(facts.present) and sum(len(rest.holds) for rest in idle_pods(facts)) == len(facts.present)
 
 
@@ -168,7 +168,7 @@ def idle_pods(facts: WorkloadFacts) -> tuple[IdlePod, ...]:
 
 
 def _least(facts: WorkloadFacts, rest: IdlePod) -> float:
-    """Seconds of quiet that are no pause of this workload."""
+    """Seconds of quiet that are too long for a pause of this workload."""
     pause = _longest_pause(facts)
     least = max(facts.config.idle_after, LONGER * pause)
     is_patient = facts.summary.work_class == "batch" and not facts.may_serve
@@ -178,7 +178,7 @@ def _least(facts: WorkloadFacts, rest: IdlePod) -> float:
 
 
 def _break(facts: WorkloadFacts, rest: IdlePod, pause: float) -> float:
-    """Seconds that people's habits may keep it quiet for, as far as they are known."""
+    """Seconds for which nights, weekends and holidays may keep it quiet, by what is known of its pauses."""
     lull = facts.config.lull
     holds = [hold for each in facts.all_images for hold in each.holds]
     first, last = min(each.first for each in facts.all_images), max(each.last for each in facts.all_images)
@@ -197,7 +197,7 @@ def _longest_pause(facts: WorkloadFacts) -> float:
 
 
 def _is_untouched(hold: DeviceAllocation) -> bool:
-    """No process, or so little memory that none can be there. Memory that was taken once is no sign of disuse."""
+    """No process, or so little memory that none can be there. A hold that once took more memory was used."""
     if hold.worked or not is_observed_from_start(hold):
         return False
     if hold.processes is None:
@@ -237,7 +237,7 @@ def _advice(
 
 
 def _why_asked(facts: WorkloadFacts, at_work: list[str]) -> str:
-    """Why it is not simply to go."""
+    """Why the owner is asked."""
     if facts.may_serve:
         named = "It serves" if facts.summary.work_class == "serving" else "Nobody says that it does not serve"
         return f"{named}, so quiet may be normal: only its owner can tell."
@@ -247,14 +247,14 @@ def _why_asked(facts: WorkloadFacts, at_work: list[str]) -> str:
 
 
 OTHERS_BUSY = 0.3
-"""At least, mean over the hold, of every GPU that is not spare."""
+"""Mean over the hold, at least, of every GPU that is not spare."""
 
 QUIET = 0.9
-"""Of the time it was held: something may run on every GPU at the start."""
+"""Idle share, at least, of a spare GPU's hold: something may run on every GPU at the start."""
 
 
 def gang_oversized(facts: WorkloadFacts) -> Recommendation | None:
-    """Every pod has as many to spare, and has had them for as long as a size must be known."""
+    """Every pod has GPUs to spare, and has held them for `min_history` or longer."""
     count = facts.summary.gpus_per_pod
     if count < 2 or facts.profile != "" or facts.shared or not facts.present:
         return None
@@ -290,7 +290,7 @@ def gang_oversized(facts: WorkloadFacts) -> Recommendation | None:
 
 
 def _spare(facts: WorkloadFacts, holds: tuple[DeviceAllocation, ...]) -> tuple[DeviceAllocation, ...]:
-    """GPUs of one pod that are not needed; none where not all of its GPUs are known, or any is in between."""
+    """GPUs of one pod that are not needed; none where some of its GPUs are unknown, or neither spare nor busy."""
     if len({hold.gpu for hold in holds}) != facts.summary.gpus_per_pod:
         return ()
     spare = tuple(hold for hold in holds if _is_spare(facts, hold))

@@ -37,7 +37,7 @@ class FindingRow(Record, frozen=True, kw_only=True):
 
 
 class FindingRule(FindingRow, frozen=True, kw_only=True):
-    """A finding of a workload, and who looks for it."""
+    """A finding of a workload, and the function that looks for it."""
 
     find: Callable[[WorkloadFacts], Recommendation | None]
 
@@ -97,7 +97,7 @@ SIZE = (
         then="share GPUs: batch and notebooks by time slicing, all others by MPS",
     ),
 )
-"""About its size: the first that finds something is all that is said."""
+"""About its size: only the first that finds something makes a recommendation."""
 
 BESIDES = (
     FindingRule(
@@ -107,7 +107,7 @@ BESIDES = (
         then="let the tuner save energy",
     ),
 )
-"""Whatever its size is."""
+"""Independent of its size."""
 
 OTHERS = (
     FindingRow(
@@ -127,7 +127,7 @@ OTHERS = (
         then="cut them so that the fewest GPUs serve all of these",
     ),
 )
-"""Of namespaces, and of free GPUs. Quotas and nodes only where the whole cluster is seen."""
+"""Of namespaces, and of free GPUs. Quotas and nodes only where all GPUs of the cluster are known."""
 
 
 def recommend(
@@ -141,7 +141,7 @@ def recommend(
 ) -> Recommendations:
     """What to do about all workloads, most valuable first.
 
-    `now`: unix seconds; usage that ended long before says nothing of idleness. `since`, `node`: as in Recommendations.
+    `now`: unix seconds; a hold that ended long before is not judged as idle. `since`, `node`: as in Recommendations.
     """
     known = tuple(summaries)
     context = FleetContext(fleet=fleet, config=config, now=now)
@@ -177,7 +177,7 @@ def _of_workload(facts: WorkloadFacts) -> Iterator[Recommendation]:
     if not facts.is_known or not facts.is_lasting or is_all_idle(facts):
         return
     idle = {hold for pod in idle_pods(facts) for hold in pod.holds}
-    if idle:  # they are to be given up already: no hour is to be saved twice
+    if idle:  # other advice frees them already: no hour is counted twice
         rest = tuple(hold for hold in facts.present if hold not in idle)
         facts = replace(facts, present=rest, part=len(rest) / len(facts.present))
     yield from islice((found for row in SIZE if (found := row.find(facts))), 1)

@@ -1,7 +1,7 @@
-"""How to cut GPUs that nobody holds, for work that would do as well on a MIG instance.
+"""How to cut free GPUs, for work that would do as well on a MIG instance.
 
-A GPU with a pod on it is never cut anew, nor one of which nobody knows whether it is held. What is cut already in a way
-that serves stays as it is, as long as that serves no less; for the rest the fewest GPUs are cut.
+A GPU that a pod holds, or may hold, is never cut again. A GPU whose instances serve the demand stays as it is, as long
+as that serves no less; for the rest the fewest GPUs are cut.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ from gpuwatch.rightsizing.model.recommendation import (
 from gpuwatch.rightsizing.model.usage import FleetFacts, GpuFacts
 
 NAMED = 3
-"""Workloads that are named; of the others the number."""
+"""Workloads that the text names at most; it counts the others."""
 
 RISK = (
     "Keep pods off these GPUs until it is done: reserve them, or cordon the node. MIG mode ends NVLink and "
@@ -41,7 +41,7 @@ Cutting = tuple[GpuFacts, GpuLayout]
 def layouts(
     fits: Iterable[Recommendation], fleet: FleetFacts, config: RightsizingConfig, now: float
 ) -> tuple[Recommendation, ...]:
-    """One advice for each node and model with GPUs to cut. `fits`: findings `mig_fit`; others are passed over."""
+    """One advice for each node and model with GPUs to cut. `fits`: findings `mig_fit`; others are ignored."""
     small = [fit for fit in fits if fit.kind is FindingKind.MIG_FIT and fit.change.to_resource]
     found: list[Recommendation] = []
     used = frozenset(gpu.node for gpu in fleet.gpus if gpu.held)
@@ -61,7 +61,7 @@ def layouts(
 
 
 def demand(fits: Iterable[Recommendation], model: GpuModel) -> Counter[str]:
-    """Instances that they ask for, by profile: one a pod, and one where no pod is there just now."""
+    """Instances that `fits` need, by profile: one a pod, and one for a workload that has no pod now."""
     names = {profile.resource: profile.name for profile in model.plain()}
     wanted: Counter[str] = Counter()
     for fit in fits:
@@ -74,8 +74,8 @@ def demand(fits: Iterable[Recommendation], model: GpuModel) -> Counter[str]:
 def cuttings(
     wanted: Counter[str], free: Sequence[GpuFacts], model: GpuModel, used: frozenset[str] = frozenset()
 ) -> list[Cutting]:
-    """GPUs of `free` to cut anew, and how. All are of `model`, and nobody holds them. `used`: nodes with a GPU that
-    somebody holds; they come last, as whoever cuts another one of theirs has to wait for it.
+    """GPUs of `free`, which are of `model` and not held, to cut again, and how. `used`: nodes with a held GPU; their
+    free GPUs come later than others, as they cannot be cut before no pod uses a GPU of the node.
     """
     serving = _serving(wanted, free, model)
     keep, best, chosen = len(serving), -1, []
@@ -153,7 +153,7 @@ def _name(gpu: GpuFacts) -> str:
 
 
 def _readiest(gpu: GpuFacts) -> tuple[bool, bool, str, int, str]:
-    """Without instances to lose, and in MIG mode, first; then as people count."""
+    """Sort key: without instances to lose first, then in MIG mode, then by node and index."""
     return (bool(gpu.layout), not gpu.mig_enabled, gpu.node, *_place(gpu))
 
 

@@ -1,7 +1,7 @@
 """How to cut GPUs into MIG instances: every way to cut one GPU, and few GPUs that serve a demand.
 
 An instance begins at one of its profile's starts and takes memory slices from there; instances do not overlap; their
-compute slices are no more than the GPU has; and one of them at most has the media engines. There are so few ways that
+compute slices are no more than the GPU has; and at most one of them has the media engines. There are so few ways that
 all are listed: a hundred or two for the seven-slice GPUs.
 
 The fewest GPUs for a demand is a bin-packing problem. An exact search (branch and bound, with a linear relaxation for

@@ -61,7 +61,7 @@ def quota_slack(use: NamespaceUsage, context: FleetContext) -> Recommendation | 
 def steady_load(
     use: NamespaceUsage, context: FleetContext, holds: tuple[DeviceAllocation, ...]
 ) -> Recommendation | None:
-    """Nodes to reserve: those of which it holds every GPU, at most as many as are always at work. `holds`: its own."""
+    """Nodes to reserve: the namespace holds all their GPUs, together `steady` at most. `holds`: its own."""
     if not context.fleet.whole or use.resource != "nvidia.com/gpu" or not _is_known(use):
         return None
     sizes = Counter(gpu.node for gpu in context.fleet.gpus)

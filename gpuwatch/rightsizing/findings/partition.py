@@ -25,11 +25,11 @@ from gpuwatch.rightsizing.model.usage import Slowdown
 from gpuwatch.rightsizing.usage.memory_demand import MemoryDemand, is_full
 
 LITTLE = GIB // 20
-"""Bytes a day that round to nothing; they count all the same."""
+"""Bytes a day: the text omits slower growth, the memory needed includes it."""
 
 
 class MigFit(Record, frozen=True, kw_only=True):
-    """The smallest instance that will do. `saved`: share of a GPU that is free then."""
+    """The smallest instance that will do. `saved`: share of a GPU that it frees."""
 
     profile: Profile
     slowdown: Slowdown
@@ -37,7 +37,7 @@ class MigFit(Record, frozen=True, kw_only=True):
 
 
 def mig_fit(facts: WorkloadFacts) -> Recommendation | None:
-    """Which instance, what follows, and how sure that is."""
+    """The instance to ask for, the slowdown to expect, and the risk."""
     need, fit = facts.memory(), best_fit(facts)
     if need is None or fit is None or facts.is_preallocating:
         return None
@@ -76,7 +76,7 @@ def mig_fit(facts: WorkloadFacts) -> Recommendation | None:
 
 
 def best_fit(facts: WorkloadFacts) -> MigFit | None:
-    """By memory and by compute; None: no smaller one will do, or nobody can tell."""
+    """By memory and by compute; None: no smaller one will do, or that is not known."""
     model, need = mig_profiles.model_of(facts.model), facts.memory()
     if model is None or need is None or not facts.is_single or is_full(need.peak, facts.summary.memory_total):
         return None
@@ -97,7 +97,7 @@ def fits_by_compute(facts: WorkloadFacts, model: GpuModel) -> list[MigFit]:
 
 
 def _share_now(facts: WorkloadFacts, model: GpuModel) -> float | None:
-    """Of a GPU; None: not all of its devices are alike, or the instance is in no table."""
+    """Share of a GPU that each device is; None: not all of its devices are alike, or the instance is in no table."""
     if not facts.profile:
         return None if facts.profile is None else 1.0
     profile = mig_profiles.instance(facts.model, None, facts.profile)
@@ -120,11 +120,11 @@ SELDOM, AT_MOST = 0.2, 0.6
 
 MOST_REPLICAS = 8
 MEMORY = 0.92
-"""Of the GPU's, for all who share it: contexts and fragments take the rest."""
+"""Share of the GPU's memory for the pods that share it: contexts and fragments take the rest."""
 
 
 class SharingStrategy(NamedTuple):
-    """How GPUs are shared: a strategy of the device plugin. `busy`: of all together at most."""
+    """How GPUs are shared: a strategy of the device plugin. `busy`: the most, of all sharers together."""
 
     strategy: str
     words: str
@@ -147,7 +147,7 @@ MPS = SharingStrategy(
 
 
 def duty_cycled(facts: WorkloadFacts) -> Recommendation | None:
-    """Several of its kind on one GPU."""
+    """Several like it on one GPU."""
     need, total, busy = facts.memory(), facts.summary.memory_total, facts.summary.busy
     if need is None or total is None or busy is None or is_full(need.peak, total) or facts.is_preallocating:
         return None
@@ -183,12 +183,12 @@ def duty_cycled(facts: WorkloadFacts) -> Recommendation | None:
 
 
 def sharing_strategy(facts: WorkloadFacts) -> SharingStrategy:
-    """Who has to answer gets no turns of others' length."""
+    """MPS where it may be serving: a request must not wait for the time slices of others."""
     return MPS if facts.may_serve else TIME_SLICING
 
 
 def most_by_time(facts: WorkloadFacts) -> int:
-    """How many like it one GPU has time for; 1: none beside it, or nobody can tell."""
+    """How many like it one GPU has time for; 1: itself alone, or that is not known."""
     busy = facts.summary.busy
     if busy is None or not facts.is_single or facts.profile != "" or busy.mean >= SELDOM or busy.p95 >= AT_MOST:
         return 1

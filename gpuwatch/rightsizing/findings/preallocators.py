@@ -1,6 +1,6 @@
-"""Programs that take most of a GPU's memory when they start, whatever they need: which setting says how much.
+"""Programs that take most of a GPU's memory when they start, whatever they need: which setting limits it.
 
-What they hold tells nothing of what they use, so no size follows from it; who lowers the setting learns what is needed.
+The memory they hold does not show what they use, so no size follows from it; lowering the setting shows what they need.
 """
 
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from gpuwatch.model.snapshot import Record
 
 class Preallocator(Record, frozen=True, kw_only=True):
     """`programs` and `images`: shell patterns of a process' name and of an image without tag; `setting`: as its
-    documentation names it; `default`: what it takes unless told otherwise; `advice`: what to do with it;
+    documentation names it; `default`: what it takes without the setting; `advice`: what to do with it;
     `change`: what to do with `setting`; `server`: it answers requests.
     """
 
@@ -105,7 +105,7 @@ PREALLOCATORS = (
         images=("*rapidsai*",),
     ),
 )
-"""The first that fits counts: a server before the framework it may be built on."""
+"""The first that matches counts: a server before the framework it may be built on."""
 
 SERVERS = (
     *("vllm*", "sglang*", "text-generation*", "text-embeddings*", "trtllm-serve*", "tritonserver", "lmdeploy*"),
@@ -127,7 +127,7 @@ def preallocator(programs: Iterable[str], image: str | None) -> Preallocator | N
 
 
 def is_server(programs: Iterable[str], image: str | None) -> bool:
-    """Whether any of the programs answers requests; of an image only that of a server tells."""
+    """Whether any of the programs answers requests, or the image is that of a server in PREALLOCATORS."""
     if any(fnmatchcase(name, pattern) for name in _names(programs) for pattern in SERVERS):
         return True
     found = preallocator((), image)

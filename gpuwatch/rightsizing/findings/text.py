@@ -14,7 +14,7 @@ def gib(size: float) -> str:
 
 
 def percent(ratio: float) -> str:
-    """`12 %`; small ones with a digit more."""
+    """`12 %`; small ones have one digit more."""
     return f"{ratio * 100:.1f} %" if 0 < ratio < 0.0995 else f"{ratio * 100:.0f} %"
 
 

@@ -20,7 +20,7 @@ THROTTLED = 0.1
 """Of the CPU's periods: the container wanted more than its limit."""
 
 HELD_BACK = 0.25
-"""Of the CPU's periods: who was held back so often waits for it, also where no swings were seen."""
+"""Of the CPU's periods: a container held back in so many waits for its CPU, even if its GPU shows no swings."""
 
 SWINGS = 0.3
 """Of its time in windows that swing between idle and busy."""
@@ -30,11 +30,11 @@ OFTEN_IDLE = 0.6
 
 LITTLE_DRAM = 0.05
 LITTLE_PCIE = 1e9
-"""Bytes a second: more is input that comes, if not in time."""
+"""Bytes a second: above it, input does arrive, even if too late."""
 
 
 def cpu_bound(facts: WorkloadFacts) -> Recommendation | None:
-    """Its CPU limit holds it back: raise that before anything is taken away."""
+    """Its CPU limit holds it back: raise that before its GPU is made smaller."""
     throttled = facts.summary.cpu_throttled
     if throttled is None or throttled <= THROTTLED or not _waits(facts, held_back=throttled):
         return None
@@ -48,7 +48,7 @@ def cpu_bound(facts: WorkloadFacts) -> Recommendation | None:
 
 
 def io_bound(facts: WorkloadFacts) -> Recommendation | None:
-    """It waits, and not for its CPU limit. Only of batch: what serves waits for requests, a notebook for its author."""
+    """It waits, and its CPU limit is no known cause. Batch only: servers wait for requests, notebooks for people."""
     throttled = facts.summary.cpu_throttled
     if facts.may_serve or facts.summary.work_class != "batch" or (throttled or 0.0) > THROTTLED or not _waits(facts):
         return None
@@ -88,7 +88,7 @@ def _advice(
 
 
 def preallocated(facts: WorkloadFacts) -> Recommendation | None:
-    """Only where something could be won: its compute would fit a MIG instance or leave time for others."""
+    """Only where less memory would help: its compute would fit a MIG instance, or leave time for others."""
     model, busy = mig_profiles.model_of(facts.model), facts.summary.busy
     if not facts.is_preallocating or not facts.is_single or busy is None:
         return None
@@ -131,7 +131,7 @@ HOURS = 24.0
 
 
 def energy(facts: WorkloadFacts) -> Recommendation | None:
-    """Whole GPUs of batch work, where no annotation says anything about tuning yet."""
+    """Whole GPUs of batch work, where no annotation about tuning is set."""
     busy, watts = facts.summary.busy, facts.summary.watts
     is_batch = facts.summary.work_class == "batch" and not facts.may_serve
     if not is_batch or facts.summary.autotune is not None or facts.shared or facts.profile != "":

@@ -1,4 +1,4 @@
-"""One workload as the rules of right-sizing look at it: what it has now, how well it is known, what its device is."""
+"""One workload as the rules of right-sizing use it: what it has now, how well it is known, what its device is."""
 
 import re
 from collections import defaultdict
@@ -33,11 +33,11 @@ KNOWN_HOLDS = 64
 """The ledger keeps no more: where there are so many, there may be others."""
 
 LEAST_SHARE = 0.125
-"""Of a GPU, a MIG instance that the table does not have takes at least so much."""
+"""Of a GPU: a MIG instance that is not in the table takes at least so much."""
 
 
 class FleetContext(Record, frozen=True, kw_only=True):
-    """What all cases of one judgement share. `working`: namespace and name of pods that work, by any container."""
+    """What all workloads share. `working`: namespace and name of pods of which any container may be working."""
 
     fleet: FleetFacts
     config: RightsizingConfig
@@ -46,8 +46,8 @@ class FleetContext(Record, frozen=True, kw_only=True):
 
 
 class WorkloadFacts(Record, frozen=True, kw_only=True):
-    """A workload and its ground. `present`: its holds now; `kin`: it, and the same container with other images;
-    `part`: share of its time that advice on size may count, where other advice gives some of its holds back.
+    """A workload. `present`: its holds now; `all_images`: it, and the same container with other images; `part`:
+    share of its time that advice on size may count, where other advice frees some of its holds.
     """
 
     summary: WorkloadSummary
@@ -63,31 +63,31 @@ class WorkloadFacts(Record, frozen=True, kw_only=True):
 
     @property
     def may_serve(self) -> bool:
-        """Somebody may be waiting for its answers: also where nobody tells, and where a Job runs a server."""
+        """Whether it may be answering requests: also where its class is unknown, and where a Job runs a server."""
         is_told = self.summary.work_class in ("batch", "notebook")
         return not is_told or is_server(self.summary.programs, self.summary.key.image)
 
     @property
     def coverage(self) -> float:
-        """Share of its time that was seen."""
+        """Share of its time that was observed."""
         return min(1.0, self.summary.covered / self.summary.held) if self.summary.held > 0 else 0.0
 
     @property
     def is_known(self) -> bool:
-        """Whether its size may be judged: what serves must have been seen for all days of a week."""
+        """Whether its size may be judged: work that may be serving must be known for a week."""
         least = self.config.min_history / DAY_SECONDS
         days = max(WEEK_DAYS, least) if self.may_serve else least
         return self.summary.days >= days and self.coverage >= self.config.min_coverage
 
     @property
     def is_lasting(self) -> bool:
-        """Whether advice on its size will find it there: it runs, or has lately and comes again and again."""
+        """Whether advice on its size still applies: it runs, or is a CronJob that ran within `expire` seconds."""
         is_recent = self.context.now - self.summary.last <= self.config.expire
         return bool(self.present) or (is_recent and self.summary.key.kind == "CronJob")
 
     @property
     def model(self) -> str | None:
-        """Of its GPUs, where all are of one."""
+        """Of its GPUs; None: they differ, or it is not known."""
         return self.summary.models[0] if len(self.summary.models) == 1 else None
 
     @property
@@ -97,13 +97,13 @@ class WorkloadFacts(Record, frozen=True, kw_only=True):
 
     @property
     def resource(self) -> str | None:
-        """What the kubelet gave for each of its devices, where that is one kind."""
+        """The extended resource of its devices; None: they differ, or it is not known."""
         kinds = {hold.resource for hold in self.present or self.summary.holds}
         return kinds.pop() if len(kinds) == 1 else None
 
     @property
     def is_single(self) -> bool:
-        """One device of its own for each pod, given by the device plugin: another size is a matter of one line."""
+        """One device of its own for each pod, from the device plugin: another size changes one line."""
         own = self.summary.gpus_per_pod == 1 and not self.shared and bool(self.summary.key.namespace)
         return own and all(
             (hold.resource is None or hold.resource == "nvidia.com/gpu" or bool(MIG_RESOURCE.fullmatch(hold.resource)))
@@ -112,7 +112,7 @@ class WorkloadFacts(Record, frozen=True, kw_only=True):
 
     @property
     def is_preallocating(self) -> bool:
-        """Any of its pods took most of its device as it began, and kept it: what it needs cannot be seen."""
+        """Any of its pods took most of its device as it began, and kept it: what it needs cannot be measured."""
         total = self.summary.memory_total
         return total is not None and any(
             hold.memory_at_start is not None
@@ -125,7 +125,7 @@ class WorkloadFacts(Record, frozen=True, kw_only=True):
 
     @property
     def profile(self) -> str | None:
-        """Of its MIG instances; empty: it has whole GPUs; None: both, or no hold is known."""
+        """Of its MIG instances, `?` if unknown; empty: it has whole GPUs; None: they differ, or no hold is known."""
         kinds = {hold.profile or ("?" if hold.device else "") for hold in self.present or self.summary.holds}
         return kinds.pop() if len(kinds) == 1 else None
 
@@ -136,7 +136,7 @@ class WorkloadFacts(Record, frozen=True, kw_only=True):
 
     @property
     def confidence(self) -> Level:
-        """How well its size is known: by days, less what was not seen."""
+        """How well its size is known: by the days, less the time that was not observed."""
         return level_of(self.summary.days * self.coverage, (14.0, 8.0) if self.may_serve else (7.0, 2.0))
 
     def memory(self) -> MemoryDemand | None:
@@ -182,7 +182,7 @@ class WorkloadFacts(Record, frozen=True, kw_only=True):
 
 
 def workload_facts(summaries: Iterable[WorkloadSummary], context: FleetContext) -> list[WorkloadFacts]:
-    """With the holds that are there. A new image is the same work as a rule, and has the habits of the old one."""
+    """Each with its present holds. A new image usually does the same work, and pauses as the old one did."""
     known = tuple(summaries)
     all_images: dict[WorkloadKey, list[WorkloadSummary]] = defaultdict(list)
     for summary in known:
@@ -199,7 +199,7 @@ def workload_facts(summaries: Iterable[WorkloadSummary], context: FleetContext) 
 
 
 def level_of(value: float, bars: tuple[float, float]) -> Level:
-    """High from the first bar on, medium from the second."""
+    """High from the first of `bars` on, medium from the second on."""
     high, medium = bars
     return Level.HIGH if value >= high else Level.MEDIUM if value >= medium else Level.LOW
 

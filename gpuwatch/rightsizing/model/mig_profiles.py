@@ -1,8 +1,8 @@
-"""Into what a GPU model can be cut, as data: `mig_profiles.json` beside this file, one profile a line.
+"""The MIG profiles of each GPU model, as data: `mig_profiles.json` beside this file, one profile a line.
 
-What NVML tells of a GPU that is in MIG mode is authoritative (nvmlDeviceGetGpuInstanceProfileInfoV and
+What NVML reports of a GPU that is in MIG mode is authoritative (nvmlDeviceGetGpuInstanceProfileInfoV and
 nvmlDeviceGetGpuInstancePossiblePlacements). Advice, though, is about GPUs that are not in that mode, and about those of
-other nodes: this table serves there. It is loaded on first use only, in about a millisecond.
+other nodes: it uses this table. It is loaded on first use only, in about a millisecond.
 """
 
 import re
@@ -16,10 +16,10 @@ from gpuwatch.model.decoding import prepared
 
 GIB = 2**30
 SAME_MEMORY = 0.03
-"""Drivers differ by less in what an instance of a profile has."""
+"""Drivers differ by less, relatively, in the memory of an instance of one profile."""
 
 KEPT = 1024
-"""Answers that are remembered: names are few, but memory may be told anew a little different each time."""
+"""Results that are cached: names are few, but the memory size that is passed may vary a little with each call."""
 
 MEDIA = "+me"
 """Ends the name of a profile with the media engines, of which a GPU can have one instance."""
@@ -35,14 +35,14 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     memory_slices: int
     max_instances: int
     memory_gib_usable: float | None
-    """As `nvidia-smi mig -lgip` shows it, the least where drivers differ; None: nobody has told us."""
+    """As `nvidia-smi mig -lgip` shows it, the least where drivers differ; None: not known."""
     planning_gib: float
     """What to count on: as above, else 0.88 of the gigabytes in the name, and 0.83 where it is one memory slice."""
     sm_count: int | None
     sm_fraction: float | None
     """Of the multiprocessors that the GPU has without MIG."""
     sm_fraction_nominal: float
-    """By compute slices: up to a fifth too much (H100 1g: 0.143 for 0.121)."""
+    """By compute slices: a fifth too much (H100 1g.10gb: 0.143 for 0.121), or too little (1g.20gb: 0.143 for 0.197)."""
     memory_fraction: float
     starts: tuple[int, ...]
     """Memory slices at which an instance can begin."""
@@ -51,7 +51,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def resource(self) -> str:
-        """Of the device plugin's strategy `mixed`."""
+        """Its name with the device plugin's strategy `mixed`."""
         return f"nvidia.com/mig-{self.name.replace('+', '.')}"
 
     @property
@@ -66,7 +66,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def estimated(self) -> bool:
-        """Whether memory or multiprocessors are taken from the name, for want of a measurement."""
+        """Whether memory or multiprocessors are computed from the name, as no measurement is known."""
         return self.memory_gib_usable is None or self.sm_fraction is None
 
     @property
@@ -82,7 +82,7 @@ class GpuModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     names: tuple[str, ...]
     """As NVML writes it, without `NVIDIA `, as shell patterns."""
     pci_device_ids: tuple[str, ...]
-    """Device and vendor, as mig-parted's device-filter wants them."""
+    """Device and vendor, as mig-parted's device-filter expects them."""
     memory_gb: int
     sm_total: int | None
     compute_slices: int
@@ -93,7 +93,7 @@ class GpuModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     note: str | None = None
 
     def share(self, profile: Profile) -> float:
-        """Of the GPU that an instance takes from others: by memory or by compute, whichever is more."""
+        """Share of the GPU that an instance takes: by memory or by compute, whichever is more."""
         return max(profile.memory_slices / self.memory_slices, profile.compute_slices / self.compute_slices)
 
     def plain(self) -> tuple[Profile, ...]:
@@ -117,10 +117,10 @@ def table() -> Table:
 
 @lru_cache(maxsize=KEPT)
 def model_of(name: str | None, memory_total: int | None = None) -> GpuModel | None:
-    """The model that NVML names so, such as `NVIDIA H100 80GB HBM3`; a product label with dashes does, too.
+    """The model by its NVML name, such as `NVIDIA H100 80GB HBM3`, or by a product label with dashes.
 
-    `memory_total`: bytes of the GPU, or of one of its instances; where they cannot be of that model, it is another that
-    bears the same name. None: cannot be cut, or is not in the table.
+    `memory_total`: bytes of the GPU, or of one of its instances; where they cannot be of that model, another model
+    with the same name is taken. None: it cannot be cut, or is not in the table.
     """
     if name is None:
         return None
@@ -192,6 +192,6 @@ def _plain(name: str) -> str:
 
 
 def _agrees(gpu: GpuModel, memory_total: int | None) -> bool:
-    """Whole GPUs tell 0.92 to 1.0 of the name's size; instances half of it or less."""
+    """Whole GPUs report 0.92 to 1.0 of the name's size; instances half of it or less."""
     share = memory_total / GIB / gpu.memory_gb if memory_total else 1.0
     return share <= 0.6 or 0.9 <= share <= 1.02

@@ -11,7 +11,7 @@ from gpuwatch.model.work import DayPeak, Distribution, WorkClass
 
 
 class FindingKind(StrEnum):
-    """What is the matter; the `kind` of a recommendation."""
+    """What was found; the `kind` of a recommendation."""
 
     NEVER_USED = "never_used"
     IDLE_HOLDER = "idle_holder"
@@ -23,12 +23,12 @@ class FindingKind(StrEnum):
     IO_BOUND = "io_bound"
     QUOTA_SLACK = "quota_slack"
     STEADY_LOAD = "steady_load"  # a namespace that always uses whole nodes: reserve them
-    ENERGY = "energy"  # busy, and no hurry: let the tuner save energy
-    MIG_LAYOUT = "mig_layout"  # how to cut GPUs that nobody uses, for those who fit an instance
+    ENERGY = "energy"  # batch work that keeps its GPU busy: let the tuner save energy
+    MIG_LAYOUT = "mig_layout"  # how to cut free GPUs, for workloads that fit an instance
 
 
 class RecommendedAction(StrEnum):
-    """What to do about it. Only `scale_down` takes a GPU from somebody for good, and never from who may be serving."""
+    """What to do about it. Only `scale_down` ends work for good; it is never advised where that may be serving."""
 
     SCALE_DOWN = "scale_down"  # delete the pod, or scale its owner to 0
     ASK_OWNER = "ask_owner"
@@ -53,7 +53,7 @@ class Level(StrEnum):
 
 
 class RecommendationTarget(Record, frozen=True, kw_only=True):
-    """Whom it is about; a namespace alone for quotas, nodes alone for layouts. `gpus`: uuids."""
+    """What it is about; for quotas a namespace alone, for layouts nodes and GPUs alone. `gpus`: uuids."""
 
     namespace: str | None = None
     kind: str | None = None
@@ -68,7 +68,7 @@ class RecommendationTarget(Record, frozen=True, kw_only=True):
 
 
 class Evidence(Record, frozen=True, kw_only=True):
-    """What was measured, over `days`; `coverage`: share of that time that was seen. Sizes in bytes."""
+    """What was measured, over `days`; `coverage`: share of that time that was observed. Sizes in bytes."""
 
     days: float
     coverage: float
@@ -122,7 +122,7 @@ class Layout(Record, frozen=True, kw_only=True):
 
 
 class RecommendedChange(Record, frozen=True, kw_only=True):
-    """What is to change, for machines; members that do not matter are None or empty."""
+    """What is to change, for programs; members that do not apply are None or empty."""
 
     resource: str | None = None  # extended resource now
     count: int | None = None  # of it, for each pod
@@ -138,7 +138,7 @@ class RecommendedChange(Record, frozen=True, kw_only=True):
 
 
 class Apply(Record, frozen=True, kw_only=True):
-    """One way to carry it out. `manifest`: the object or file as plain values; `command`: for a shell, whole."""
+    """One way to carry it out. `manifest`: the object or file as plain values; `command`: complete, for a shell."""
 
     what: str  # pod_patch | mig_parted | device_plugin | resource_quota | reserve | energy_class | scale
     note: str
@@ -147,7 +147,7 @@ class Apply(Record, frozen=True, kw_only=True):
 
 
 class Recommendation(Record, frozen=True, kw_only=True, omit_defaults=False):
-    """One advice. `id` stays the same while target and finding do; `expires`: unix seconds after which it is stale."""
+    """One recommendation. `id` depends on target and finding only; `expires`: unix seconds after which it is stale."""
 
     id: str
     kind: FindingKind
@@ -172,7 +172,7 @@ SCHEMA = 1
 
 
 class Recommendations(Record, frozen=True, kw_only=True, omit_defaults=False):
-    """The body of `/api/v1/recommendations`: dearest first. `learning`: workloads that nothing is said of yet."""
+    """The body of `/api/v1/recommendations`: largest savings first. `learning`: workloads too little known to judge."""
 
     at: float
     since: float | None  # unix seconds since when usage is known

@@ -1,4 +1,4 @@
-"""What work does with the GPUs it holds, over spans of time: the currency between those who see it and who sizes it.
+"""What work does with the GPUs it holds, over spans of time: the records from the collectors to the rules.
 
 A collector (the agent's Views, recorded Views, a Prometheus) makes Windows; the ledger keeps them as histograms and
 peaks by workload; the rules of right-sizing judge Summaries. Ratios are 0..1 of the whole physical GPU, also on a MIG
@@ -10,7 +10,7 @@ from gpuwatch.model.work import DayPeak, Distribution, WorkClass, WorkloadKey
 
 
 class UsageWindow(Record, frozen=True, kw_only=True):
-    """What one container did on one GPU or MIG instance from `at` for `span` seconds; `covered` of them were seen.
+    """What one container did on one GPU or MIG instance from `at` for `span` seconds; `covered` of them were observed.
 
     `*_high` is the high end within the window (95th percentile or more), for windows longer than a minute; a shorter
     one may leave it None, which means: as the mean.
@@ -27,17 +27,17 @@ class UsageWindow(Record, frozen=True, kw_only=True):
     index: int | None = None  # NVML index of the GPU
     model: str | None = None  # NVML name of the GPU
     profile: str | None = None  # of the MIG instance, such as 1g.10gb
-    resource: str | None = None  # what the kubelet gave for it, such as nvidia.com/gpu
+    resource: str | None = None  # under which the kubelet allocated it, such as nvidia.com/gpu
     replicas: int = 1  # slots of a shared GPU that it has
     holders: int = 1  # containers on the device, with this one
-    held_since: float | None = None  # when its hold began, where that was seen
-    declared_class: WorkClass | None = None  # what its annotations say it is
-    autotune: str | None = None  # what the annotation gpuwatch.io/autotune says: off, observe or enforce
+    held_since: float | None = None  # when its hold began, where that is known
+    declared_class: WorkClass | None = None  # from its annotations
+    autotune: str | None = None  # value of the annotation gpuwatch.io/autotune: off, observe or enforce
     processes: int | None = None  # compute processes of its own, the most at a time
     programs: tuple[str, ...] = ()  # their names, without arguments
     busy: float | None = None  # share of time in which any kernel ran, mean
     busy_high: float | None = None
-    busy_low: float | None = None  # 5th percentile or less: with `busy_high` it tells a saw-tooth
+    busy_low: float | None = None  # 5th percentile or less: with `busy_high` it shows a saw-tooth
     sm: float | None = None
     sm_high: float | None = None
     dram: float | None = None
@@ -73,12 +73,12 @@ class DeviceAllocation(Record, frozen=True, kw_only=True):
     resource: str | None = None
     replicas: int = 1
     holders: int = 1
-    since: float  # first seen, or its begin where that is known
+    since: float  # first observed, or its begin where that is known
     last: float  # end of the newest window
     present: bool  # still there
-    covered: float  # seconds of it that were seen
-    idle_since: float | None = None  # end of the last window with any work, or `since`; None: it works
-    unobserved: float = 0.0  # seconds before `idle_since`, but after its last work, that nobody saw
+    covered: float  # seconds of it that were observed
+    idle_since: float | None = None  # begin of the idle time, moved on by `unobserved`; None: it works, or unknown
+    unobserved: float = 0.0  # seconds between its last work and `idle_since` that were not observed
     longest_gap: float = 0.0  # seconds of the longest idle time after which it worked again
     worked: bool = False  # ever
     processes: int | None = None  # in the newest window
@@ -97,14 +97,14 @@ class DeviceAllocation(Record, frozen=True, kw_only=True):
 
 
 class WorkloadSummary(Record, frozen=True, kw_only=True):
-    """All that is known of one workload, for those who judge it."""
+    """All that is known of one workload, for the rules."""
 
     key: WorkloadKey
-    work_class: WorkClass | None  # None: nobody says, and its kind does not tell
+    work_class: WorkClass | None  # None: no annotation or setting gives it, nor do its kind and name
     first: float  # unix seconds
     last: float
     held: float  # device-seconds it held
-    covered: float  # of these, seen
+    covered: float  # of these, observed
     days: float  # between first and last window, with gaps
     holds: tuple[DeviceAllocation, ...] = ()  # present ones, and the latest that are gone
     models: tuple[str, ...] = ()  # of the GPUs it was on
@@ -152,12 +152,12 @@ class GpuFacts(Record, frozen=True, kw_only=True):
     memory_total: int | None = None
     mig_enabled: bool | None = None
     layout: tuple[str, ...] = ()  # profiles of its MIG instances now
-    held: bool = True  # a pod runs on it, or nobody knows
+    held: bool = True  # a pod or process uses it, or that is not known
     idle_watts: float | None = None
 
 
 class FleetFacts(Record, frozen=True, kw_only=True):
-    """What advice needs besides workloads. `whole`: all GPUs of the cluster are seen, not those of one node.
+    """What advice needs besides workloads. `whole`: all GPUs of the cluster are known, not only those of one node.
 
     `alone`: one node, or a few of them: a workload may have pods on others.
     """

@@ -1,4 +1,4 @@
-"""Prometheus' query API (also of Thanos, Mimir, VictoriaMetrics): expressions in, series out; errors told apart.
+"""Prometheus' query API (also of Thanos, Mimir, VictoriaMetrics): expressions in, series out, distinct errors.
 
 https://prometheus.io/docs/prometheus/latest/querying/api/
 """
@@ -24,7 +24,7 @@ MOST_WORDS = 300
 
 
 class TooLarge(GpuwatchError):
-    """The server, or this client, refuses so much at a time: ask for less of it."""
+    """The server, or this client, refuses so much data at a time: ask for less."""
 
     def __init__(self, name: str, why: str) -> None:
         hint = "raise query.max-samples and query.timeout, or name a --namespace"
@@ -72,7 +72,7 @@ def number(text: str) -> float | None:
 
 
 class PrometheusApi:
-    """Queries over one connection. `warnings`: what the server said of incomplete answers, each once."""
+    """Queries over one connection. `warnings`: those of the server about incomplete answers, each once."""
 
     def __init__(self, http: PrometheusHttp) -> None:
         self.http = http
@@ -82,9 +82,9 @@ class PrometheusApi:
         """A vector at unix time `at`.
 
         Raises:
-            GpuwatchError: it cannot be reached, or does not understand the question.
-            PermissionMissing: it does not let us in.
-            TooLarge: ask for less.
+            GpuwatchError: the server cannot be reached, or cannot answer the query.
+            PermissionMissing: it refuses the credentials.
+            TooLarge: ask for less data.
         """
         return self._ask("/api/v1/query", query=expression, time=f"{at:.3f}")
 
@@ -95,13 +95,13 @@ class PrometheusApi:
         )
 
     def names(self, selector: str, start: float, end: float) -> set[str]:
-        """Names of the metrics that are there between two moments. Raises as `query` does."""
+        """Names of the metrics that exist between two moments. Raises as `query` does."""
         form = urlencode({"match[]": selector, "start": f"{start:.3f}", "end": f"{end:.3f}"})
         path = "/api/v1/label/__name__/values"
         return set(self._decoded(self._answer(f"{path}?{form}", None), path, _Names).data or ())
 
     def _ask(self, path: str, **arguments: str) -> list[Series]:
-        # Thanos gives what it has unless told that a part is not enough; others do not know the word
+        # without it, Thanos may answer with a part of the data; other servers ignore the parameter
         form = urlencode({**arguments, "partial_response": "false"}).encode()
         found = self._decoded(self._answer(path, form), path, _Envelope)
         return found.data.result if found.data else []
@@ -150,5 +150,5 @@ class PrometheusApi:
 
 
 def _line(text: str) -> str:
-    """Nothing in it moves a terminal's cursor."""
+    """One line of MOST_WORDS characters at most, in which none moves a terminal's cursor."""
     return " ".join("".join(each if each.isprintable() else " " for each in text[:MOST_WORDS]).split())

@@ -32,7 +32,7 @@ _NAMESPACE = re.compile(r"[a-z0-9-]{1,63}")
 
 
 def either(names: set[Who]) -> str:
-    """A regular expression for their namespaces. What is no DNS label is no namespace, and would need escaping."""
+    """A regular expression for their namespaces. A name that is no DNS label is no namespace, and needs escaping."""
     return "|".join(sorted({namespace for namespace, _, _ in names if _NAMESPACE.fullmatch(namespace)}))
 
 
@@ -53,7 +53,7 @@ def pod_facts(names: set[Who], told: QueryRows) -> Iterator[tuple[Who, PodFacts]
         if owner is not None:
             owner = above.get((owner[0], namespace, owner[1])) or owner
         elif owners and (namespace, pod) in started:
-            owner = ("Pod", pod)  # its start is known, and that nobody owns it
+            owner = ("Pod", pod)  # its start is known, and that it has no owner
         key = key_of_pod(namespace, pod, container, images.get(who), owner)
         row = declared_class.get((namespace, pod), {})
         yield (
@@ -81,16 +81,16 @@ def _one_of(choices: tuple[Choice, ...], text: str | None) -> Choice | None:
 
 
 SHARDS = 4
-"""How often one step is parted by uuid before it is given up: sixteenths of the fleet."""
+"""How often one step is split by uuid before the reader gives up: into sixteenths of the fleet."""
 
 BORDER = 1.0
-"""Seconds less than a step that a query looks back: before Prometheus 3 both ends counted, and a sample twice."""
+"""A query looks back one step minus so many seconds: before Prometheus 3 both ends counted, a border sample twice."""
 
 SHORTEST = 300.0
-"""Seconds of Kubernetes' facts that are asked for at least."""
+"""Seconds, at least, of one query for Kubernetes' facts."""
 
 Expression = Callable[[str], str]
-"""From matchers to what is sent."""
+"""From matchers to the query that is sent."""
 
 Matrix = list[tuple[dict[str, str], list[float | None]]]
 
@@ -106,7 +106,7 @@ class ChunkReader:
         self._devices: dict[Device, Device] = {}
 
     def read(self, start: float, step: float, steps: int) -> Chunk:
-        """All that was seen in `steps` steps from `start` on. Raises as `PrometheusApi.query` does."""
+        """All that Prometheus has of `steps` steps from `start` on. Raises as `PrometheusApi.query` does."""
         about = (start, step, steps)
         holders = [
             HolderRow(
@@ -140,7 +140,7 @@ class ChunkReader:
 
     def _holders(self, start: float, step: float, steps: int) -> Matrix:
         found = self._matrix(self._expression("holders", step), start - step, step, steps + 2)
-        # of a job that renames, dcgm-exporter's series of a GPU that nobody holds have the exporter's own pod
+        # of a job that renames, dcgm-exporter's series of a free GPU have the exporter's own pod
         renaming = {labels["job"] for labels, _ in found if labels.get("exported_pod") and "job" in labels}
         named: dict[tuple[tuple[str, str], ...], list[float | None]] = {}
         for labels, row in found:
@@ -154,7 +154,7 @@ class ChunkReader:
         return [(dict(key), row) for key, row in named.items()]
 
     def _gpus(self, start: float, step: float, steps: int) -> dict[str, GpuRow]:
-        """By uuid. What a GPU is called may change; the newest name counts."""
+        """By uuid. The labels of a GPU may change; the newest count."""
         expression = self._expression("info", step, anybody=True)
         found: dict[str, GpuRow] = {}
         newest: dict[str, int] = {}
@@ -174,7 +174,7 @@ class ChunkReader:
         found: dict[Device, list[float | None]] = {}
         for labels, row in rows:
             device = self._label(labels, "uuid"), self._label(labels, "gi")
-            found[self._devices.setdefault(device, device)] = row  # of one text, not of one for each reading
+            found[self._devices.setdefault(device, device)] = row  # one key in memory, not one for each reading
         return found
 
     def _own(self, name: str, start: float, step: float, steps: int) -> dict[Any, list[float | None]]:
@@ -198,14 +198,14 @@ class ChunkReader:
             rows = self._matrix(lambda _: expression, start, step, steps)
         except TooLarge:  # one step of it is: the rest of the answer is worth more
             rows = []
-        self._throttling = bool(rows)  # where nothing collects it, it is asked for once
+        self._throttling = bool(rows)  # where nothing collects it, there is only one query
         found = (
             (tuple(labels.get(name, "") for name in ("namespace", "pod", "container")), row) for labels, row in rows
         )
         return {who: row for who, row in found if who in names}
 
     def _expression(self, name: str, step: float, *, anybody: bool = False) -> Expression:
-        """`anybody`: not only of the namespaces."""
+        """`anybody`: of all namespaces."""
         chosen = "" if anybody else self._namespaces
         on = self._dialect.uuid if name in OF_BOARD else self._dialect.device
 
@@ -287,7 +287,7 @@ def gpu_row(labels: dict[str, str], dialect: Dialect, samples: list[float | None
 
 
 def _highest(one: Any, other: list[float | None]) -> list[float | None]:
-    """Of two that tell the same: the one that has seen more, step by step."""
+    """Of two rows of the same series, the larger value in each step."""
     if one is None:
         return other
     return [max((v for v in pair if v is not None), default=None) for pair in zip(one, other, strict=True)]

@@ -1,6 +1,6 @@
 """How a Prometheus is reached: the `http_config` of Prometheus' own configuration files, from a file of its own.
 
-What people have for remote_read, Grafana Agent or promtool works here word for word; what this client cannot do
+A configuration for remote_read, Grafana Agent or promtool works here unchanged; a key that this client does not support
 (oauth2, sigv4) is refused by name instead of being ignored. A secret may stand in the file or in one that it names.
 """
 
@@ -26,7 +26,7 @@ _VERSIONS: dict[str, ssl.TLSVersion] = {
 }
 
 REFUSED = ("oauth2", "sigv4", "azuread", "google_iam", "proxy_connect_header", "proxy_from_environment", "no_proxy")
-"""Keys of other clients that this one does not know how to follow."""
+"""Keys of other clients that this one does not support."""
 
 
 class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -63,7 +63,7 @@ class TlsConfig(_Section, frozen=True, kw_only=True):
     max_version: TlsVersion | None = None
 
     def context(self) -> ssl.SSLContext:
-        """What a connection is wrapped with.
+        """The TLS context of a connection.
 
         Raises:
             UsageError: a file cannot be read, or is no certificate or key.
@@ -76,7 +76,7 @@ class TlsConfig(_Section, frozen=True, kw_only=True):
         try:
             made = ssl.create_default_context(cafile=self.ca_file or None, cadata=self.ca or None)
             if self.cert_file:
-                made.load_cert_chain(self.cert_file, self.key_file or None, password="")  # else OpenSSL asks
+                made.load_cert_chain(self.cert_file, self.key_file or None, password="")  # else OpenSSL prompts for it
         except (OSError, ValueError) as error:  # SSLError is an OSError
             why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
             raise UsageError(
@@ -100,8 +100,8 @@ class HeaderValues(_Section, frozen=True, kw_only=True):
 
 
 class HttpConfig(_Section, frozen=True, kw_only=True):
-    """The whole file. `enable_http2` and `follow_redirects` are taken for the other clients' sake: this one speaks
-    HTTP/1.1, and tells of a redirect instead of sending credentials elsewhere.
+    """The whole file. `enable_http2` and `follow_redirects` are accepted because other clients have them: this one uses
+    HTTP/1.1, and reports a redirect instead of sending credentials elsewhere.
     """
 
     basic_auth: BasicAuthConfig | None = None
@@ -115,7 +115,7 @@ class HttpConfig(_Section, frozen=True, kw_only=True):
     follow_redirects: bool = True
 
     def headers(self) -> dict[str, str]:
-        """What every request says of itself; read anew for each, as tokens in files are renewed.
+        """The headers of a request; files are read again for each, as tokens in them are renewed.
 
         Raises:
             UsageError: a file that it names cannot be read.

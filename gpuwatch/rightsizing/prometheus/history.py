@@ -1,7 +1,7 @@
-"""A fleet's weeks out of a Prometheus into the ledger that right-sizing judges by, chunk by chunk; and what the fleet
-is at the end of them: its GPUs, how they are cut, quotas of namespaces.
+"""Reads weeks of a fleet's usage from a Prometheus into the usage ledger, chunk by chunk; and the fleet at the end of
+them: its GPUs, how they are cut, quotas of namespaces.
 
-Memory goes with what is asked for at a time, not with the length of the window.
+The memory it takes grows with the size of a chunk, not with the length of the window.
 """
 
 import logging
@@ -24,15 +24,15 @@ from gpuwatch.rightsizing.usage.prometheus_windows import windows
 log = logging.getLogger(__name__)
 
 WORKLOADS = 10_000
-"""What is kept at least: `max_workloads` is meant for a node."""
+"""Workloads that are kept at least: `max_workloads` is meant for a node."""
 
 
 LATELY = 900.0
-"""Seconds in which whoever holds a GPU, or a GPU itself, was scraped."""
+"""Seconds for which a GPU, or a holder of one, counts as present after its last scrape."""
 
 AT_WORK = 0.01
 DRIVER_BYTES = 2**30
-"""More memory than the driver itself takes on a GPU, or more work, is of somebody, whoever he is."""
+"""A GPU with as much work, or more memory than the driver itself takes, has a holder, known or not."""
 
 Quotas = dict[str, dict[str, int]]
 """By name of the ResourceQuota: `hard` and `used`."""
@@ -67,11 +67,11 @@ class FleetHistory:
         self.plan: ReadPlan | None = None
 
     def read(self) -> tuple[UsageLedger, FleetFacts]:
-        """The ledger, and what the fleet is at the end of it; the connection is closed then.
+        """The ledger, and what the fleet is at the end of it; the connection is closed afterwards.
 
         Raises:
-            GpuwatchError: Prometheus cannot be reached, refuses, or knows no GPU.
-            PermissionMissing: it does not let us in.
+            GpuwatchError: Prometheus cannot be reached, refuses a query, or has no metric of a GPU.
+            PermissionMissing: it refuses the credentials.
         """
         try:
             self.plan = plan = read_plan(self._api, self._options, self._now())
@@ -102,7 +102,7 @@ class FleetHistory:
 def fleet_facts(
     api: PrometheusApi, plan: ReadPlan, namespaces: Iterable[NamespaceUsage], wanted: tuple[str, ...]
 ) -> FleetFacts:
-    """At the end of the plan. `wanted`: namespaces, of which alone quotas are told; empty: all.
+    """At the end of the plan. `wanted`: only quotas of these namespaces are read; empty: of all.
 
     Raises as `PrometheusApi.query` does.
     """
@@ -148,7 +148,7 @@ def _gpus(api: PrometheusApi, plan: ReadPlan, lately: float) -> Iterator[GpuFact
             memory_total=None if total is None else int(total),
             mig_enabled=(name in cut or None) if enabled is None else enabled > 0,
             layout=tuple(sorted(cut.get(name, {}).values())),
-            held=name in held or name not in known,  # also by who has no pod, and where nobody can tell
+            held=name in held or name not in known,  # also by work outside pods, and where it is not known
         )
 
 
@@ -167,7 +167,7 @@ def _namespace(row: Series) -> str:
 
 
 def _most_used(api: PrometheusApi, plan: ReadPlan) -> dict[tuple[str, str], float]:
-    """By namespace and resource: the most that its quotas had promised at a time. Nothing where that is too much."""
+    """By namespace and resource: the most that its quotas counted as used at a time. Empty: the query is too large."""
     try:
         rows = api.query(filled(QUOTA_USED, plan.end - plan.begin), plan.end)
     except TooLarge:
@@ -182,8 +182,8 @@ def _most_used(api: PrometheusApi, plan: ReadPlan) -> dict[tuple[str, str], floa
 def _with_quotas(
     used: tuple[NamespaceUsage, ...], rows: list[Series], most: Mapping[tuple[str, str], float], days: float
 ) -> Iterator[NamespaceUsage]:
-    """Each namespace with its quota. Of one that has a quota and was never seen, what it was promised may have been
-    used under another name: by resource of a MIG instance or a share, or on nodes that nobody scrapes.
+    """Each namespace with its quota. Where a quota has no windows, the most that it counted as used stands for them:
+    that may be MIG instances or shares under another resource name, or on nodes that are not scraped.
     """
     quotas: dict[tuple[str, str], Quotas] = defaultdict(lambda: defaultdict(dict))
     for row in rows:
@@ -203,7 +203,7 @@ def _resource(row: Series) -> str:
 
 
 def _bound(use: NamespaceUsage, known: Quotas) -> NamespaceUsage:
-    """Of several quotas the tightest binds."""
+    """Of several quotas, the smallest counts."""
     hard = {name: of["hard"] for name, of in known.items() if "hard" in of}
     if not hard:
         return use

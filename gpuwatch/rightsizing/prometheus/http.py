@@ -1,7 +1,7 @@
 """One connection to a Prometheus, kept open: straight or through a proxy, rate limited, retried, bounded in memory.
 
 A query may cost the server much, so requests follow each other and never overlap. Only what may succeed the second
-time is retried: 429, 502, 503, 504, a connection that broke, an answer that did not come. URLs and headers that a
+time is retried: status 429, 502, 503, 504, a broken connection, a missing answer. URLs and headers that a
 person wrote are checked before use, so that no error of a library shows their secrets.
 """
 
@@ -28,7 +28,7 @@ _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 def address(url: str) -> SplitResult:
-    """Of a Prometheus. Raises UsageError: it is none; a password in it is not shown."""
+    """Of a Prometheus. Raises UsageError: the URL is invalid; a password in it is not shown."""
     parts = split_url(url)
     if parts is None or parts.query or parts.fragment:
         raise UsageError(
@@ -40,7 +40,7 @@ def address(url: str) -> SplitResult:
 
 
 def new_connection(parts: SplitResult, config: HttpConfig, timeout: float) -> http.client.HTTPConnection:
-    """Not open yet. Raises UsageError: a certificate, or the proxy's address, is none."""
+    """Not open yet. Raises UsageError: a certificate, or the proxy's address, is invalid."""
     host, port = parts.hostname or "", parts.port
     proxy = _proxy(config)
     if parts.scheme == "http":
@@ -55,7 +55,7 @@ def new_connection(parts: SplitResult, config: HttpConfig, timeout: float) -> ht
 
 
 def request_target(parts: SplitResult, config: HttpConfig, path: str) -> str:
-    """What is asked for: a proxy that speaks HTTP itself wants it whole."""
+    """For the request line: a proxy for plain HTTP needs the whole URL."""
     below = parts.path.rstrip("/") + path
     return f"http://{parts.netloc.rpartition('@')[2]}{below}" if parts.scheme == "http" and config.proxy_url else below
 
@@ -98,7 +98,7 @@ def _login(proxy: SplitResult) -> dict[str, str]:
 
 
 class _Https(http.client.HTTPSConnection):
-    """With another name in the certificate than in the URL, where `server_name` says one."""
+    """Checks the certificate for `name` instead of the host; empty: for the host."""
 
     def __init__(self, host: str, port: int | None, *, timeout: float, context: ssl.SSLContext, name: str) -> None:
         super().__init__(host, port, timeout=timeout, context=context)
@@ -119,15 +119,15 @@ TIMEOUT = 150.0
 """Seconds for one answer; Prometheus itself gives up after its `query.timeout`, two minutes unless set."""
 
 ATTEMPTS, ATTEMPTS_AT_FIRST = 6, 2
-"""How often one question is asked; of a server that has never answered, whose address may be wrong, the latter."""
+"""How often one request is sent; the latter to a server that has never answered, as its address may be wrong."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 
 PATIENCE = 600.0
-"""Seconds for one question with all its attempts and pauses: a server that drips may take all of TIMEOUT each time."""
+"""Seconds for one request with all attempts and pauses: a slow server may take all of TIMEOUT each time."""
 
 MAX_BODY = 128 << 20
-"""Bytes of an answer, unpacked. A larger one is refused, and the question parted."""
+"""Bytes of an answer, unpacked. A larger one is refused, and the query split."""
 
 _TIMED_OUT = re.compile(rb'"errorType"\s*:\s*"timeout"')
 
@@ -148,7 +148,7 @@ class Answer(NamedTuple):
 
 
 class Traffic(msgspec.Struct, kw_only=True):
-    """What was asked so far. `received`: bytes of bodies as they came over the wire."""
+    """All requests so far. `received`: bytes of bodies as they came over the wire."""
 
     requests: int = 0
     repeated: int = 0
@@ -158,7 +158,7 @@ class Traffic(msgspec.Struct, kw_only=True):
 
 
 class PrometheusHttp:
-    """Asks below one base URL, which may have a path (Thanos, Mimir, a proxy) and user and password."""
+    """Sends requests below one base URL, which may have a path (Thanos, Mimir, a proxy) and user and password."""
 
     def __init__(
         self,
@@ -185,11 +185,11 @@ class PrometheusHttp:
             log.warning("the password in the URL goes over the network unencrypted; use https and --http-config")
 
     def ask(self, path: str, body: bytes | None) -> Answer:
-        """The answer to a form, or to a plain GET without one, whatever its status is once patience has an end.
+        """The answer to a form, or to a GET where `body` is None; a status of PASSING only when it is not retried.
 
         Raises:
-            GpuwatchError: nobody answers.
-            AnswerTooLarge: what came is not to be held in memory.
+            GpuwatchError: the server does not answer.
+            AnswerTooLarge: the answer is larger than MAX_BODY.
         """
         deadline = self._monotonic() + PATIENCE
         for attempt in range(1, ATTEMPTS + 1):
@@ -224,7 +224,7 @@ class PrometheusHttp:
         raise AssertionError("unreachable")
 
     def close(self) -> None:
-        """End the connection; the next question opens another."""
+        """Close the connection; the next request opens another."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -234,7 +234,7 @@ class PrometheusHttp:
         self._sleep(seconds)
 
     def _once(self, path: str, body: bytes | None, deadline: float) -> tuple[Answer, float | None]:
-        """The answer, and for how many seconds it wants to be left alone."""
+        """The answer, and the seconds of its Retry-After; None: it has none."""
         if self._connection is None:
             self._connection = new_connection(self._parts, self._config, self._timeout)
             self._connection.response_class = TimedResponse
@@ -257,7 +257,7 @@ class PrometheusHttp:
                 self.close()
                 raise AnswerTooLarge
             parts.append(part)
-        if response.length or (unpack and not unpack.eof):  # http.client is silent about it
+        if response.length or (unpack and not unpack.eof):  # http.client does not report it
             raise http.client.IncompleteRead(b"", response.length)
         self.traffic.unpacked += size
         found = b"".join(parts)

@@ -1,8 +1,8 @@
-"""What is asked of a Prometheus, as tables: gpuwatch's own metrics, dcgm-exporter's, and Kubernetes' beside them.
+"""The queries to a Prometheus, as tables: gpuwatch's own metrics, dcgm-exporter's, and Kubernetes' beside them.
 
 In an expression `[w]` is the window and `{@}` the place of matchers. Every one ends in an aggregation over the labels
 that are meant, so that pairs of Prometheus servers, several jobs and restarts of an exporter do not count twice. Joins
-are left to us: on the server one duplicate would fail the query.
+are made here: on the server one duplicate would fail the query.
 """
 
 from collections.abc import Callable, Collection
@@ -16,7 +16,7 @@ POD_LABELS = tuple(f"{way}{name}" for way in ("", "exported_") for name in ("nam
 
 
 class Dialect:
-    """One exporter's way to say it. `probes`: one of these is there when the exporter is; the others: its labels."""
+    """One exporter's names. `probes`: metrics, one of which is there when the exporter is; the others: labels."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Dialect:
         return f"{self.uuid}, {self.gi}"
 
     def expression(self, name: str, window: float, matchers: str = "") -> str:
-        """What to send."""
+        """The query to send."""
         return filled(self.queries[name], window, matchers)
 
 
@@ -56,7 +56,7 @@ def filled(template: str, window: float, matchers: str = "") -> str:
 
 
 class _Known:
-    """Makes expressions of the metrics that are there: an `or` with nothing behind it costs a server as much as one."""
+    """Makes expressions of the metrics that are there: for a server, an `or` without series costs the same."""
 
     def __init__(self, names: Collection[str] | None) -> None:
         self._names = names
@@ -69,7 +69,7 @@ class _Known:
         return " or ".join(function.replace("X", f"{metric}{{@}}[w]") + scale for metric in self(*metrics))
 
     def most(self, function: str, *metrics: str) -> str:
-        """All of them side by side, kept apart by a label: who aggregates takes the highest."""
+        """All of them side by side, distinguished by a label: the aggregation takes the highest."""
         known = self(*metrics)
         if len(known) == 1:
             return self.each(function, *known)
@@ -84,7 +84,7 @@ class _Known:
 
 
 def _rounded(by: str, expression: str) -> str:
-    """Four digits are more than any of these is good for, and half the bytes."""
+    """Four digits are more than the accuracy of any reading, and halve the bytes of an answer."""
     return expression and f"round(max by ({by}) ({expression}), 0.0001)"
 
 
@@ -166,7 +166,7 @@ def _dcgm(names: Collection[str] | None) -> dict[str, str]:
         "pipe": _rounded(device, known.most("avg_over_time(X)", *pipes)),
         "memory": most,
         "memory_low": _by(device, size("USED", "min_over_time(X)"), "min"),
-        # where the most was used the least was free; reserved memory is nobody's to use
+        # where the most was used the least was free; no program can use reserved memory
         "memory_total": (most and least and f"{most} + {least}") or "",
         "pcie": (all(pcie) and f"round({' + '.join(pcie)})") or "",
         "watts": watts and f"round({_by(gpu, watts)}, 0.1)",
@@ -209,7 +209,7 @@ QUOTA_USED = (
     "max by (namespace, exported_namespace, resource) "
     '(max_over_time(max_over_time(kube_resourcequota{type="used",resource=~"requests[.]nvidia[.]com/.+"}[5m])[w:300s]))'
 )
-"""The most at a time."""
+"""The most that was used at a time."""
 
 
 def kubernetes(name: str, window: float, way: str, namespaces: str) -> str:

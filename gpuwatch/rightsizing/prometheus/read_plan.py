@@ -1,5 +1,5 @@
-"""What is to be read of a fleet's history, found out with few cheap questions: whose metrics, how fine, how much at a
-time.
+"""What to read of a fleet's history, by few cheap queries: which exporter's metrics, in which steps, how many
+at a time.
 """
 
 from statistics import median
@@ -21,7 +21,7 @@ POINTS = 100_000
 
 LONGEST_CHUNK = 86400.0
 MOST_STEPS = 10_000
-"""Prometheus gives 11,000 points of a series at most."""
+"""Prometheus returns 11,000 points of a series at most."""
 
 
 class HistoryOptions(Record, frozen=True, kw_only=True):
@@ -38,7 +38,7 @@ class HistoryOptions(Record, frozen=True, kw_only=True):
 
 
 class ReadPlan(NamedTuple):
-    """`way`: how kube-state-metrics names namespaces and pods; None: it is not there. `steps`: of a chunk."""
+    """`way`: prefix of kube-state-metrics' labels of namespace and pod; None: it is not there. `steps`: of a chunk."""
 
     dialect: Dialect
     begin: float
@@ -55,10 +55,10 @@ class ReadPlan(NamedTuple):
 
 
 def read_plan(api: PrometheusApi, options: HistoryOptions, now: float) -> ReadPlan:
-    """Find it out.
+    """Make the plan.
 
     Raises:
-        GpuwatchError: there is no metric of a GPU, or Prometheus cannot be asked.
+        GpuwatchError: there is no metric of a GPU, or Prometheus does not answer.
     """
     end = options.end if options.end is not None else now
     moments = [end - options.window * part for part in (0.0, 0.25, 0.5, 0.75)]
@@ -66,7 +66,7 @@ def read_plan(api: PrometheusApi, options: HistoryOptions, now: float) -> ReadPl
     rows = [row for at in moments for row in api.query(dialect.expression("info", 3600.0), at)]
     gpus = len({row.metric.get(dialect.uuid) for row in rows})
     counts = [count for row in rows if (count := row.now())]
-    # A step has two scrapes at least, or rates could not be told.
+    # A step has two scrapes at least: a rate needs two samples.
     least = max(next(step for most, step in STEPS if gpus <= most), 2 * 3600.0 / median(counts) if counts else 0.0)
     step = options.step or next((step for _, step in STEPS if step >= least), STEPS[-1][1])
     end = end // step * step
@@ -79,7 +79,7 @@ def _dialect(api: PrometheusApi, options: HistoryOptions, end: float) -> Dialect
     choice = ("gpuwatch", "dcgm") if options.metrics == "auto" else (options.metrics,)
     names = api.names(NAMES, end - options.window, end)
     known = [DIALECTS[name].knowing(names) for name in choice if not names.isdisjoint(DIALECTS[name].probes)]
-    if len(known) > 1:  # where gpuwatch is on a few nodes only, the others' GPUs are the exporter's
+    if len(known) > 1:  # where gpuwatch runs on a few nodes only, dcgm-exporter has the other GPUs
         return max(known, key=lambda dialect: _gpus(api, dialect, end))
     if known:
         return known[0]

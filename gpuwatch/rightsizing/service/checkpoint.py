@@ -1,8 +1,8 @@
-"""What the ledger knows, over restarts: `rightsizing.json` in the state directory.
+"""Keeps the ledger's state over restarts: `rightsizing.json` in the state directory.
 
-Two lines: a head with format, schema and checksum, then the state. A new file takes the place of the old one at once,
-and that one stays as `rightsizing.previous.json`. What cannot be read is set aside under another name, and the one
-before it is taken: weeks of history are not lost to one bad block, nor to a gpuwatch that was upgraded and went back.
+Two lines: a head with format, schema and checksum, then the state. A new file replaces the old one,
+which stays as `rightsizing.previous.json`. An unusable file is set aside under another name, and the one before it is
+used: weeks of history are not lost to one bad block, nor to an upgrade of gpuwatch that was reverted.
 """
 
 import time
@@ -24,7 +24,7 @@ SCHEMA = 1
 
 MOST_BYTES = 512 << 20
 KEPT_ASIDE = 3
-"""Unusable files that are kept for a person to look at; older ones are removed."""
+"""Unusable files of each kind that are kept for a person to look at; older ones are removed."""
 
 State = TypeVar("State")
 Migration = Callable[[Any], Any]
@@ -34,7 +34,7 @@ Migration = Callable[[Any], Any]
 class Schema(NamedTuple):
     """What this gpuwatch writes, and which older ones it can read: by number, the step to the next.
 
-    New members with defaults need no new number: who does not know them passes them by.
+    New members with defaults need no new number: a gpuwatch that does not know them ignores them.
     """
 
     number: int = SCHEMA
@@ -44,11 +44,11 @@ class Schema(NamedTuple):
 CURRENT = Schema()
 
 BROKEN = (*UNREADABLE, LookupError, TypeError, ValueError)
-"""What reading, and bringing over from another schema, says of values that are not as they should be."""
+"""Errors of reading, and of migrating from another schema, for invalid values."""
 
 
 class Head(Record, frozen=True, kw_only=True, omit_defaults=False):
-    """The first line. `size` and `crc32` are of the second, without its end."""
+    """The first line. `size` and `crc32` are of the second, without its line end."""
 
     format: str
     schema: int
@@ -57,14 +57,14 @@ class Head(Record, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class Loaded(NamedTuple, Generic[State]):
-    """What was found. `state` None: nothing that can be used. `trouble`: of each bad file, what; why; next step."""
+    """What was found. `state` None: nothing usable. `trouble`: of each bad file, what; why; next step."""
 
     state: State | None
     trouble: tuple[str, ...] = ()
 
 
 class _Unusable(Exception):
-    """The text says why; `kind` becomes part of the name under which it is set aside."""
+    """The text is the reason; `kind` becomes part of the name under which it is set aside."""
 
     def __init__(self, kind: str, why: str, next_step: str) -> None:
         super().__init__(why)
@@ -77,11 +77,11 @@ def previous(path: Path) -> Path:
 
 
 def save(path: Path, state: msgspec.Struct, schema: Schema = CURRENT) -> int:
-    """Put `state` in the place of what was there; it is on the disk when this returns. How many bytes it takes.
+    """Put `state` in the place of what was there; it is on the disk when this returns. Returns its size in bytes.
 
     Raises:
         PermissionMissing: it may not be written.
-        GpuwatchError: it cannot be; what was there is still there.
+        GpuwatchError: it cannot be written; what was there still is, perhaps as `previous`.
     """
     body = msgspec.json.encode(state)
     head = msgspec.json.encode(Head(format=FORMAT, schema=schema.number, size=len(body), crc32=zlib.crc32(body)))
@@ -95,12 +95,12 @@ def save(path: Path, state: msgspec.Struct, schema: Schema = CURRENT) -> int:
 
 
 def load(path: Path, kind: type[State], schema: Schema = CURRENT) -> Loaded[State]:
-    """The newest state that can be read, for the one process that saves there. What cannot be is set aside."""
+    """The newest state that can be read, for the one process that saves there. An unusable file is set aside."""
     return _load(path, kind, schema, _set_aside)
 
 
 def peek(path: Path, kind: type[State]) -> Loaded[State]:
-    """As `load`, for anybody else: nothing is moved."""
+    """As `load`, for any other process: nothing is moved."""
     return _load(path, kind, CURRENT, lambda path, _: path)
 
 
@@ -162,7 +162,7 @@ def _head(line: bytes) -> Head:
 
 
 def _set_aside(path: Path, kind: str) -> Path | None:
-    """Its new name, which tells when it was written. None: it cannot be moved."""
+    """Its new name, which contains the time at which it was written. None: it cannot be moved."""
     try:
         written = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(path.stat().st_mtime))
         stem = path.name.partition(".")[0]

@@ -1,8 +1,8 @@
 """How often the kernel holds a process's container back because its CPU limit is used up: cpu.stat of its cgroup.
 
 `nr_throttled` of `nr_periods` are the periods of CFS bandwidth control in which it had to wait (kernel:
-Documentation/admin-guide/cgroup-v2.rst, scheduler/sched-bwc.rst). Unknown where the host's cgroups cannot be seen: in a
-container with a cgroup namespace of its own, which is the rule unless it is privileged.
+Documentation/admin-guide/cgroup-v2.rst, scheduler/sched-bwc.rst). Unknown where the host's cgroups cannot be read: in a
+container with a cgroup namespace of its own, which is the default unless it is privileged.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -21,23 +21,23 @@ Throttling = Callable[[Iterable[int]], dict[int, float]]
 
 
 class Periods(NamedTuple):
-    """Of bandwidth control, since the cgroup was made; none without a limit."""
+    """Of bandwidth control, since the cgroup was made; 0 without a limit."""
 
     all: int
     throttled: int
 
 
 class CpuThrottling:
-    """Remembers each cgroup's counters between two looks."""
+    """Keeps each cgroup's counters between two calls."""
 
     def __init__(self, proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> None:
         self._proc, self._root = proc, sys / "fs/cgroup"
         self._known: dict[Path, Periods] = {}
 
     def shares(self, pids: Iterable[int]) -> dict[int, float]:
-        """Pid -> share of periods since the last look in which its cgroup had to wait, 0 to 1; 0 without a limit.
+        """Pid -> share of periods since the last call in which its cgroup had to wait, 0 to 1; 0 without a limit.
 
-        Who cannot be seen, or is seen for the first time, is missing. Never raises.
+        A process whose cgroup cannot be read, or is read for the first time, is missing. Never raises.
         """
         known, self._known = self._known, {}
         found: dict[int, float] = {}
@@ -65,7 +65,7 @@ class CpuThrottling:
         """Where the cgroup may be: v1 mounts each hierarchy by its controllers, v2 is the root or beside them."""
         for line in text.splitlines():
             _, controllers, path = [*line.split(":", 2), "", ""][:3]
-            if not path.startswith("/") or ".." in path.split("/"):  # as seen from a cgroup namespace beside it
+            if not path.startswith("/") or ".." in path.split("/"):  # outside this cgroup namespace
                 continue
             if not controllers:
                 yield self._root / path[1:]
@@ -75,7 +75,7 @@ class CpuThrottling:
 
 
 def read_periods(stat: str) -> Periods | None:
-    """The text of a cpu.stat; None: it does not tell, as without the cpu controller."""
+    """From the text of a cpu.stat; None: it has none, as without the cpu controller."""
     words = dict(line.split(" ", 1) for line in stat.splitlines() if line.count(" ") == 1)
     periods, throttled = words.get("nr_periods", ""), words.get("nr_throttled", "")
     if not (periods.isascii() and periods.isdigit() and throttled.isascii() and throttled.isdigit()):

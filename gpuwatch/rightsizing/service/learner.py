@@ -1,6 +1,6 @@
-"""What an agent learns about right-sizing from its Views: usage into a ledger, advice out of it, all of it on the disk.
+"""What an agent learns about right-sizing from its Views: usage goes into a ledger, which is saved; advice comes out.
 
-One thread at a time uses it. Time is that of the Views, so that it can be played faster.
+One thread at a time uses it. Time is that of the Views, so that recorded Views can be played faster.
 """
 
 import logging
@@ -26,7 +26,7 @@ SAVE_SECONDS = 3600.0
 
 
 class UsageLearner:
-    """Of one node. `advice` is the newest, None before the first. `state_dir` None: nothing is kept."""
+    """Of one node. `advice` is the newest, None before the first. `state_dir` None: nothing is saved."""
 
     def __init__(self, config: RightsizingConfig, state_dir: Path | None, throttling: Throttling | None = None) -> None:
         self._config, self._throttling = config, throttling
@@ -50,7 +50,7 @@ class UsageLearner:
         """One more View; once a minute advice is made of what is known by then, once an hour that is saved."""
         now = view.snapshot.at
         self._add(self._windows.take(view, self._throttled))
-        if self._due is None:  # what an earlier agent has learned is told at once
+        if self._due is None:  # what an earlier agent has learned makes advice at once
             self._judged = self._saved = now
             self._due = self._ledger.at is not None
             self._look_around(view)
@@ -71,7 +71,7 @@ class UsageLearner:
         self.save()
 
     def save(self) -> None:
-        """Write the checkpoint. What cannot be written is tried again an hour later."""
+        """Write the checkpoint. A failed write is tried again an hour later."""
         if self._path is None or self._ledger.at is None:
             return
         try:
@@ -86,7 +86,7 @@ class UsageLearner:
             self._ledger.add(window)
 
     def _look_around(self, view: View) -> None:
-        """Whose the pods are, and whether their CPU limits hold them back."""
+        """Read the owners of the pods, and how often CPU limits hold their containers back."""
         if self._throttling is not None:
             self._throttled = self._throttling(owner.pid for owner in view.owners)
         if self._consents is None:
@@ -101,14 +101,14 @@ class UsageLearner:
                 self._windows.tenants = Tenants(consents)
 
     def _say(self, what: str, trouble: str) -> None:
-        """Once for each change."""
+        """Log it, once for each change."""
         if trouble and trouble != self._troubles.get(what):
             log.warning("%s", trouble)
         self._troubles[what] = trouble
 
 
 def _restored(path: Path | None, config: RightsizingConfig) -> UsageLedger:
-    """Go on where an earlier agent ended."""
+    """The ledger of an earlier agent; an empty one where it cannot be used."""
     if path is None:
         return UsageLedger(config)
     found = usage_checkpoint.load(path, LedgerState)
@@ -120,7 +120,7 @@ def _restored(path: Path | None, config: RightsizingConfig) -> UsageLedger:
         ledger = UsageLedger.restored(found.state, config)
         if ledger.at is not None:
             list(ledger.summaries(ledger.at))
-    except (ArithmeticError, *usage_checkpoint.BROKEN) as error:  # else it would be of no use at each start again
+    except (ArithmeticError, *usage_checkpoint.BROKEN) as error:  # else every start would fail on it
         log.warning("%s says what cannot be; %s: %s; history is collected anew", path, type(error).__name__, error)
         return UsageLedger(config)
     return ledger

@@ -1,7 +1,7 @@
 """Metrics about right-sizing: what an agent recommends, and of how many workloads it knows enough to judge their size.
 
-Of recommendations with series of their own there are `rightsizing.top` at most, the dearest: a cluster's work comes and
-goes, and every name is a series for ever in a Prometheus.
+At most `rightsizing.top` recommendations, those that save most, have series of their own: a cluster's work comes and
+goes, and Prometheus keeps a series for every name.
 """
 
 from collections import Counter
@@ -35,7 +35,7 @@ def _target(item: Recommendation) -> tuple[str, tuple[str | None, ...]]:
 
 
 def _counts(advice: AdviceSnapshot) -> Parts:
-    """All kinds: a series that is 0 shows since when."""
+    """All kinds: a series that was 0 shows when the first was found."""
     found = Counter(item.kind for item in advice.body.items)
     return (((kind,), found[kind]) for kind in FindingKind)
 
@@ -66,4 +66,4 @@ RIGHTSIZING_METRICS: tuple[Metric[AdviceSnapshot], ...] = (
         TARGET,
     ),
 )
-"""Nothing while `rightsizing.enabled` is false, and before the first advice, a minute after the start."""
+"""No series while `rightsizing.enabled` is false, nor before the first advice, about a minute after the start."""

@@ -1,7 +1,7 @@
-"""The agent's thread for right-sizing. Nobody waits for it: it looks at the newest View when it gets to it.
+"""The agent's thread for right-sizing. No other thread waits for it: it takes the newest View when it is ready.
 
-Whatever goes wrong in it is said once, and is no concern of the exporter. Its rules are loaded some
-seconds after the first View is out, so that they cost the agent's start nothing.
+An error in it is logged once, and does not affect the exporter. Its rules are loaded some seconds after
+the first View, so that they do not slow the agent's start.
 """
 
 import logging
@@ -24,7 +24,7 @@ LEARNING = "it has just begun to watch; ask again in two minutes"
 
 
 class Rightsizer:
-    """Makes advice of the Views it is told. `start`, `configure` and `stop` belong to one thread; any may ask."""
+    """Makes advice from Views. Only one thread calls `start`, `configure` and `stop`; any may call the others."""
 
     def __init__(
         self,
@@ -39,18 +39,18 @@ class Rightsizer:
         self._ending: _Thread | None = None
 
     def start(self) -> None:
-        """Begin, unless it is switched off."""
+        """Start the thread, unless right-sizing is switched off."""
         if self._config.enabled:
             self._thread = _Thread(self._config, self._state_dir, self._throttling, self._later, self._ending)
             self._thread.start()
 
     def tell(self, view: View) -> None:
-        """Give it a View; returns at once."""
+        """Pass it a View; returns at once."""
         if (thread := self._thread) is not None:
             thread.tell(view)
 
     def configure(self, config: RightsizingConfig) -> None:
-        """Go by other settings; switching it off saves what it knows."""
+        """Use other settings; switching it off saves what it has learned."""
         self._config = config
         if self._thread is None:
             self.start()
@@ -61,12 +61,12 @@ class Rightsizer:
             self._ending, self._thread = self._thread, None
 
     def stop(self) -> None:
-        """Let it save what it knows and end; returns at once."""
+        """Let it save what it has learned and end; returns at once."""
         if self._thread is not None:
             self._thread.stop()
 
     def wait(self, until: float) -> None:
-        """For its end, no longer than monotonic `until`; then the last checkpoint stays as it is."""
+        """Wait for its end until monotonic `until`; if it has not ended then, the last checkpoint stays as it is."""
         for thread in (self._ending, self._thread):
             if thread is not None and thread.is_alive():
                 thread.join(max(0.0, until - time.monotonic()))
@@ -80,8 +80,8 @@ class Rightsizer:
 
 
 class _Thread(threading.Thread):
-    """`config` may be exchanged at any time. `before`: whose checkpoint it goes on with. `trouble`: why the last View
-    was of no use; empty: it was.
+    """`config` may be replaced at any time. `before`: the thread whose checkpoint it continues. `trouble`: why the last
+    View could not be used; empty: it was.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class _Thread(threading.Thread):
         self._news.wait()
         if self._stopping.wait(self._later):
             return
-        if self._before is not None:  # two would write one file
+        if self._before is not None:  # else two would write one file
             self._before.join()
             self._before = None
         try:
@@ -130,7 +130,7 @@ class _Thread(threading.Thread):
                 if (view := self._view) is not None and not self._stopping.is_set():
                     try:
                         watch.take(view)
-                    except Exception as error:  # one odd View must not be the last one
+                    except Exception as error:  # one odd View must not end the thread
                         trouble = f"{type(error).__name__}: {error}"
                         if trouble != self.trouble:
                             log.exception("right-sizing could not use a View; the agent goes on")
@@ -138,6 +138,6 @@ class _Thread(threading.Thread):
                     else:
                         self.advice, self.trouble = watch.advice, ""
             watch.end()
-        except Exception:  # the exporter goes on without it
+        except Exception:  # the exporter continues without it
             log.exception("right-sizing has ended; the agent goes on without it")
             self.advice, self.trouble = None, "right-sizing failed; the agent's log says how"

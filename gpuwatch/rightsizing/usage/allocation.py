@@ -12,58 +12,58 @@ IDLE_BUSY = 0.01
 """A GPU that is busy for less than this share of a window does no work."""
 
 BURST_BUSY = 0.05
-"""Unless its high end is above this: requests that come now and then. A health check of 0.2 s every 10 s is at 0.02."""
+"""Unless its high end reaches this: requests that come now and then. A health check of 0.2 s every 10 s is at 0.02."""
 
 STRETCH_SECONDS = 600.0
-"""No health check comes less often."""
+"""Health checks come at least so often."""
 
 STRETCHES = 64
 LEAST_STRETCHES = 8
-"""The latest count, as far as there are so many."""
+"""The latest STRETCHES count; with fewer than LEAST_STRETCHES, none do."""
 
 FEW_STIRRED = 0.05
-"""Of the stretches."""
+"""Of the stretches: so few with kernels, or so few without, do not count."""
 
 IRREGULAR = 0.2
-"""Standard deviation over mean: checks every two minutes have 0.1, requests by chance, 25 in a stretch, 0.2."""
+"""Standard deviation over mean: checks every two minutes have 0.1, random requests, 25 in a stretch, 0.2."""
 
 BRIDGED_SECONDS = 600.0
-"""What happened in so short a gap is taken to be what happened around it."""
+"""An unobserved gap of up to this length counts as the time around it."""
 
 UNSEEN_SHARE = 0.5
-"""Of the idle time that was seen: who did nothing before and after it, did nothing in so short a time that was not."""
+"""Of the observed idle time: with more unobserved time than this in it, only the time after that counts as idle."""
 
 START_SECONDS = 120.0
 PATIENCE_SECONDS = 120.0
 """A hold of which no window came for so long after the next was due is gone."""
 
 UNIQUE = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}$")
-"""Kubernetes draws such names by chance: no other pod ever has it."""
+"""Kubernetes generates such suffixes at random: no other pod ever has the same name."""
 
 LONGEST_GAP_SECONDS = 86400.0
 """After so long a gap the same pod's name on the same GPU is another hold."""
 
 
 def activity(window: UsageWindow) -> bool | None:
-    """Whether any work was done in it; None: nobody saw."""
+    """Whether any work was done in it; None: not known."""
     if window.busy is None or not (window.busy >= 0 and window.covered > 0):
         return None
     return window.busy >= IDLE_BUSY or (window.busy_high or 0.0) >= BURST_BUSY
 
 
 class IdleActivity(msgspec.Struct, omit_defaults=True):
-    """Kernels for a moment within an idle time, by stretches of it; the latest ones count.
+    """Short kernels within an idle time, by stretches of STRETCH_SECONDS; the latest stretches count.
 
-    A GPU at rest has none, and health checks come in all of them, about equally many. Requests come in some, or more in
-    one than in the other.
+    A GPU at rest has no kernels. Health checks come in every stretch, about equally many. Requests come in some, or
+    more in one than in another.
     """
 
     count: int = 0
     share: float = 0.0  # of stretches with such kernels
     mean: float = 0.0  # busy
     variance: float = 0.0
-    seconds: float = 0.0  # of the stretch that has begun
-    busy: float = 0.0  # of these
+    seconds: float = 0.0  # of the unfinished stretch
+    busy: float = 0.0  # seconds of these with a kernel
     is_active: bool = False
 
     def add(self, busy: float, high: float, seconds: float) -> None:
@@ -81,14 +81,14 @@ class IdleActivity(msgspec.Struct, omit_defaults=True):
 
     @property
     def are_requests(self) -> bool:
-        """Whether somebody asks now and then, as far as can be told."""
+        """Whether the short kernels come from requests, so far as is known."""
         if self.count < LEAST_STRETCHES or self.share < FEW_STIRRED:
             return False
         return self.share < 1 - FEW_STIRRED or math.sqrt(self.variance) > IRREGULAR * self.mean
 
 
 class AllocationTracker(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A hold while it is watched, and in a checkpoint. `newest`: the latest window, for what does not add up."""
+    """A hold while it is watched, and in a checkpoint. `newest`: the latest window, for what is not accumulated."""
 
     newest: UsageWindow
     since: float
@@ -97,9 +97,9 @@ class AllocationTracker(msgspec.Struct, kw_only=True, omit_defaults=True):
     covered: float = 0.0
     known: float  # end of the last window of which it is known whether it worked
     idle_since: float | None = None
-    quiet_since: float  # as `idle_since`, but moved on by the time that nobody saw
-    unobserved: float = 0.0  # seconds of that, since its last work
-    observed_again: float = 0.0  # when the last such time ended
+    quiet_since: float  # its begin or the end of its last work, moved on by the unobserved time since
+    unobserved: float = 0.0  # seconds of that
+    observed_again: float = 0.0  # when the last unobserved time ended
     longest_gap: float = 0.0
     worked: bool = False
     busy: Moments = msgspec.field(default_factory=Moments)
@@ -114,7 +114,7 @@ class AllocationTracker(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     @classmethod
     def begun(cls, window: UsageWindow) -> "AllocationTracker":
-        """One whose first window this is; it is still to be taken."""
+        """A hold that begins with this window, which `take` must still add."""
         since = window.at if window.held_since is None else min(window.held_since, window.at)
         observed_since = since if window.at - since <= bridged(window) else window.at
         return cls(
@@ -127,9 +127,9 @@ class AllocationTracker(msgspec.Struct, kw_only=True, omit_defaults=True):
         )
 
     def is_over(self, window: UsageWindow, watched: float) -> bool:
-        """Whether a later window is of another hold. `watched`: when its node was seen last before that window."""
+        """Whether a later window is of another hold. `watched`: when its node's windows before that one began."""
         if window.held_since is not None:
-            return window.held_since > self.last  # else its own pod tells that it was there all the time
+            return window.held_since > self.last  # else the pod is older than the gap: it was there all the time
         is_away = window.at - self.last > LONGEST_GAP_SECONDS or watched - self.last > patience(self.newest)
         return is_away and not UNIQUE.search(window.pod)
 
@@ -138,7 +138,7 @@ class AllocationTracker(msgspec.Struct, kw_only=True, omit_defaults=True):
         return now - self.last <= patience(self.newest)
 
     def take(self, window: UsageWindow, seconds: float, is_work: bool | None) -> float:
-        """Add the `seconds` that were seen of a window. The seconds of the idle time that ended with it, else 0."""
+        """Add a window with `seconds` that were observed. Returns the seconds of an idle time that it ended, or 0."""
         first = self.covered == 0 and self.last == window.at
         self.newest, self.last = window, window.at + window.span
         self.covered += seconds
@@ -159,7 +159,7 @@ class AllocationTracker(msgspec.Struct, kw_only=True, omit_defaults=True):
         return gap
 
     def clip(self, now: float) -> None:
-        """Forget that anything was later than `now`: the clock has been set back."""
+        """Move all times after `now` to `now`: the clock has been set back."""
         self.since, self.observed_since, self.last = (
             min(self.since, now),
             min(self.observed_since, now),
@@ -170,7 +170,7 @@ class AllocationTracker(msgspec.Struct, kw_only=True, omit_defaults=True):
         self.idle_since = None if self.idle_since is None else min(self.idle_since, now)
 
     def hold(self, now: float, longest_gap: float) -> DeviceAllocation:
-        """For those who judge. `longest_gap`: of its workload."""
+        """For the rules. `longest_gap`: of its workload."""
         newest = self.newest
         return DeviceAllocation(
             pod=newest.pod,
@@ -234,7 +234,7 @@ class AllocationTracker(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 def bridged(window: UsageWindow) -> float:
-    """Seconds that may go unseen in an idle time: one window among long ones."""
+    """Seconds that may be unobserved in an idle time: at least one window."""
     return max(BRIDGED_SECONDS, window.span) if window.covered > 0 else BRIDGED_SECONDS
 
 

@@ -18,17 +18,17 @@ FINEST = 10_000
 """The largest bucket of a saved histogram; smaller ones in proportion."""
 
 NEGLIGIBLE = 1e-6
-"""Of all weight: so little counts as faded."""
+"""Of all weight: so small a share counts as faded."""
 
 HIGH_SHARE = 0.1
-"""Of a long span, at most, is taken to be as high as its high end: its 95th percentile or more."""
+"""Share of a long span, at most, that is taken to be at its high end: its 95th percentile or more."""
 
 ROUNDING = 0.95
-"""Bucket 0 is zero itself, and the last 5 % of a bucket belong to the one below: what was computed is never exact."""
+"""Bucket 0 is zero itself, and the lowest 5 % of a bucket belong to the one below: computed values are never exact."""
 
 
 class Scale(NamedTuple):
-    """Buckets: 0 is zero, then `linear` ones of width `unit`, then each `growth` times as far as the one before."""
+    """Buckets: 0 is zero, then `linear` ones of width `unit`, then each ends at `growth` times the end of the last."""
 
     unit: float
     linear: int
@@ -36,7 +36,7 @@ class Scale(NamedTuple):
     size: int
 
     def bucket(self, value: float) -> int:
-        """Where a value belongs, 0 or more; the last bucket takes all above."""
+        """The bucket of a value of 0 or more; the last bucket takes all above."""
         position = value / self.unit
         if position <= self.linear:
             return int(position + ROUNDING)
@@ -109,7 +109,7 @@ class Histogram:
         self._buckets = array("d", [each * factor for each in self._buckets])
 
     def quantile(self, share: float, zeros: float = 0.0) -> float:
-        """The upper end of the bucket up to which `share` of the weight lies; 0 of nothing.
+        """The upper end of the bucket up to which `share` of the weight lies; 0 of an empty one.
 
         `zeros`: weight of zeros that were not added.
         """
@@ -126,7 +126,7 @@ class Histogram:
         return Distribution(mean=mean, p50=p50, p95=p95, max=max(mean, highest))
 
     def state(self) -> HistogramState:
-        """For the checkpoint; about a hundredth of a per cent is lost, and nothing that is not negligible."""
+        """For the checkpoint; weights are rounded to 0.01 % of the largest, and none but negligible ones are lost."""
         largest = max(self._buckets, default=0.0)
         scale = FINEST / largest if largest > 0 else 0.0
         buckets = (
@@ -160,7 +160,7 @@ class Moments(msgspec.Struct, omit_defaults=True):
 
     @property
     def value(self) -> float | None:
-        """The mean; None: of nothing."""
+        """The mean; None: nothing was added."""
         return self.mean if self.weight > 0 else None
 
     @property

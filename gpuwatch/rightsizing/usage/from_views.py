@@ -12,11 +12,11 @@ from gpuwatch.workloads.workload_key import Tenants
 
 
 def fleet_of(view: View, namespaces: tuple[NamespaceUsage, ...] = ()) -> FleetFacts:
-    """Of one node: never whole, as another one may have more."""
+    """Of one node: never `whole`, as other nodes may have GPUs."""
     held = {
         use.gpu
         for use in view.attribution.devices
-        if use.holders or use.allocated is not False  # where there is no kubelet to ask, nobody knows
+        if use.holders or use.allocated is not False  # not known where there is no kubelet to ask
     }
     gpus = []
     for gpu in view.snapshot.gpus:

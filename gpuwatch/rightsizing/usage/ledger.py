@@ -1,7 +1,7 @@
 """All that is known of what workloads do with the GPUs they hold: statistics of each, in bounded memory.
 
-Windows come in order of time; those added before are dropped, so that a source may repeat itself after a restart. One
-thread at a time may use it.
+Windows come in order of time. Those that were added before are dropped, so that a source may repeat itself after a
+restart. One thread at a time may use it.
 """
 
 from collections import OrderedDict
@@ -18,14 +18,14 @@ from gpuwatch.rightsizing.usage.workload_stats import WorkloadRecord, WorkloadSt
 from gpuwatch.workloads.workload_key import work_class
 
 SET_BACK_SECONDS = 3600.0
-"""Windows from so far ahead of now are of a clock that has been set back."""
+"""A window so far ahead of now shows that the clock has been set back."""
 
 MANY_NODES = 64
-"""So many are remembered before those that went are looked for."""
+"""Nodes that are kept before those without windows for a day are removed."""
 
 LONGEST_SECONDS = 7.0 * DAY
 LATEST = 1e11
-"""A window that is longer, or is later than unix time can be, is none."""
+"""A longer window, or one that begins later than unix time can be, is invalid."""
 
 
 class LedgerState(Record, frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ class LedgerState(Record, frozen=True, kw_only=True):
 
 
 class UsageLedger:
-    """Statistics by workload, the one that a window was added to last at the end."""
+    """Statistics by workload, the one with the newest addition at the end."""
 
     def __init__(self, config: RightsizingConfig) -> None:
         """An empty one."""
@@ -52,7 +52,7 @@ class UsageLedger:
         self.at: float | None = None
         """End of the newest window."""
         self.rejected = 0
-        """Windows of workloads for which there was no room, because all others are still there."""
+        """Windows of workloads for which there was no room, because all others still have pods."""
         self._config = config
         self._workloads: OrderedDict[WorkloadKey, WorkloadStats] = OrderedDict()
         self._namespaces: dict[tuple[str, str], NamespaceStats] = {}
@@ -63,7 +63,7 @@ class UsageLedger:
 
     @classmethod
     def restored(cls, state: LedgerState, config: RightsizingConfig) -> "UsageLedger":
-        """Continue from `state`, which changes from now on; what is more than `config` allows is dropped."""
+        """Continue from `state`, which changes from now on; workloads above `max_workloads` are dropped."""
         ledger = cls(config)
         ledger.since, ledger.at = state.since, state.at
         ledger._workloads = OrderedDict((each.key, WorkloadStats(each)) for each in state.workloads)
@@ -86,7 +86,7 @@ class UsageLedger:
             stats.set_class(work_class(stats.record.key, stats.record.declared_class, config.work_classes))
 
     def add(self, window: UsageWindow) -> bool:
-        """Add a window. False: it was added before, there is no room for its workload, or it is of no length."""
+        """Add a window. False: it was added before, there is no room for its workload, or it is invalid."""
         if not (0 < window.span < LONGEST_SECONDS and window.covered >= 0 and 0 <= window.at < LATEST):
             return False
         watched = self._previous_window_of_node(window)
@@ -144,7 +144,7 @@ class UsageLedger:
         )
 
     def _begin(self, window: UsageWindow) -> WorkloadStats | None:
-        """Statistics of a new workload. None: there are as many as may be, and all are still there."""
+        """Statistics of a new workload. None: there are as many as may be, and all still have pods."""
         if len(self._workloads) >= self._config.max_workloads:
             longest_gone = next(iter(self._workloads.values()), None)
             if longest_gone is None or longest_gone.is_present(window.at):
@@ -183,7 +183,7 @@ class UsageLedger:
         return found
 
     def _notice_clock(self, now: float) -> None:
-        """After the clock was set back, what seems to come from the future must not make all that comes look old."""
+        """After the clock was set back, times in the future must not make all new windows look old."""
         if self.at is None or self.at - now <= SET_BACK_SECONDS:
             return
         self.at, self.since = now, min(self.since or now, now)

@@ -1,4 +1,4 @@
-"""What a workload asks of a GPU, as decaying histograms: how busy, how much of what, how slow on a MIG profile.
+"""What a workload asks of a GPU, as decaying histograms: how busy it is, what it uses, how slow it would be on MIG.
 
 Their clock adds up the steps between windows, none backwards and none longer than a day: a wall clock that jumps, or a
 month in which the workload did not run, makes nothing old at once.
@@ -29,17 +29,17 @@ HALF_LIFE: dict[WorkClass | None, float] = {"batch": DAY, "notebook": DAY, "serv
 """Seconds. Requests of people have a weekly cycle."""
 
 FADE_HALF_LIVES = 32.0
-"""After so many the weights are made small again."""
+"""After so many half-lives the weights are made small again."""
 
 MAX_MODELS = 4
-"""Of GPUs, for which a workload has slowdowns."""
+"""Models of GPUs for which a workload has slowdowns."""
 
 SWING = (0.1, 0.5)
 """A window that goes from below the one to above the other swings between idle and busy."""
 
 
 class Measure(NamedTuple):
-    """What of a window becomes a histogram; `high`: where its high end is, if it has one."""
+    """A member of windows that becomes a histogram; `high`: the member with its high end, if any."""
 
     name: str
     scale: Scale
@@ -97,7 +97,7 @@ class Measures:
             self.swings.add(window.busy_low <= SWING[0] and window.busy_high >= SWING[1], weight)
         if window.cpu_throttled is not None:
             self.cpu_throttled.add(window.cpu_throttled, weight)
-        if profiles and window.model is not None and is_work:  # rest would hide how slow the rare work becomes
+        if profiles and window.model is not None and is_work:  # idle windows would hide how slow rare work becomes
             slowdowns = self._slowdowns.get(window.model)
             if slowdowns is None:
                 if len(self._slowdowns) >= MAX_MODELS:

@@ -1,7 +1,7 @@
 """How much memory a workload must be given, so that it never has less than it wants: memory cannot be throttled.
 
-The highest daily peak, what a bad day was above a usual one, and what it will have grown by when the advice expires. A
-percentile is of no use here: work that lacks memory for one second of a week dies in that second.
+The highest daily peak, by how much a bad day was above a usual one, and the growth until the advice expires. A
+percentile is of no use here: work that lacks memory for one second of a week fails in that second.
 """
 
 from collections.abc import Sequence
@@ -14,20 +14,20 @@ from gpuwatch.model.work import DayPeak
 DAY_SECONDS = 86400.0
 LEAST_MARGIN = 512 * 2**20
 FULL = 0.97
-"""Of the device: who had so much may have wanted more."""
+"""Of the device: a workload that used so much may need more."""
 
 TREND_DAYS = 4
 """A trend needs so many days."""
 
 UNKNOWN_GROWTH = 0.25
-"""Of the peak, where there are too few days to see a trend."""
+"""Of the peak, where there are too few days for a trend."""
 
 
 class MemoryDemand(Record, frozen=True, kw_only=True):
     """Bytes. `needed` is all of it: `peak`, the larger of `margin` and `spread`, and `growth`.
 
-    `spread`: by how much the worst day was above the trend of all; `growth`: until the advice expires; `per_day`: the
-    trend; `sure`: it could be seen.
+    `spread`: by how much the worst day was above the median, less the trend; `growth`: until the advice expires;
+    `per_day`: the trend; `sure`: there are enough days for it.
     """
 
     peak: int
@@ -64,7 +64,7 @@ def memory_demand(peaks: Sequence[DayPeak], margin: float, horizon: float) -> Me
 
 
 def is_full(peak: int, total: int | None) -> bool:
-    """Whether it may have wanted more than the device has; also where that is not known."""
+    """Whether it may need more than the device has; True, too, where `total` is not known."""
     return total is None or peak >= FULL * total
 
 

@@ -21,10 +21,10 @@ BANDWIDTH = 0.9
 """Of its share of bandwidth that an instance can really draw."""
 
 PIPE = 0.8
-"""Of a pipe's cycles that well-written work can fill: more than that and it waits for the pipe."""
+"""Of a pipe's cycles that well-written work can fill: above that, it waits for the pipe."""
 
 QUANTILE = 0.95
-"""For so much of the time in which it works, it would not be slower than that."""
+"""For this share of the time in which it works, it would not be slower than reported."""
 
 
 def slowdowns(window: UsageWindow, profiles: Sequence[Profile]) -> list[tuple[float, float]] | None:
@@ -73,7 +73,7 @@ class MigSlowdownsState(Record, frozen=True, kw_only=True):
 
 class MigSlowdowns:
     """Of one workload on one model of GPU. Only windows with work count: a workload that uses its GPU twice a week
-    would else seem to lose nothing on the smallest slice.
+    would otherwise seem to lose nothing on the smallest slice.
     """
 
     __slots__ = ("_pairs", "_profiles", "_weight")
@@ -87,9 +87,9 @@ class MigSlowdowns:
         }
 
     def add(self, window: UsageWindow, weight: float, profiles: tuple[Profile, ...]) -> None:
-        """Add one more window for all `profiles`; with others than before it begins anew."""
+        """Add one more window for all `profiles`; with other profiles than before, all histograms start empty."""
         found = slowdowns(window, profiles)
-        if found is None or not found[0][1] < math.inf:  # a counter that cannot be
+        if found is None or not found[0][1] < math.inf:  # a counter with an impossible value
             return
         if profiles is not self._profiles:
             self._profiles = profiles

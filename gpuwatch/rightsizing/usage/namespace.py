@@ -21,10 +21,10 @@ LATE_BINS = 1
 """A container that began shortly before the end of a window may be reported before the others."""
 
 STEADY_SHARE = 0.95
-"""Of all bins: in so many of them at least the steady number of GPUs is at work."""
+"""Share of all bins in which at least the steady number of GPUs is at work."""
 
 Bin = dict[str, tuple[int, bool]]
-"""By slot (`POD/GPU/MIG INSTANCE`) at work, or possibly at work: how many GPUs or shares of one, and if it is known."""
+"""By slot (`POD/GPU/MIG INSTANCE`) at work, or possibly so: how many GPUs or shares of one, and whether it is known."""
 
 Levels = dict[int, dict[int, int]]
 """By day and by GPUs at work: in how many bins."""
@@ -46,7 +46,7 @@ class NamespaceStats(msgspec.Struct, kw_only=True, omit_defaults=True):
     closed: int = 0
 
     def add(self, window: UsageWindow, is_work: bool | None) -> None:
-        """Add a window. One of which it is not known if it worked counts as work, but not as steady load."""
+        """Add a window. One of which it is not known whether it worked counts as work, but not as steady load."""
         slot, end = f"{window.pod}/{window.gpu}/{window.device}", window.at + window.span
         self.last = max(self.last, end)
         self.held[slot] = window.replicas, end + patience(window)

@@ -56,7 +56,7 @@ class HolderRow(NamedTuple):
 
 
 class PodFacts(NamedTuple):
-    """What Kubernetes says of a container."""
+    """What kube-state-metrics reports of a container."""
 
     key: WorkloadKey
     declared_class: WorkClass | None = None
@@ -68,7 +68,7 @@ class Chunk(NamedTuple):
     """A stretch of time: steps of `step` seconds, the first of which begins at `start`.
 
     `grids`: by reading (OF_DEVICE, OF_BOARD); readings of physical GPUs have no instance in their
-    key. `own`: memory (bytes) and busy (sum over samples) by holder: (device, namespace, pod, container).
+    key. `own_*`: memory (bytes) and busy (sum over samples) by holder: (device, namespace, pod, container).
     """
 
     start: float
@@ -124,7 +124,7 @@ def _holders(chunk: Chunk) -> Iterator[_Holder]:
         if not present:
             continue
         gpu = chunk.gpus.get(row.device[0], unknown)
-        # what most steps tell of the interval: one at the border may have a sample more or less
+        # the median gives the interval: a step at the border may have a sample more or less
         counts = [count for count in gpu.samples if count] or [count for count in row.samples if count]
         container = (row.namespace, row.pod, row.container)
         board = (row.device[0], "")
@@ -150,7 +150,7 @@ def _window(chunk: Chunk, holder: _Holder, number: int) -> UsageWindow:
     scrapes = max(gpu.samples[number + 1] or 0.0, samples or 0.0)
     alone = not samples or of_all <= samples + 0.5
     begin, span, covered = chunk.start + number * chunk.step, chunk.step, 0.0
-    if samples:  # a hold that begins or ends within the step is as long as its samples say
+    if samples:  # a hold that begins or ends within the step is as long as its samples show
         covered = min(span, samples * holder.interval)
         began = not row.samples[number] and bool(gpu.samples[number])
         ended = not row.samples[number + 2] and bool(gpu.samples[number + 2])
@@ -180,7 +180,7 @@ def _window(chunk: Chunk, holder: _Holder, number: int) -> UsageWindow:
 
 
 def _figures(holder: _Holder, number: int, samples: float, *, alone: bool) -> dict[str, Any]:
-    """Readings of the holder: of the device where it is alone, else only what the driver told of its processes."""
+    """Readings of the holder: of the device where it is alone, else only what the driver reported of its processes."""
     device = {name: row[number] for name, row in holder.device.items()}
     board = {name: row[number] for name, row in holder.board.items()}
     found: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""What one View says of each tenant of a GPU: on which device, and how much of the device's work is its own.
+"""What one View reports of each tenant of a GPU: on which device, and how much of the device's work is its own.
 
 A tenant that is alone on a device has the device's figures. Where several share it, only what the driver reports of
 their own processes counts: the work of one is never taken for that of another.
@@ -161,7 +161,7 @@ def _outside_kubernetes(owner: ProcessOwner | None) -> Tenant | None:
 
 def _pod_processes(device: _Device) -> dict[tuple[str, str], list[tuple[str, GpuProcess]]] | None:
     """Per namespace and pod its processes, each with its container, "" where that is not known; None: they cannot be
-    told from others'.
+    distinguished from others'.
     """
     if device.processes is None or device.has_unknown_processes:
         return None
@@ -180,7 +180,7 @@ def _reading(
     if gpu is None:
         return TenantReading(facts=facts)
     activity, memory = (mig.activity, mig.memory) if mig else (gpu.activity, gpu.memory)
-    utilization = Utilization() if mig else gpu.utilization  # of a GPU that is cut, only counters tell it
+    utilization = Utilization() if mig else gpu.utilization  # of a GPU that is cut, only profiling counters report it
     busy = _first(activity.graphics, utilization.gpu_mean, utilization.gpu)
     pipes = [value for name in PIPES if (value := getattr(activity, name)) is not None]
     engines: tuple[float | None, float | None, float | None] = activity.sm, activity.dram, max(pipes, default=None)
@@ -191,7 +191,7 @@ def _reading(
     sm, dram, pipe = engines if alone else (None, None, None)
     sent, received = gpu.pcie.transmit_bytes, gpu.pcie.receive_bytes
     has_traffic = alone and device.use.mig is None and sent is not None and received is not None
-    names: dict[str, None] = {}  # what the kernel calls them, which servers set themselves, and the driver's file
+    names: dict[str, None] = {}  # the kernel's name, which servers set themselves, and the driver's file name
     for process in own or ():
         owner = device.owners.get(process.pid)
         names |= {name: None for name in (owner.name if owner else None, program(process.name)) if name}

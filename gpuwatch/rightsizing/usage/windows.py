@@ -1,6 +1,6 @@
 """From Views to UsageWindows: what each tenant of a GPU did there, minute by minute.
 
-A View speaks for the time since the one before. Time that was not observed becomes a window without any figures. A
+A View stands for the time since the one before. Time that was not observed becomes a window without any figures. A
 window is never stretched over it, and missing figures never count as idleness.
 """
 
@@ -15,10 +15,10 @@ from gpuwatch.rightsizing.usage.readings import TenantDevice, TenantReading, rea
 from gpuwatch.workloads.workload_key import Tenants
 
 COVERED = 0.5
-"""A figure that was known for less of what was seen says nothing of it."""
+"""A figure that was known for a smaller share of the observed time is left out."""
 
 ENOUGH = 10
-"""Samples of which the highest and the lowest twentieth mean something."""
+"""Samples that the 5th and the 95th percentile need, at least."""
 
 MOST_PROGRAMS = 4
 
@@ -40,9 +40,9 @@ class WindowAccumulator:
         self._programs: dict[str, None] = {}
 
     def add(self, reading: TenantReading, seconds: float, throttled: float | None = None) -> None:
-        """`reading` speaks for the last `seconds`. `throttled`: share of CPU periods in which its processes waited."""
+        """`reading` stands for the last `seconds`. `throttled`: share of CPU periods in which its processes waited."""
         before, self.last = self.last, reading
-        if not reading.sampled:  # the GPU does not answer: who holds it is known, and no more
+        if not reading.sampled:  # the GPU did not answer: only its holder is known
             return
         self.covered += seconds
         self._facts = reading.facts
@@ -50,7 +50,7 @@ class WindowAccumulator:
             self._sum(name, getattr(reading, name), seconds)
         sent, sent_before = reading.traffic, before.traffic
         if sent is not None and sent_before is not None and sent >= sent_before and seconds:
-            self._sum("pcie", (sent - sent_before) / seconds, seconds)  # a counter that got smaller began anew
+            self._sum("pcie", (sent - sent_before) / seconds, seconds)  # a counter that got smaller was reset
         self._sum("throttled", throttled, seconds)
         for name, values in self._values.items():
             if (value := getattr(reading, name)) is not None:
@@ -106,7 +106,7 @@ class WindowAccumulator:
         return total / known if known and known >= COVERED * self.covered else None
 
     def _edge(self, name: str, share: float) -> float | None:
-        """The value that so many samples are not above."""
+        """The value that is at `share` of the sorted samples; None: too few, or no mean."""
         values = self._values[name]
         if len(values) < ENOUGH or self._mean(name) is None:
             return None
@@ -117,14 +117,14 @@ SPAN = 60.0
 """Seconds of a window."""
 
 LONGEST = 90.0
-"""Seconds that a View may speak for; a recording has one a minute while nothing happens."""
+"""Seconds that a View may stand for; a recording has one a minute while nothing happens."""
 
 Throttled = Mapping[int, float]
 """Pid -> share of CPU periods in which its container was held back."""
 
 
 class WindowCollector:
-    """One node. `take` each View in order; `tenants` may be exchanged at any time."""
+    """One node. `take` each View in order; `tenants` may be replaced at any time."""
 
     def __init__(self, tenants: Tenants | None = None) -> None:
         self.tenants = tenants or Tenants()
@@ -136,7 +136,7 @@ class WindowCollector:
     def take(self, view: View, throttled: Throttled | None = None) -> tuple[UsageWindow, ...]:
         """The windows that are over now, mostly none."""
         at, before = view.snapshot.at, self._at
-        # while the kubelet does not answer, idle holders are not known, nor that one left
+        # while the kubelet does not answer, neither idle holders are known, nor whether one has ended
         if any(source.name == "podresources" and source.up is False for source in view.snapshot.sources):
             return ()
         if at == before:
@@ -154,7 +154,7 @@ class WindowCollector:
         return done
 
     def end(self) -> tuple[UsageWindow, ...]:
-        """The windows that are not over yet; then all begins anew."""
+        """The windows that are not over yet; afterwards there are none."""
         at, self._at = self._at, None
         done = () if at is None else tuple(self._close(list(self._open), at))
         self._open = {}
@@ -166,7 +166,7 @@ class WindowCollector:
     def _add(
         self, view: View, found: Mapping[TenantDevice, TenantReading], before: float, throttled: Throttled
     ) -> Iterator[UsageWindow]:
-        """Time went on from `before` to that of `view`."""
+        """Add the time from `before` to that of `view`."""
         at = view.snapshot.at
         if at < before:  # the clock was set back: these minutes come a second time
             yield from self._close(list(self._open), before)
@@ -175,7 +175,7 @@ class WindowCollector:
         yield from self._close([party for party in self._open if party not in found], before)
         if at - before > self._longest_gap(view):
             yield from self._end_windows(before)
-            yield from self._end_windows(at)  # a tenant of before and after was there meanwhile
+            yield from self._end_windows(at)  # a tenant that is there before and after was there in between
             self._open = {
                 party: WindowAccumulator(at, found[party], each.held_since) for party, each in self._open.items()
             }

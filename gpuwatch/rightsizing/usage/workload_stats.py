@@ -15,11 +15,11 @@ MAX_PROGRAMS = 4
 MAX_MODELS = 4
 MAX_GAPS = 8
 GAP_MEMORY = 35 * DAY
-"""How long an idle time, after which work came again, excuses the next one: what happens once a month is known."""
+"""How long an idle time that work ended counts as a usual pause: so that monthly pauses are known."""
 
 
 class IdleGap(Record, frozen=True, kw_only=True):
-    """An idle time, at whose end work came again."""
+    """An idle time that work ended."""
 
     until: float
     seconds: float
@@ -77,7 +77,7 @@ class WorkloadStats:
         record.covered += seconds
         record.last = max(record.last, end)
         gap = hold.take(window, seconds, is_work) if hold is not None else 0.0
-        if gap > 0:  # a shorter one says nothing while a longer one, that came later, is remembered
+        if gap > 0:  # an earlier, shorter one adds nothing to a later, longer one
             longer = [each for each in record.gaps if each.seconds > gap][: MAX_GAPS - 1]
             record.gaps = (*longer, IdleGap(until=window.at, seconds=gap))
         record.declared_class = window.declared_class or record.declared_class
@@ -102,7 +102,7 @@ class WorkloadStats:
         return True
 
     def set_class(self, work_class: WorkClass | None) -> None:
-        """Let values decay as fast as those of that class of work should."""
+        """Let values decay with the half-life of that class of work."""
         self._measures.set_half_life(HALF_LIFE[work_class])
 
     def clip(self, now: float) -> None:
@@ -151,7 +151,7 @@ class WorkloadStats:
         return self.record
 
     def _hold(self, window: UsageWindow, watched: float) -> AllocationTracker | None:
-        """The one a window belongs to; None: all that can be kept are there already."""
+        """The hold of a window; None: as many as can be kept are present already."""
         key = (window.pod, window.gpu, window.device)
         hold = self._holds.get(key)
         if hold is not None and not hold.is_over(window, watched):

@@ -1,4 +1,4 @@
-"""Captures: record what a driver answers, and take a recording or an nvidia-smi dump in the driver's place."""
+"""Captures: record a driver's answers, and use a recording or an nvidia-smi dump in place of the driver."""
 
 import logging
 import time
@@ -25,11 +25,11 @@ LOOP = "loop"
 def open_capture(target: str) -> Replay:
     """A pynvml-shaped module over a file: `FILE`, or `FILE#PART`.
 
-    The file is a recording of `gpuwatch capture`, or output of `nvidia-smi -q`, text or XML, as it is. PART chooses one
-    of several dumps in a file by heading (`load`) or number; for a recording `loop` begins again after the end.
+    The file is a recording of `gpuwatch capture`, or unchanged output of `nvidia-smi -q`, text or XML. PART chooses one
+    of several dumps in a file by heading (`load`) or number; for a recording `loop` repeats it after the end.
 
     Raises:
-        UsageError: not such a file, broken, or no such part.
+        UsageError: the file has another form, is broken or lacks the part.
     """
     path, part = _parts(target)
     data = read_file(path)
@@ -48,7 +48,7 @@ def open_capture(target: str) -> Replay:
 
 
 def missing(target: str) -> str:
-    """What a dump at `target` should have and has not, because somebody cut it; empty for one that is whole.
+    """The parts that a dump at `target` lacks, because its file was cut; empty for a complete one.
 
     Raises:
         UsageError: the file cannot be read.
@@ -83,7 +83,7 @@ def record(
     masked: bool = False,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Recording:
-    """Read every GPU `samples` times, `interval` seconds apart, and write all that was asked and answered to `path`.
+    """Read every GPU `samples` times, `interval` seconds apart, and write all questions and answers to `path`.
 
     The real readers ask, so the file holds exactly the calls that gpuwatch makes. `masked` replaces serials and UUIDs.
 
@@ -91,7 +91,7 @@ def record(
         NoGpuStack: the driver does not start.
         UsageError: the file cannot be written.
     """
-    with new_capture(path) as save:  # first: hours of samples are not lost for want of a place
+    with new_capture(path) as save:  # opened first, so that a wrong path does not cost hours of samples
         recording = _recording(nvml, samples, interval, sleep, masked=masked)
         save(recording)
     return recording
@@ -152,7 +152,7 @@ def _sample(
     interval: float,
     sleep: Callable[[float], None],
 ) -> int:
-    """Number of samples taken: fewer when the driver went away or the bound on the file's size was reached."""
+    """Number of samples taken: fewer when the driver is gone or the bound on the file's size is reached."""
     for number in range(samples):
         for reader in readers:
             try:

@@ -19,7 +19,7 @@ Pointer: type[Any] = ctypes.POINTER(ctypes.c_int).__mro__[1]
 
 
 def address(handle: Any) -> int | None:
-    """Where a pointer points; None for a null pointer."""
+    """The address in a pointer; None for a null pointer."""
     return ctypes.cast(handle, ctypes.c_void_p).value
 
 
@@ -29,7 +29,7 @@ def is_output(argument: Any) -> bool:
 
 
 def encode(value: Any, token: Callable[[Any], str | None]) -> Answer:
-    """Plain data for what pynvml answered; `token` names a handle."""
+    """Plain data for an answer of pynvml; `token` names a handle."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, tuple) and hasattr(value, "_fields"):
@@ -52,7 +52,7 @@ ENCODERS: list[tuple[Any, Callable[[Any, Callable[[Any], str | None]], Answer]]]
 
 
 def members(struct: ctypes.Structure, token: Callable[[Any], str | None]) -> dict[str, Any]:
-    """The members of a struct by name; room reserved for later versions is left out."""
+    """The members of a struct by name; bytes reserved for later versions are left out."""
     values = {name: _member(struct, name) for name, *_ in _members_of(type(struct))}
     return {
         name: encode(value, token)
@@ -62,7 +62,7 @@ def members(struct: ctypes.Structure, token: Callable[[Any], str | None]) -> dic
 
 
 def _member(struct: ctypes.Structure, name: str) -> Any:
-    """A member; pynvml takes every char for UTF-8, and some are numbers."""
+    """A member; pynvml decodes every char as UTF-8, though some are numbers."""
     value = object.__getattribute__(struct, name)
     if isinstance(value, bytes):
         with contextlib.suppress(UnicodeDecodeError):
@@ -71,7 +71,7 @@ def _member(struct: ctypes.Structure, name: str) -> Any:
 
 
 def decode(data: Answer, handle: Callable[[str], Any]) -> Any:
-    """What pynvml would have answered.
+    """The answer of pynvml that plain data stand for.
 
     Raises:
         pynvml.NVMLError: the driver refused, or this pynvml does not know the struct.

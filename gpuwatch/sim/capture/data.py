@@ -31,13 +31,13 @@ Question = tuple[Any, ...]
 """Function name and arguments: numbers and strings as they are, handles as tokens such as `@gpu0/mig1`."""
 
 Answer = Any
-"""Plain data: scalars, lists, and the one-key mappings of `capture_codec`."""
+"""Plain data: scalars, lists, and the one-key mappings of `codec`."""
 
 
 class Header(msgspec.Struct, kw_only=True):
     """What was recorded, by what, when. `at` is RFC 3339 UTC, `interval` seconds between samples.
 
-    `fields_by_name`: fields have their newest ids and not those of `driver`, as in whatever comes from a dump.
+    `fields_by_name`: fields have their newest ids and not those of `driver`, as in a recording made from a dump.
     """
 
     format: str = FORMAT
@@ -53,7 +53,7 @@ class Header(msgspec.Struct, kw_only=True):
 
 
 class CaptureLine(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """One question: runs of (how often in a row, answer), the driver's time per call in µs, words for people."""
+    """One question: runs of (times in a row, answer), the driver's time per call in µs, a comment for people."""
 
     ask: list[Any]
     answers: list[tuple[int, Any]]
@@ -62,7 +62,7 @@ class CaptureLine(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class End(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """The last line: how many questions there must be, and CRC-32 of all before it; take that out to edit by hand."""
+    """The last line: how many questions there must be, and CRC-32 of all before it; remove the CRC to edit by hand."""
 
     end: int
     crc: int | None = None
@@ -111,7 +111,7 @@ class Recording:
 
 @contextlib.contextmanager
 def new_capture(path: Path) -> Iterator[Callable[[Recording], object]]:
-    """What writes a recording, once, into the file that takes the place of `path` when the block ends.
+    """A function that writes a recording, once, into the file that replaces `path` when the block ends.
 
     Raises:
         UsageError: the path cannot be written.
@@ -136,7 +136,7 @@ FIELD_NAMES: dict[int, str] = {
 
 
 def about(question: Question) -> str:
-    """The name of the field a question is about, for people who read the file."""
+    """The name of the field that a question is about, for people who read the file."""
     if question[0] == "nvmlDeviceGetFieldValues" and len(question) > 2:
         return FIELD_NAMES.get(question[2], "")
     return ""
@@ -211,7 +211,7 @@ _BYTES = ("clusterUuid", "chassisSerialNumber", "ibGuid")
 
 
 def mask(recording: Recording) -> Recording:
-    """A copy in which equal ids stay equal; the device part of a PCI address stays, for faults hang on it."""
+    """A copy in which equal ids stay equal; the device part of a PCI address stays, as faults depend on it."""
     masking = _Masking(_serials(recording))
     masked = Recording(recording.header)
     for asked, runs in recording.runs.items():

@@ -1,4 +1,4 @@
-"""Stands between the reader and a pynvml-shaped module, and keeps every question with its answer and duration."""
+"""Passes calls of the reader to a pynvml-shaped module, and keeps every question with its answer and duration."""
 
 import functools
 import threading
@@ -21,7 +21,7 @@ PASSING = {
     "nvmlEventSetWait": 1,
     "nvmlEventSetWait_v2": 1,
 }
-"""Position of an argument that differs at every call (last time seen, time-out) and is no part of the question."""
+"""Position of an argument that differs at every call (newest time read, time-out) and is no part of the question."""
 
 NEW_HANDLES: dict[str, Callable[..., str]] = {
     "nvmlDeviceGetHandleByIndex": lambda index: f"@gpu{index}",
@@ -36,18 +36,18 @@ SCALARS = (type(None), bool, int, float, str)
 
 
 def is_function(name: str, value: Any) -> bool:
-    """Whether a member of a pynvml-shaped module asks the driver: pynvml also has constants and classes so named."""
+    """Whether a member of a pynvml-shaped module asks the driver: pynvml also has constants and classes named so."""
     return name.startswith("nvml") and callable(value) and not isinstance(value, type)
 
 
 def question(name: str, args: tuple[Any, ...], token: Callable[[Any], str | None]) -> Question:
-    """What a call asks, without what only says how to ask it."""
+    """The name and the arguments of a call, without those in PASSING and structs to be filled."""
     kept = (argument for position, argument in enumerate(args) if position != PASSING.get(name))
     return (name, *(_plain(argument, token) for argument in kept if not is_output(argument)))
 
 
 def _plain(argument: Any, token: Callable[[Any], str | None]) -> Any:
-    """Scalars and lists as they are; whatever else a pynvml-shaped module uses as a handle, as its token."""
+    """Scalars and lists as they are; any other object is a handle and becomes its token."""
     return encode(argument, token) if isinstance(argument, SCALARS) else token(argument)
 
 
@@ -116,7 +116,7 @@ class Recorder:
         return answers
 
     def _unnamed(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
-        """GPM sample buffers are known by what was last sampled into them, not by name."""
+        """GPM sample buffers are identified by the source of their last sample, not by name."""
         answer, microseconds = self._call((name,), function, args)
         self._keep((name,), True, microseconds)
         return answer
@@ -152,13 +152,13 @@ class Recorder:
 
 
 def gpm_source(asked: Question) -> str:
-    """What a GPM buffer was sampled from: `@gpu0`, or `@gpu0/gi3` for a GPU instance."""
+    """The source of a GPM sample: `@gpu0`, or `@gpu0/gi3` for a GPU instance."""
     _, handle, *instance = asked
     return f"{handle}/gi{instance[0]}" if instance else str(handle)
 
 
 def _key(handle: Any) -> Any:
-    """What tells handles apart: pointers where they point, a simulator's values their value, all else identity."""
+    """The key of a handle: the address of a pointer, the value of a simulator's handle, otherwise the identity."""
     if isinstance(handle, Pointer):
         return address(handle)
     return handle if isinstance(handle, tuple) else id(handle)

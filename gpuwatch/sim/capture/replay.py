@@ -17,11 +17,11 @@ from gpuwatch.sim.capture.record import gpm_source, is_function, question
 ALWAYS = ("nvmlInit", "nvmlInit_v2", "nvmlInitWithFlags", "nvmlShutdown", "nvmlGpmSampleFree")
 NOT_SUPPORTED: Answer = {"error": pynvml.NVML_ERROR_NOT_SUPPORTED}
 FIRST_HANDLE = 0x1000
-"""Handles are made-up addresses that nobody follows."""
+"""The first handle: handles are made-up addresses that are never dereferenced."""
 
 
 class Cursor:
-    """Gives the answers to one question in order; after the last one holds it, or begins again when looping."""
+    """Gives the answers to one question in order; after the last one repeats it, or begins again when looping."""
 
     def __init__(self, runs: list[tuple[int, Answer]], loop: bool) -> None:
         self._runs, self._loop = runs, loop
@@ -41,12 +41,12 @@ class Cursor:
 
 
 class Replay:
-    """Functions answer from `recording`, everything else is pynvml's. What was not recorded is not supported."""
+    """Functions answer from `recording`, everything else is pynvml's. A call that was not recorded is not supported."""
 
     def __init__(self, recording: Recording, loop: bool = False, sleep: Callable[[float], None] = time.sleep) -> None:
         self.recording, self._sleep, self.fields_by_name = recording, sleep, recording.header.fields_by_name
         self.asks_all = True
-        """Answers come one after the other, and who recorded them asked for the tier STEADY each time."""
+        """Answers come one after the other, and every recorded sample asked for the tier STEADY."""
         self._cursors = {asked: Cursor(runs, loop) for asked, runs in recording.runs.items()}
         self._names = {asked[0] for asked in recording.runs}
         self._lock = threading.Lock()
@@ -113,7 +113,7 @@ class Replay:
         return answer["type"], samples
 
     def _event(self, name: str, event_set: Any, timeout_ms: int) -> Any:
-        """Events come once, in order, between recorded time-outs; after the last one nothing happens any more."""
+        """Events come once, in order, between recorded time-outs; after the last one there are only time-outs."""
         asked = question(name, (event_set, timeout_ms), self._token)
         with self._lock:
             cursor = self._cursors.get(asked)

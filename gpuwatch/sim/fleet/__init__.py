@@ -1,1 +1,1 @@
-"""Many nodes with their remediators before one API server, and a check of every write."""
+"""Many nodes with their remediators at one API server, and a check of every write."""

@@ -1,5 +1,5 @@
-"""FAULTS, what `gpuwatch sim fleet` can inject, and an agent without a node that shows them: readings of GPUs that do
-not exist, judged by the real Judge.
+"""FAULTS, the faults that `gpuwatch sim fleet` can inject, and an agent without a node that shows them: readings of
+GPUs that do not exist, judged by the real Judge.
 """
 
 import random
@@ -43,9 +43,9 @@ WELL = Symptom()
 class FleetFault(NamedTuple):
     """One row. `share` of the nodes get it, on `gpus` of their GPUs (None: all of them).
 
-    `driver`: the version that brings it, taken back by the repair. `reboot`: repaired by one. `again`: seconds after
-    which its XIDs come again. `comes_and_goes`: seconds it is there, then as many it is not. `taints`: whether it may
-    keep a node from work at all.
+    `driver`: the version that causes it; the repair reverts it. `reboot`: a reboot repairs it. `again`: seconds after
+    which its XIDs come again. `comes_and_goes`: seconds for which it is present, then absent. `taints`: whether a node
+    may be tainted for it.
     """
 
     description: str
@@ -85,7 +85,7 @@ FAULTS: dict[str, FleetFault] = {
 
 DRIVER = "580.95.05"
 INTERVAL = 15.0
-"""Seconds between two samples: real agents sample every second, and a thousand of them have more than two cores."""
+"""Seconds between two samples: real agents sample more often, but a thousand of them have more than two cores."""
 WATTS = 400.0
 
 
@@ -96,11 +96,11 @@ class SimulatedAgent:
         self.node, self.host = node, host
         self.driver = DRIVER
         self.trouble: str | None = None
-        """Set: it does not answer, and the View there is grows old."""
+        """Why the agent does not answer: its last View then stays; None: it answers."""
         self.withheld: tuple[str, ...] | None = None
-        """UUIDs that the device plugin has taken out; None: the kubelet reports nothing of it."""
+        """UUIDs that the device plugin has taken out; None: the kubelet does not report them."""
         self.symptoms: dict[int, Symptom] = {}
-        """By index; GPUs that are not here are well."""
+        """By index; GPUs that are not here are healthy."""
         self._clock = clock
         self._gpus = [_identity(index, random.Random(f"{seed} {node} {index}")) for index in range(gpus)]  # noqa: S311
         self._view: View | None = None
@@ -111,7 +111,7 @@ class SimulatedAgent:
 
     @property
     def view(self) -> View | None:
-        """The newest View. A look is taken when one is due, or when something has happened, and it is asked for."""
+        """The newest View; a call makes another one when a sample is due or something has happened."""
         if self.trouble is None and (self.has_news or self.age >= INTERVAL):
             self._view = self._look(self._clock.time())
             self.has_news = False
@@ -124,16 +124,16 @@ class SimulatedAgent:
 
     @property
     def gpus(self) -> int:
-        """How many there are."""
+        """The number of GPUs."""
         return len(self._gpus)
 
     @property
     def uuids(self) -> tuple[str, ...]:
-        """Of its GPUs, by index."""
+        """UUIDs of its GPUs, by index."""
         return tuple(gpu.uuid for gpu in self._gpus)
 
     def set_symptoms(self, symptoms: dict[int, Symptom]) -> None:
-        """Let GPUs look like this from now on, and the XIDs of it come (again)."""
+        """Set how GPUs look from now on, and raise the XIDs of it (again)."""
         self.symptoms, self.has_news = symptoms, True
         now = self._clock.time()
         self._events += [
@@ -143,7 +143,7 @@ class SimulatedAgent:
         ]
 
     def restart(self) -> None:
-        """Begin anew, as after a reboot: with what can be seen, and nothing else."""
+        """Restart without stored state, as after a reboot."""
         self._judge = Judge(ChecksConfig(boot_grace=0.0))
         self._since, self.has_news = self._clock.time(), True
         self._events = []

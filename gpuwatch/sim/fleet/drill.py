@@ -1,5 +1,5 @@
-"""The drill of `gpuwatch sim fleet`: all is well, a fault hits many nodes within a minute and is repaired, then the
-same again with disturbances; and the report of it all.
+"""The drill of `gpuwatch sim fleet`: healthy nodes, a fault that hits many of them within a minute and is repaired,
+then the same again with disturbances; and the report of all phases.
 """
 
 import resource
@@ -35,7 +35,7 @@ class DrillPhase(msgspec.Struct, frozen=True, kw_only=True):
     conflicts: int
     """Answers 409: another write came first."""
     failures: int
-    """429, 5xx and connections that broke."""
+    """Answers 429 and 5xx, and broken connections."""
     retries: int
     kills: int
 
@@ -43,7 +43,7 @@ class DrillPhase(msgspec.Struct, frozen=True, kw_only=True):
 class DrillReport(msgspec.Struct, frozen=True, kw_only=True):
     """The whole run. `writes`: how many the invariants checked.
 
-    `leaks`: what was left behind although all was well again; `shortfalls`: what should have been done and was not.
+    `leaks`: changes left on nodes that were healthy again; `shortfalls`: required actions that were not taken.
     """
 
     fault: str
@@ -69,9 +69,9 @@ class DrillReport(msgspec.Struct, frozen=True, kw_only=True):
 START_SECONDS = 90.0
 FAULT_SECONDS = 60.0
 AFTER_SECONDS = 180.0
-"""Longer than a remediator that was killed is away, or one that met failures keeps still."""
+"""Seconds; longer than a killed remediator is down, or one that met failures waits."""
 REPAIR_LIMIT = 3 * 3600.0
-"""By then every node must have been released."""
+"""Seconds within which every node must be released."""
 
 KILLS_AFTER_REPAIR = 300.0
 """Seconds for which remediators are still killed while nodes recover, each of which takes minutes without a break."""
@@ -90,7 +90,7 @@ class DrillStory:
         self.shortfalls: list[str] = []
 
     def phases(self) -> Iterator[DrillPhase]:
-        """Each phase when it is over."""
+        """Run the phases; yields each one when it is over."""
         fleet = self._fleet
         yield self._phase("start", "all remediators start within a minute", START_SECONDS)
         rest = self._phase("rest", "all is well", self._drill.seconds)
@@ -176,7 +176,7 @@ class FleetDrill(msgspec.Struct, frozen=True, kw_only=True):
 def run(
     drill: FleetDrill, factory: RemediatorFactory, notify: Callable[[DrillPhase], None] = lambda phase: None
 ) -> DrillReport:
-    """Run it until an invariant is violated; `notify` gets every phase when it is over."""
+    """Run the drill, at most until an invariant is violated; `notify` gets every phase when it is over."""
     began = time.monotonic()
     phases: list[DrillPhase] = []
     with SimulatedFleet(factory, nodes=drill.nodes, budget=drill.budget, seed=drill.seed, gpus=drill.gpus) as fleet:

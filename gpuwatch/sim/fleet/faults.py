@@ -1,4 +1,4 @@
-"""Injects faults into nodes of a fleet and repairs them: what their GPUs show, and when their agents report it."""
+"""Injects faults into nodes of a fleet and repairs them: the symptoms of their GPUs, and when their agents report."""
 
 import random
 from functools import partial
@@ -13,31 +13,31 @@ REBOOT_SECONDS = 90.0
 
 
 class FaultInjector:
-    """The patients of one fleet."""
+    """Injects and repairs the faults of one fleet."""
 
     def __init__(self, fleet: SimulatedFleet, seed: int) -> None:
         self._fleet, self._chance = fleet, random.Random(f"ward {seed}")  # noqa: S311
 
     def inject(self, fault: FleetFault, within: float) -> None:
-        """Let the nodes that a fault hits fall ill in the course of so many seconds."""
+        """Inject the fault into its share of the nodes, spread over so many seconds."""
         names = list(self._fleet.nodes)
         for name in self._chance.sample(names, max(1, round(fault.share * len(names)))):
             self._fleet.at(self._chance.uniform(0, within), partial(self.inject_into, name, fault))
 
     def repair_all(self, within: float) -> None:
-        """Let all nodes be repaired in the course of so many seconds."""
+        """Repair all sick nodes, spread over so many seconds."""
         for name in sorted(self._fleet.sick):
             self._fleet.at(self._chance.uniform(0, within), partial(self.repair, name))
 
     def inject_into(self, name: str, fault: FleetFault) -> None:
-        """Let one node have a fault."""
+        """Inject the fault into one node."""
         member = self._fleet.nodes[name]
         member.fault = fault
         member.context.agent.driver = fault.driver or DRIVER
         self._apply(member, fault)
 
     def repair(self, name: str) -> None:
-        """Take a node's fault away."""
+        """Remove a node's fault."""
         member = self._fleet.nodes[name]
         fault, member.fault, member.symptomatic = member.fault, None, False
         member.context.agent.driver = DRIVER
@@ -50,7 +50,7 @@ class FaultInjector:
         self._wake(member)
 
     def _apply(self, member: FleetNode, fault: FleetFault) -> None:
-        """Let the fault be seen on the GPUs, and come again where it does."""
+        """Show the fault on the GPUs, and schedule its return where it comes again."""
         if member.fault is not fault:
             return
         agent = member.context.agent
@@ -67,7 +67,7 @@ class FaultInjector:
         self._wake(member)
 
     def _boot(self, member: FleetNode) -> None:
-        """After a reboot: agent, kubelet and remediator are new, and the boot id is another."""
+        """After a reboot: agent and remediator have restarted, and the boot id is another."""
         boot = f"boot-at-{self._fleet.clock.monotonic():.0f}-of-{member.name}"
         agent = member.context.agent
         agent.host, agent.trouble = msgspec.structs.replace(agent.host, boot_id=boot), None
@@ -81,7 +81,7 @@ class FaultInjector:
         self._fleet.restart(member.name)
 
     def _is_well(self, member: FleetNode) -> None:
-        """From now on; a fault that ended before its agent sampled it does not count."""
+        """Mark the node healthy from now on; a fault that ended before its agent sampled it does not count."""
         if member.well_since is None:
             member.well_since = member.well_before if member.context.agent.has_news else None
             member.well_since = member.well_since or self._fleet.clock.time()

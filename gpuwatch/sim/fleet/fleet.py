@@ -1,7 +1,7 @@
-"""A cluster of simulated nodes, each with a remediator of its own, before one API server over real HTTP.
+"""A cluster of simulated nodes, each with a remediator of its own, at one API server over real HTTP.
 
-Time stands still while all remediators that are due take their step, several at once on real threads, so that their
-races are real. Then it jumps to the next step that is due.
+Simulated time stops while all due remediators take their step, several at once on real threads, so that their races
+are real. Then it jumps to the next due step.
 """
 
 import heapq
@@ -50,18 +50,18 @@ RESTART_SECONDS = (1.0, 60.0)
 """Between the kill of a remediator and the first step of the next."""
 
 KILL_RATE = 0.01
-"""The chance of a kill at each point where there can be one; about one in twenty minutes for a node that waits."""
+"""The chance of a kill at each checkpoint: about one kill in twenty minutes on a node that waits."""
 
 
 class Disturbances(NamedTuple):
-    """What goes wrong beside the GPUs: a share of API calls, and remediators that are killed."""
+    """Failures beside those of GPUs: a share of the API calls, and whether remediators are killed."""
 
     api_failures: float = 0.0
     kill: bool = False
 
 
 class SimulatedFleet:
-    """Runs between `with`: an API server, `nodes` nodes and whatever `factory` makes for each of them.
+    """Runs inside a `with` block: an API server, `nodes` nodes and a remediator that `factory` makes for each.
 
     `budget`: nodes that may be tainted at once, a number or a percentage. `config`: other settings of the remediators.
     """
@@ -139,7 +139,7 @@ class SimulatedFleet:
 
     @property
     def blocked(self) -> set[str]:
-        """Nodes that should be tainted and are not because of the budget, as their remediators say."""
+        """Nodes that should be tainted, and are not because of the budget, by their remediators' plans."""
         return {name for name, member in self.nodes.items() if member.is_blocked}
 
     @property
@@ -153,8 +153,8 @@ class SimulatedFleet:
         return sum(member.kills for member in self.nodes.values())
 
     def disturb(self, disturbances: Disturbances) -> None:
-        """Let API calls fail in every way there is or be answered with what was before, and remediators be killed; all
-        or none.
+        """Let shares of the API calls fail in five ways, or return an object as it was before its last write, and let
+        remediators be killed. `Disturbances()` ends all of it.
         """
         share = disturbances.api_failures
         part = share / 5
@@ -174,7 +174,7 @@ class SimulatedFleet:
         self.random_kills.rate = 0.0
 
     def at(self, delay: float, act: Callable[[], None]) -> None:
-        """Do something `delay` seconds from now, between two steps."""
+        """Call `act` in `delay` seconds, between two steps."""
         heapq.heappush(self._later, (self.clock.time() + delay, next(self._numbers), act))
 
     def run(self, seconds: float, until: Callable[[], bool] = lambda: False) -> bool:
@@ -191,15 +191,15 @@ class SimulatedFleet:
             due = []
             while self._queue and self._queue[0][0] <= now:
                 at, name = heapq.heappop(self._queue)
-                if self.nodes[name].due == at:  # else news has moved the node's next step
+                if self.nodes[name].due == at:  # else a `wake` has moved the node's next step
                     due.append(self.nodes[name])
             for member, wait in self._pool.map(self._step, due):
                 self._schedule(member, now + max(wait, TICK))
         return until()
 
     def jump(self, to: float) -> None:
-        """Let time go on to unix time `to`, if that is later, without a step in between. Then only nodes that are sick
-        or held step, until all do again in `run_all`.
+        """Move time to unix time `to`, if that is later, without a step in between. Then only nodes that are sick or
+        held take steps, until `run_all`.
         """
         self.clock.move_to(to)
         self._queue.clear()
@@ -209,13 +209,13 @@ class SimulatedFleet:
             self._schedule(self.nodes[name], self.clock.time() + TICK)
 
     def run_all(self, seconds: float) -> None:
-        """Let every node step again within so many seconds, and let them pass."""
+        """Run so many seconds in which every node steps again."""
         for member in self.nodes.values():
             self._schedule(member, self.clock.time() + self._chance.uniform(0, seconds / 2))
         self.run(seconds)
 
     def leaks(self, before: dict[str, Object]) -> tuple[str, ...]:
-        """What is left on Nodes and Leases that was not there `before` (`node_states`)."""
+        """Changes on Nodes since `before` (`node_states`), and Leases that are still held."""
         found = [f"{slot} is still held by {holder}" for slot, holder in self.invariants.held.items()]
         for name, node in self.node_states().items():
             found += [
@@ -230,13 +230,13 @@ class SimulatedFleet:
         return {node["metadata"]["name"]: visible_state(node) for node in self.cluster.nodes()}
 
     def wake(self, name: str, delay: float) -> None:
-        """Let a remediator step `delay` seconds from now at the latest, as news from its agent does."""
+        """Let a remediator step in `delay` seconds at the latest, as after a new View of its agent."""
         member, due = self.nodes[name], self.clock.time() + delay
         if member.remediator is not None and due < member.due:
             self._schedule(member, due)
 
     def restart(self, name: str) -> None:
-        """Begin anew with another remediator, as after a reboot."""
+        """Start another remediator, as after a reboot."""
         member = self.nodes[name]
         member.remediator = None
         self._schedule(member, self.clock.time() + TICK)

@@ -1,6 +1,6 @@
-"""Checks every write at the moment it is committed against what must never happen.
+"""Checks every write, when it is committed, against rules that must always hold.
 
-It shares no code with the remediator but the names and the shape of the annotations.
+It shares no code with the remediator except the names and the form of the annotations.
 """
 
 import re
@@ -20,11 +20,11 @@ from gpuwatch.sim.kubeapi.store import CommittedWrite
 TRAIL = 400
 """Writes kept to show what led to a violation."""
 TRAIL_LINES = 64
-"""Of them, the last ones that a violation shows."""
+"""The last of these writes that a violation shows."""
 
 SCHEDULING = frozenset({DEGRADED, GPU_CLASS, HEALTHY_COUNT, NVLINK})
 MIN_LABEL_SECONDS = 299.0
-"""Seconds: labels for schedulers may not change again before."""
+"""Least seconds between two changes of the labels for schedulers."""
 
 
 class Violation(NamedTuple):
@@ -45,7 +45,7 @@ class _Fault(msgspec.Struct):
 class InvariantChecker:
     """An observer of the cluster; called under its lock.
 
-    `user`: as whom the remediators write. `well_for`: how long a node has been well in truth, None while it is sick.
+    `user`: the remediators' user. `well_for`: seconds for which a node has had no real fault, None while it is sick.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class InvariantChecker:
         self.violations: list[Violation] = []
         self._clock, self._user, self._well_for = clock, user, well_for
         self.held: dict[str, str] = {}
-        """Slots in use, and by whom."""
+        """Slot in use -> node that holds it."""
         self._occurrences: set[tuple[str, str, float]] = set()
         self._labelled: dict[str, float] = {}
         self._trail: deque[tuple[str, str]] = deque(maxlen=TRAIL)
@@ -76,7 +76,7 @@ class InvariantChecker:
                 self._lease(write)
 
     def slots_of(self, node: str) -> tuple[str, ...]:
-        """The Leases it holds."""
+        """The Leases that a node holds."""
         return tuple(name for name, holder in self.held.items() if holder == node)
 
     def _node(self, write: CommittedWrite) -> None:
@@ -138,7 +138,7 @@ class InvariantChecker:
             self._occurrences.add(occurrence)
 
     def _confined(self, name: str, node: Object) -> None:
-        """A node whose taint went, or was never set, must not have a GPU less only by the remediator's word."""
+        """Only the sick GPU is out of service: the kubelet must offer fewer GPUs, not only the remediator claim so."""
         self.tainted.discard(name)
         self.confined.add(name)
         self.quarantines += 1
@@ -183,7 +183,7 @@ class InvariantChecker:
 
 
 def visible_state(node: Object) -> Object:
-    """What other controllers see of a node, without heartbeats and scheduling labels: the drill leaves it as it was."""
+    """The state that other controllers read of a node, without heartbeats and scheduling labels: it must not change."""
     metadata, spec = node["metadata"], node["spec"]
     conditions = node["status"].get("conditions", [])
     return {
@@ -200,7 +200,7 @@ def _ours(node: Object) -> list[Object]:
 
 
 def _foreign_changes(before: Object, after: Object) -> Iterable[str]:
-    """What a remediator has changed that is not gpuwatch's."""
+    """Changes of a remediator to values that are not gpuwatch's."""
     one, two = visible_state(before), visible_state(after)
     for kind in ("labels", "annotations"):
         if _foreign(one[kind]) != _foreign(two[kind]):
@@ -219,7 +219,7 @@ def _foreign(marks: dict[str, str]) -> dict[str, str]:
 
 
 def _changes(before: Object, after: Object) -> Iterable[str]:
-    """Of a write to a node, what matters here, in short."""
+    """The relevant changes of a write to a node, in short."""
     one, two = (_ours(node) for node in (before, after))
     if one != two:
         yield f"taint {one[0]['value'] if one else 'none'} -> {two[0]['value'] if two else 'none'}"

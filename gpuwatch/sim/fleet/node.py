@@ -1,4 +1,4 @@
-"""What the remediator of one simulated node is given: time, its ledger, its way to the API server and its agent."""
+"""The surroundings of one node's remediator: time, its ledger, its connection to the API server and its agent."""
 
 import random
 from collections import Counter, deque
@@ -32,7 +32,7 @@ class FleetClock:
         return self._now - self._start
 
     def move_to(self, now: float) -> None:
-        """Let time go on; never back."""
+        """Set the time; an earlier one changes nothing."""
         self._now = max(self._now, now)
 
 
@@ -50,7 +50,7 @@ class NodeLedger:
         self._number = 0
 
     def record(self, action: ActionEvent) -> int:
-        """Keep an action and give its number."""
+        """Keep an action and return its number."""
         self._checkpoint()
         number = action.number
         if number is None:
@@ -72,30 +72,30 @@ class NodeLedger:
 
 
 class Killed(BaseException):
-    """The remediator ends here, as by SIGKILL: nothing of it may catch this."""
+    """The remediator ends here, as by SIGKILL: its code must not catch this."""
 
 
 class RandomKills:
-    """When remediators are killed; shared by a fleet. `rate`: the chance at each point at which one can be."""
+    """Decides when remediators are killed; shared by a fleet. `rate`: the chance of a kill at each checkpoint."""
 
     def __init__(self, seed: int) -> None:
         self.rate = 0.0
         self._chance = random.Random(f"kills {seed}")  # noqa: S311
 
     def checkpoint(self) -> None:
-        """Go on, or not. Raises Killed."""
+        """Raise Killed with the probability `rate`."""
         if self.rate and self._chance.random() < self.rate:
             raise Killed
 
 
 class NodeTransport(Transport):
-    """The requests of one node. `gate`, where it is set, is passed before each: it may make it wait."""
+    """The requests of one node. `gate`, where it is set, is called before each request and may delay it."""
 
     def __init__(self, shared: Transport, checkpoint: Callable[[], None]) -> None:
         super().__init__()
         self.request_counts: Counter[str] = Counter()
-        """reads, writes, conflicts (answers 409), failures (429, 5xx and answers that never came) and retries (requests
-        made again after one).
+        """reads, writes, conflicts (answers 409), failures (429, 5xx and lost answers) and retries (requests repeated
+        after one).
         """
         self.gate: Callable[[ApiCall], None] | None = None
         self._shared, self._checkpoint = shared, checkpoint
@@ -111,7 +111,7 @@ class NodeTransport(Transport):
         content_type: str = JSON,
         accept: str = JSON,
     ) -> bytes:
-        """As Transport's. Raises Killed before it is sent, or after it was answered."""
+        """As in Transport. Raises Killed before the request is sent, or after its answer."""
         if self.gate is not None:
             self.gate(call)
         self._checkpoint()
@@ -135,7 +135,7 @@ class NodeTransport(Transport):
 
 
 class NodeContext(NamedTuple):
-    """What the remediator of one node is given. `checkpoint` may kill it."""
+    """The arguments for the remediator of one node. `checkpoint` may kill it."""
 
     node: str
     namespace: str
@@ -154,8 +154,8 @@ RemediatorFactory = Callable[[NodeContext], Remediator]
 class FleetNode:
     """One node of the fleet. Its remediator is stepped by one thread at a time, next when it is `due`.
 
-    `well_since` None: it is sick in truth; `well_before`: what it was then. `fault`: what it has;
-    `symptomatic`: whether that shows just now.
+    `well_since` None: it is really sick; `well_before`: `well_since` from before the fault. `fault`: its fault;
+    `symptomatic`: whether the fault shows now.
     """
 
     def __init__(self, context: NodeContext, now: float) -> None:
@@ -170,11 +170,11 @@ class FleetNode:
 
     @property
     def name(self) -> str:
-        """The node's."""
+        """The name of the node."""
         return self.context.node
 
     @property
     def is_blocked(self) -> bool:
-        """Whether it should be taken out and is not because of the budget, as its remediator says."""
+        """Whether it should be taken out, and is not because of the budget, by its remediator's plan."""
         plan = self.remediator.state.plan if self.remediator else None
         return plan is not None and any(each.reason is BlockReason.BUDGET for each in plan.blocked)

@@ -1,7 +1,7 @@
-"""What a fault of one GPU costs, by scope of the quarantine: the same faults under node scope and under GPU scope.
+"""The cost of faults of one GPU by the scope of the quarantine: the same faults under node scope and under GPU scope.
 
-Real remediators before one API server act on each fault and on each repair; the days between, in which nothing happens,
-are jumped over. A simulated device plugin takes the sick GPU out, and the kubelet's list lacks it, some seconds later.
+Real remediators at one API server act on each fault and on each repair; the days in between, without events, are
+skipped. A simulated device plugin takes the sick GPU out some seconds later, and the kubelet's list then lacks it.
 """
 
 import csv
@@ -28,15 +28,15 @@ from gpuwatch.sim.kubeapi.store import CommittedWrite
 DAY = 86400.0
 START_SECONDS = 90.0
 PLUGIN_SECONDS = (5.0, 20.0)
-"""After a fault: the plugin sees it, the kubelet's list and the Node's status lack the GPU, the agent asks again."""
+"""After a fault: the plugin detects it, the kubelet's list and the Node's status lack the GPU, the agent asks again."""
 RESTART_SECONDS = (60.0, 300.0)
 """After a repair: the operator restarts the plugin, which offers the GPU again."""
 END_SECONDS = 180.0
-"""After each node's last step: a condition is True again when nothing has been wrong for STEADY_SECONDS, and of the
-days that were jumped over nothing is known.
+"""After each node's last step: a condition is True again after STEADY_SECONDS without a fault, and the skipped days
+do not count.
 """
 SETTLE_SECONDS = 12 * 3600.0
-"""By then a fault is acted on, and a repaired node is given back, also where half of the requests fail."""
+"""Time within which a fault is acted on and a repaired node released, also where half of the requests fail."""
 
 GPU_CLASS = "GPU"
 SICK = FleetFault("one GPU asks for a reset", Symptom(recovery_action=1), gpus=1)
@@ -54,7 +54,7 @@ class TracedFault(NamedTuple):
 
 
 class ScopeCost(msgspec.Struct, frozen=True, kw_only=True):
-    """GPU-hours lost to the faults of one class. `node_hours`: for how long nodes were sick."""
+    """GPU-hours lost to the faults of one class. `node_hours`: hours for which nodes were sick."""
 
     kind: str
     faults: int
@@ -69,8 +69,8 @@ class ScopeCost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScopeReport(msgspec.Struct, frozen=True, kw_only=True):
-    """`shortfalls`: faults that were not acted on, and nodes held though they are well. `held_seconds`: the longest
-    that a repaired node was held, which is what the hold of its release asks for and failing requests add.
+    """`shortfalls`: faults that were not acted on, and healthy nodes that are held. `held_seconds`: the longest
+    time that a repaired node was held: the hold before its release, and delays by failing requests.
     """
 
     nodes: int
@@ -84,7 +84,7 @@ class ScopeReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_good(self) -> bool:
-        """Whether every invariant held, and everything was acted on and given back."""
+        """Whether every invariant held, every fault was acted on and every node released."""
         return not (self.violations or self.shortfalls)
 
 
@@ -92,7 +92,7 @@ def read_trace(path: Path) -> tuple[TracedFault, ...]:
     """Faults of a CSV file with the columns `node`, `start_days`, `end_days` and `class`; other columns are ignored.
 
     Raises:
-        UsageError: it cannot be read, or has another form; names the line.
+        UsageError: it cannot be read, or has another form; the error names the line.
     """
     text = read_named_file(str(path), "trace of faults", "--trace", MAX_BYTES)
     rows = csv.DictReader(text.decode(errors="replace").splitlines())
@@ -137,10 +137,10 @@ def compare(
 ) -> ScopeReport:
     """Replay the faults of GPUs under both scopes; those of nodes cost the same under both, and are only counted.
 
-    `nodes`: at least so many; those without a fault must stay as they are.
+    `nodes`: at least so many; nodes without a fault must not change.
     """
     count = max(nodes, len({fault.node for fault in faults}))
-    if isinstance(budget, str):  # as a number: two lists less that could fail
+    if isinstance(budget, str):  # as a number: two list requests fewer that could fail
         budget = max(1, int(count * float(budget.rstrip("%")) / 100))
     replays = []
     for scope in ("node", "gpu"):
@@ -197,7 +197,7 @@ class _Replay:
         self._since: dict[str, tuple[float, int]] = {}
 
     def run(self, disturbances: Disturbances) -> None:
-        """All faults, in the order of their times."""
+        """Replay all faults in the order of their times."""
         with self._fleet as fleet:
             self._injector = FaultInjector(fleet, 1)
             fleet.cluster.observers.append(self._count)
@@ -255,7 +255,7 @@ class _Replay:
         fleet.wake(name, 1.0)
 
     def _count(self, write: CommittedWrite) -> None:
-        """After each write: a tainted node has lost all its GPUs, any other that which is sick or not offered."""
+        """After each write: a tainted node has lost all its GPUs, any other one the GPU that is sick or not offered."""
         if write.key.resource == "nodes":
             name = write.key.name
             member = self._fleet.nodes[name]
@@ -270,7 +270,7 @@ class _Replay:
 
 
 def _moments(faults: Iterable[TracedFault], names: dict[str, str]) -> Iterator[tuple[float, str, bool]]:
-    """When which node falls ill (True) or is repaired. A fault during another one of its node is part of that."""
+    """Times at which a node becomes sick (True) or is repaired. A fault during another of its node is part of that."""
     open_until: dict[str, float] = {}
     spans = []
     for fault in sorted(faults, key=lambda fault: fault.start):

@@ -1,7 +1,7 @@
 """The files of a healthy GPU server around the simulated driver: modules, libraries, runtime, kubelet, cluster.
 
-Each module is one area and gives its files as a pure function of the node; `SimHostTree` keeps them on the disk. Tests
-of a broken host write over them: a file is written again only when the node would show another text.
+Each module is one area and returns its files as a pure function of the node; `SimHostTree` writes them to the disk.
+Tests of a broken host overwrite them: a file is written again only when its text for the node changes.
 """
 
 from collections.abc import Mapping
@@ -15,4 +15,4 @@ class Symlink(NamedTuple):
 
 
 Files = Mapping[str, str | Symlink]
-"""Path below the host's root, without the slash in front -> text or link."""
+"""Path below the host's root, without the leading slash -> text or link."""

@@ -1,4 +1,4 @@
-"""The Node object with its labels, its pods and what else the API server answers about the simulated host."""
+"""The Node object with its labels, its pods and other answers of the API server about the simulated host."""
 
 from collections import Counter
 
@@ -43,13 +43,13 @@ CONDITIONS = (
 
 
 def has_kubelet(node: SimNode) -> bool:
-    """Whether the machine was one of a cluster when it began; a kubelet that goes away later leaves its files."""
+    """Whether the machine was part of a cluster at its start; a kubelet that ends later leaves its files."""
     begin = (action for action in node.scenario.timeline if action.at == 0)
     return not any(isinstance(action, SetKubelet) and action.state == "absent" for action in begin)
 
 
 def cluster(node: SimNode) -> Files:
-    """The files; none of a machine outside a cluster."""
+    """The files; a machine outside a cluster has none."""
     if not has_kubelet(node):
         return {}
     workload_gpus: Counter[tuple[str, str]] = Counter()
@@ -109,7 +109,7 @@ def capacity(node: SimNode) -> dict[str, int]:
 
 def node_labels(node: SimNode) -> dict[str, str]:
     """The labels that node-feature-discovery, the GPU operator and GPU feature discovery keep; without a GPU only those
-    that every node has. MIG is by the strategy `mixed`, under which every profile is a resource of its own.
+    that every node has. MIG has the strategy `mixed`, in which every profile is a resource of its own.
     """
     base = {
         "kubernetes.io/arch": "amd64",

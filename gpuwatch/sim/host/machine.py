@@ -1,6 +1,6 @@
 """Kernel, its log at boot, modules, libraries and device files of the simulated host: Ubuntu 24.04 with DKMS.
 
-Device files are plain files with the names of real ones; /proc tells their numbers.
+Device files are plain files with the names of real ones; /proc lists their numbers.
 """
 
 from gpuwatch.sim.host import Files, Symlink
@@ -72,7 +72,7 @@ def machine(node: SimNode) -> Files:
         "sys/module/module/parameters/sig_enforce": "N\n",
         _SECURE_BOOT: "\x06\0\0\0\0",
         "gpuwatch/kernel.log": "".join(f"<4>[{at:12.6f}] {text}\n" for at, text in boot_log(node)),  # as dmesg --raw
-        # whoever diagnoses is root
+        # the process that runs diagnose is root
         "proc/self/status": "Name:\tgpuwatch\nUid:\t0\t0\t0\t0\nCapEff:\t000001ffffffffff\n",
         "proc/self/limits": "Limit                     Soft Limit           Hard Limit           Units     \n"
         "Max locked memory         unlimited            unlimited            bytes     \n",

@@ -1,4 +1,4 @@
-"""Container runtime, toolkit, CDI and kubelet files of the simulated host, and what the GPU operator has noted.
+"""Container runtime, toolkit, CDI and kubelet files of the simulated host, and status files of the GPU operator.
 
 A node with driver and container toolkit from packages, as NVIDIA's images for servers have it: containerd 2 with the
 nvidia runtime as its default and CDI, a kubelet, and the GPU operator for everything above.
@@ -118,7 +118,7 @@ def runtime(node: SimNode) -> Files:
 
 
 def _cdi(node: SimNode) -> str:
-    """As nvidia-cdi-refresh.service has `nvidia-ctk cdi generate` write it."""
+    """The CDI specification as nvidia-cdi-refresh.service writes it with `nvidia-ctk cdi generate`."""
     libraries = [f"/{LIBRARIES}/{name}.{node.driver}" for name in _LIBRARIES]
     common = {
         "deviceNodes": [{"path": f"/dev/{name}"} for name in ("nvidia-uvm", "nvidia-uvm-tools", "nvidiactl")],
@@ -147,7 +147,7 @@ def _cdi(node: SimNode) -> str:
 
 
 def _work(node: SimNode) -> Files:
-    """What Slurm's prolog notes of jobs, and of Docker's some forty members of each container those that are read."""
+    """Jobs as Slurm's prolog writes them, and of Docker's forty or so members of a container those that are read."""
     files: dict[str, str | Symlink] = {}
     for each in node.workloads.values():
         if each.slurm and each.slurm.isdigit():

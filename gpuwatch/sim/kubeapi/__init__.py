@@ -1,1 +1,1 @@
-"""A simulated Kubernetes API server: nodes, pods, leases, events, budgets and evictions, as gpuwatch asks for them."""
+"""A simulated Kubernetes API server: nodes, pods, leases, events, budgets and evictions, as gpuwatch uses them."""

@@ -1,4 +1,4 @@
-"""Users by bearer token, and the rules that say what each may do."""
+"""Users by bearer token, and the rules of what each may do."""
 
 from collections.abc import Collection, Mapping
 
@@ -11,7 +11,7 @@ ANONYMOUS = "system:anonymous"
 
 
 class AccessRule(msgspec.Struct, frozen=True, kw_only=True):
-    """What is allowed; `*` stands for everything."""
+    """A set of allowed calls; `*` stands for everything."""
 
     verbs: Collection[str]
     resources: Collection[str]
@@ -23,7 +23,7 @@ class AccessRule(msgspec.Struct, frozen=True, kw_only=True):
     """As with resourceNames, a rule that names objects does not allow to create or list."""
 
     def allows(self, call: ServerCall) -> bool:
-        """Whether the call is among what this rule allows."""
+        """Whether this rule allows the call."""
         requested = (
             (self.verbs, call.verb),
             (self.resources, call.target),

@@ -1,7 +1,7 @@
-"""What the API server does to an object before it stores it: defaults, the members a client may not change, and the
-rules of its kind (kube-apiserver, pkg/apis/core/validation).
+"""Changes and checks by the API server before it stores an object: defaults, members that a client may not change, and
+the rules of its kind (kube-apiserver, pkg/apis/core/validation).
 
-Only what gpuwatch's own requests depend on; tests/cluster asks a real kube-apiserver the same questions.
+It covers only what gpuwatch's own requests depend on; tests/cluster sends the same requests to a real kube-apiserver.
 """
 
 import re
@@ -35,7 +35,7 @@ _MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d
 
 @contextmanager
 def refuse_malformed() -> Iterator[None]:
-    """Answer 400 where an object has another shape than its kind; no schema is kept here that could name the member."""
+    """Answer 400 where an object has another shape than its kind; there is no schema here to name the member."""
     try:
         yield
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -56,7 +56,7 @@ def created(resource: ApiResource, value: Object) -> Object:
 
 
 def updated(resource: ApiResource, subresource: str, old: Object, new: Object) -> Object:
-    """`new`, with all that this way of writing may not change taken from `old`. Raises ApiError 422."""
+    """`new`, with the members of `old` that this request may not change. Raises ApiError 422."""
     kept = {field: old["metadata"][field] for field in _SYSTEM_FIELDS if field in old["metadata"]}
     metadata = {key: value for key, value in new["metadata"].items() if key not in _SYSTEM_FIELDS}
     result = {**new, "metadata": {**metadata, **kept}}
@@ -69,7 +69,7 @@ def updated(resource: ApiResource, subresource: str, old: Object, new: Object) -
 
 
 def _stored(resource: ApiResource, value: Object) -> Object:
-    """The object without what is empty, as Go writes it."""
+    """The object without empty members, as Go writes it."""
     new: Object = {"kind": resource.kind, "apiVersion": resource.api_version, **_pruned(value)}
     if "status" in resource.subresources:
         new = {**new, "spec": new.get("spec", {}), "status": new.get("status", {})}
@@ -88,7 +88,7 @@ def _pruned(value: Any) -> Any:
 
 
 def validate(resource: ApiResource, value: Object) -> None:
-    """Raise ApiError 422 that names everything wrong with the object."""
+    """Raise ApiError 422 that names every error of the object."""
     causes = list(_metadata_causes(value["metadata"]))
     match resource.kind:
         case "Node":

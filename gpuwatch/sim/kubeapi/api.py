@@ -1,4 +1,4 @@
-"""One request from arrival to answer: authentication, injected faults, authorization, and what is done."""
+"""One request from arrival to answer: authentication, injected faults, authorization, and execution."""
 
 import base64
 import random
@@ -24,7 +24,7 @@ _FAILURES: dict[ApiFault | None, tuple[int, str, str]] = {
     "unavailable": (503, "ServiceUnavailable", "the server is currently unable to handle the request"),
 }
 _TABLE_COLUMNS = [{"name": "Name", "type": "string", "format": "", "description": "", "priority": 0}]
-"""Of resources without columns of their own; the real server has more for nodes and pods."""
+"""Columns of every table here; the real server has more for nodes and pods."""
 
 
 class Api:
@@ -36,7 +36,7 @@ class Api:
         self.absent = {"devicetaintrules"}
         """Resources that discovery does not list, as a cluster whose feature gates are off."""
         self.requests: Counter[tuple[str, str, str]] = Counter()
-        """By user, verb and resource (`nodes`, `nodes/status`), refused ones and failed ones too."""
+        """Requests by user, verb and resource (`nodes`, `nodes/status`), also refused and failed ones."""
         self.writer = ObjectWriter(store, clock, seed)
         self.evictions = EvictionApi(store, self.writer, clock)
         self._store, self._chance = store, random.Random(seed)  # noqa: S311
@@ -91,9 +91,9 @@ class Api:
         return before or found
 
     def _list(self, call: ServerCall) -> Object:
-        """Objects in the order of namespace and name, in pages where `limit` says so.
+        """Objects in the order of namespace and name, in pages where `limit` is given.
 
-        The `continue` token holds the last place that was listed. Pages after the first show the present, where
+        The `continue` token holds the last place that was listed. Pages after the first show the current state, while
         kube-apiserver shows the revision of the first.
         """
         resource, limit = call.resource, call.number("limit")

@@ -1,4 +1,4 @@
-"""The API server without its sockets, and what tests and demonstrations put into it and take out of it."""
+"""The API server without its sockets, with methods for tests and demonstrations to change and read its state."""
 
 import secrets
 import threading
@@ -20,7 +20,7 @@ _NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 class SimulatedCluster:
     """A cluster's state behind one lock; any thread may call anything.
 
-    Objects that methods return are the stored ones: look, never change them.
+    Objects that methods return are the stored ones: callers must not change them.
     """
 
     def __init__(self, clock: Clock | None = None, *, seed: int = 0) -> None:
@@ -41,7 +41,7 @@ class SimulatedCluster:
 
     @property
     def faults(self) -> ApiFaults:
-        """What goes wrong now; assign another one to change it, but not while holding the lock."""
+        """The present faults; assign another value to change them, but not while holding the lock."""
         return self._api.faults
 
     @faults.setter
@@ -96,7 +96,7 @@ class SimulatedCluster:
         self._api.absent.discard("devicetaintrules")
 
     def add_namespace(self, name: str) -> Object:
-        """Make sure that there is such a namespace."""
+        """Create the namespace if it does not exist."""
         with self.lock:
             found = self._store.get(ObjectKey("namespaces", "", name))
             return found or self.create("namespaces", {"metadata": {"name": name}})
@@ -107,7 +107,7 @@ class SimulatedCluster:
             return self._api.writer.create(RESOURCES[resource], namespace, value, user)
 
     def put(self, resource: str, value: Object, *, user: str = ADMIN) -> Object:
-        """Store an object as it is, status included and past all rules, as kubelets and controllers do."""
+        """Store an object as it is, with its status and without any check, as kubelets and controllers do."""
         metadata = value["metadata"]
         with self.lock:
             return self._store.put(ObjectKey(resource, metadata.get("namespace", ""), metadata["name"]), value, user)
@@ -150,8 +150,8 @@ class SimulatedCluster:
     ) -> Object:
         """A pod, running and ready on `node`, or pending without one.
 
-        `owner` is the name of its controller, by default the pod's name up to the last dash; every pod added to a
-        controller is one more that it wants to have.
+        `owner` is the name of its controller, by default the pod's name up to the last dash; every pod that is
+        added to a controller raises its number of wanted pods by one.
         """
         self.add_namespace(namespace)
         by = None if owner_kind is None else (owner_kind, owner or name.rpartition("-")[0] or name)

@@ -1,6 +1,6 @@
 """Stand-ins for the controllers of Kubernetes without which evicted pods would not come back, run step by step.
 
-They write as the users that do it in a real cluster, past authorization and faults.
+They write as the same users as in a real cluster, without authorization and faults.
 """
 
 import random
@@ -66,7 +66,7 @@ class Scheduler:
         self._cluster = cluster
 
     def step(self) -> list[Object]:
-        """Bind and start what fits, oldest first, on the node with the most GPUs free; return it."""
+        """Bind and start the pods that fit, oldest first, on the node with the most GPUs free; return it."""
         with self._cluster.lock:
             pods = self._cluster.objects("pods")
             nodes = {node["metadata"]["name"]: node for node in self._cluster.nodes()}

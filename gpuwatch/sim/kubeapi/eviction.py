@@ -21,7 +21,7 @@ class EvictionApi:
     def __init__(self, store: ObjectStore, writer: ObjectWriter, clock: Clock) -> None:
         self._store, self._writer, self._clock = store, writer, clock
         self.replicas: dict[str, int] = {}
-        """By uid of a controller: how many pods it wants, which a percentage is taken of."""
+        """By uid of a controller: how many pods it wants; a percentage is a share of these."""
 
     def evict(self, call: ServerCall, user: str) -> Object:
         """Delete or refuse. Raises ApiError 404, 409 for a precondition, 429 for a budget."""

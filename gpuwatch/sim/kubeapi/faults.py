@@ -12,7 +12,7 @@ ApiFault = Literal["throttle", "internal_error", "unavailable", "reset_before", 
 
 
 class ApiFaults(msgspec.Struct, frozen=True, kw_only=True):
-    """Shares of the requests concerned, 0 to 1; together at most 1, but for `slow` and `stale`, which come on top."""
+    """Shares of the requests concerned, 0 to 1; together at most 1, without `slow` and `stale`, drawn separately."""
 
     throttle: float = 0.0
     """429 with Retry-After."""
@@ -25,7 +25,7 @@ class ApiFaults(msgspec.Struct, frozen=True, kw_only=True):
     reset_before: float = 0.0
     """The connection breaks and nothing is written."""
     reset_after: float = 0.0
-    """The connection breaks after the write: the answer is lost, what was asked is done."""
+    """The connection breaks after the write: the answer is lost, but the request is done."""
     hang: float = 0.0
     """No answer ever, nothing written."""
     slow: float = 0.0
@@ -43,12 +43,12 @@ class ApiFaults(msgspec.Struct, frozen=True, kw_only=True):
     """Only these users; empty is all."""
 
     def concern(self, call: ServerCall, user: str) -> bool:
-        """Whether a request can be hit."""
+        """Whether the faults can hit a request."""
         asked = ((self.verbs, call.verb), (self.resources, call.target), (self.users, user))
         return all(not wanted or value in wanted for wanted, value in asked)
 
     def draw(self, chance: random.Random) -> tuple[ApiFault | None, float]:
-        """Return what hits one request, and the seconds that its answer is late."""
+        """Draw the fault of one request, and the seconds by which its answer is late."""
         late = self.delay if self.slow and chance.random() < self.slow else 0.0
         shares: dict[ApiFault, float] = {
             "throttle": self.throttle,

@@ -9,10 +9,10 @@ from typing import Any, Literal
 import msgspec
 
 Object = dict[str, Any]
-"""A Kubernetes object or Status as JSON has it. Stored ones are shared: never change one, make another."""
+"""A Kubernetes object or Status as JSON has it. Stored ones are shared: copy one to change it."""
 
 Fate = Literal["answered", "reset", "hang"]
-"""What becomes of an answer: sent, lost with the connection, or never given."""
+"""The fate of an answer: sent, lost with the connection, or never sent."""
 
 _EMPTY: Mapping[str, str] = MappingProxyType({})
 
@@ -30,7 +30,7 @@ class ApiRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApiResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """One HTTP answer, and what the network does to it."""
+    """One HTTP answer, and the fault of the network that hits it."""
 
     status: int = 200
     body: bytes = b""
@@ -94,7 +94,7 @@ def not_found(group: str, plural: str, name: str) -> ApiError:
 
 
 def conflict(group: str, plural: str, name: str, why: str) -> ApiError:
-    """Another write came first, or the object is another one than the one that was meant."""
+    """Another write came first, or the object is not the one that the request is about."""
     message = f'Operation cannot be fulfilled on {qualified(group, plural)} "{name}": {why}'
     return ApiError(409, "Conflict", message, details_of(group, plural, name))
 

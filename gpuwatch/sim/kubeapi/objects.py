@@ -1,4 +1,4 @@
-"""Nodes and pods as a kubelet and controllers write them, and questions about them."""
+"""Nodes and pods as a kubelet and controllers write them, and predicates about them."""
 
 import random
 from collections.abc import Mapping, Sequence

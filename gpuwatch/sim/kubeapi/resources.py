@@ -65,8 +65,8 @@ RESOURCES = {
 
 
 def discovered(path: str, absent: Collection[str]) -> dict[str, object] | None:
-    """The answer to a question for a group's versions, or for the resources of one but those that are `absent`; None:
-    the path asks for neither.
+    """The answer to a request for a group's versions, or for the resources of one without those in `absent`; None: the
+    path is for neither.
     """
     match path.strip("/").split("/"):
         case ["apis", group]:
@@ -109,7 +109,7 @@ class ServerCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def call_of(request: ApiRequest) -> ServerCall:
-    """Return what is asked. Raises ApiError 404 for a resource that is not served, 405 for a verb it does not have."""
+    """The call of a request. Raises ApiError 404 for a resource that is not served, 405 for a verb it does not have."""
     absent = ApiError(404, "NotFound", "the server could not find the requested resource", {})
     match [part for part in request.path.split("/") if part]:
         case ["api", "v1", *parts]:

@@ -38,7 +38,7 @@ class _Handler(BaseHTTPRequestHandler):
             length = self.headers.get("Content-Length", "0")
             if not (length.isascii() and length.isdecimal()):
                 raise bad_request("the length of the body is not a number")
-            body = self.rfile.read(min(int(length), 2 * _BODY_BYTES))  # a client takes no answer before it has sent all
+            body = self.rfile.read(min(int(length), 2 * _BODY_BYTES))  # a client reads no answer before it has sent all
             if int(length) > _BODY_BYTES:
                 raise ApiError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {_BODY_BYTES}")
             path, _, query = self.path.partition("?")
@@ -73,7 +73,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_DELETE = do_GET = do_PATCH = do_POST = do_PUT = _answer
 
     def log_message(self, *_: Any) -> None:
-        """Nothing: what is asked is counted by the cluster."""
+        """Log nothing: the cluster counts the requests."""
 
 
 class _HttpServer(socketserver.ThreadingTCPServer):
@@ -86,7 +86,7 @@ class _HttpServer(socketserver.ThreadingTCPServer):
         super().__init__(("127.0.0.1", port), _Handler)
 
     def service_actions(self) -> None:
-        """Between requests, every _TICK_SECONDS at least."""
+        """Called between requests, at least every _TICK_SECONDS."""
         self.cluster.tick()
 
     def get_request(self) -> tuple[socket.socket, Any]:
@@ -120,7 +120,7 @@ class SimulatedApiServer:
 
     @property
     def url(self) -> str:
-        """Where it is, once started."""
+        """Its address, once started."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
@@ -152,7 +152,7 @@ class SimulatedApiServer:
     def kubeconfig(self, user: str = ADMIN) -> Path:
         """Write the kubeconfig of a user and return its path; a new user has no rights yet.
 
-        It goes into `folder`, or else into a folder of its own that is gone with `stop()`.
+        It goes into `folder`, or else into a folder of its own that `stop()` removes.
         """
         token = self.cluster.access.token_of(user) or self.cluster.add_user(user, ())
         config = {

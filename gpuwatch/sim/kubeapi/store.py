@@ -1,4 +1,4 @@
-"""Objects under one growing revision: what etcd is to the API."""
+"""Objects under one growing revision: it has the role of etcd."""
 
 from collections.abc import Callable
 from typing import Literal, NamedTuple
@@ -47,7 +47,7 @@ class ObjectStore:
         return self._objects.get(key.resource, {}).get((key.namespace, key.name))
 
     def before(self, key: ObjectKey) -> Object | None:
-        """The object at `key` as it was before its last write, None where it has had one only."""
+        """The object at `key` as it was before its last write; None after its first write."""
         return self._before.get(key)
 
     def pods_on(self, node: str) -> list[Object]:
@@ -65,7 +65,7 @@ class ObjectStore:
         return self._commit("MODIFIED" if self.get(key) else "ADDED", key, value, user)
 
     def remove(self, key: ObjectKey, user: str) -> Object:
-        """Forget the object and return its last state."""
+        """Remove the object and return its last state."""
         return self._commit("DELETED", key, self._objects[key.resource][key[1:]], user)
 
     def _commit(self, change: Change, key: ObjectKey, value: Object, user: str) -> Object:

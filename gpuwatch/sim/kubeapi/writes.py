@@ -1,4 +1,4 @@
-"""Create, patch and delete, with what the strategies of kube-apiserver do to each."""
+"""Create, patch and delete, with the effects of kube-apiserver's strategies on each."""
 
 import random
 import uuid
@@ -32,7 +32,7 @@ _MODIFIED = "the object has been modified; please apply your changes to the late
 def merge_patch(document: Any, patch: Any) -> Any:
     """Return `document` with `patch` merged in (RFC 7386); null removes a member, everything but objects replaces.
 
-    The document that was given stays as it is.
+    `document` itself is not changed.
     """
     if not isinstance(patch, dict):
         return patch
@@ -46,7 +46,7 @@ def merge_patch(document: Any, patch: Any) -> Any:
 
 
 def strategic_merge_patch(document: Any, patch: Any) -> Any:
-    """As `merge_patch`, but `status.conditions` of Nodes and pods are merged by type: as much as gpuwatch sends.
+    """As `merge_patch`, but `status.conditions` of Nodes and pods are merged by type, as far as gpuwatch needs it.
 
     `$patch: delete` removes one, and new ones come first.
     Raises KeyError for a condition without a type.
@@ -90,7 +90,7 @@ def deletion_of(options: Object) -> tuple[str | None, int | None]:
 
 
 class ObjectWriter:
-    """Changes of the store. Every method raises ApiError for what a server would refuse."""
+    """Changes the store. Every method raises ApiError where a real server would refuse."""
 
     def __init__(self, store: ObjectStore, clock: Clock, seed: int) -> None:
         self._store, self._clock = store, clock
@@ -126,7 +126,7 @@ class ObjectWriter:
         return self._store.put(key, new, user)
 
     def patch(self, call: ServerCall, user: str) -> Object:
-        """PATCH: as stored; nothing is written where nothing is new.
+        """PATCH: returns the stored object; a patch without changes writes nothing.
 
         409 where the patch names a `resourceVersion` or 422 where it names a `uid` that is not the current one.
         """
@@ -170,7 +170,7 @@ class ObjectWriter:
         return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
 
     def check_uid(self, resource: ApiResource, value: Object, uid: str | None) -> None:
-        """Raise ApiError 409 where the object is another one than a deletion is meant for."""
+        """Raise ApiError 409 where the object is not the one that a deletion is about."""
         metadata = value["metadata"]
         if uid and uid != metadata["uid"]:
             why = (
@@ -180,7 +180,7 @@ class ObjectWriter:
             raise conflict(resource.group, resource.kind, metadata["name"], why)
 
     def remove(self, resource: ApiResource, old: Object, grace: int | None, user: str) -> Object:
-        """Delete, or mark as terminating: a running pod on a node keeps its grace period, its own where it is None."""
+        """Delete, or mark as terminating: a running pod on a node gets the grace period, by default its own."""
         metadata = old["metadata"]
         key = ObjectKey(resource.plural, metadata.get("namespace", ""), metadata["name"])
         if resource.plural == "pods" and old["spec"].get("nodeName") and not is_over(old):

@@ -1,4 +1,4 @@
-"""Everything that can happen to a simulated node, as data: lines of a scenario's timeline and of `sim inject`.
+"""All actions on a simulated node, as data: lines of a scenario's timeline and of `sim inject`.
 
 `at` counts simulated seconds from the node's start; `every` repeats until `times` are over. `gpu` is an index, a list
 of them or `all`.
@@ -23,7 +23,7 @@ class SimWorkload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     name: str  # namespace/pod for a pod, anything else otherwise
     container: str = "main"
     gpus: tuple[int | str, ...] = ()
-    spare: tuple[int | str, ...] = ()  # of these, on which it has no process
+    spare: tuple[int | str, ...] = ()  # of these, the GPUs on which it has no process
     load: str = "inference"
     scale: float = 1.0
     memory: float = 0.5  # share of the device
@@ -34,7 +34,7 @@ class SimWorkload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     partition: str | None = None
     user: int | None = None
     docker: Container | None = None  # outside Kubernetes
-    claim: str | None = None  # got its whole GPUs by this ResourceClaim (dynamic resource allocation)
+    claim: str | None = None  # it has whole GPUs by this ResourceClaim (dynamic resource allocation)
     cgroup: str | None = None  # a layout of sim.surroundings.proctree
     annotations: dict[str, str] = {}  # of its pod
     uid: str | None = None  # of its pod; None: made up from its name
@@ -49,7 +49,7 @@ class SimWorkload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class NodeAction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="do"):
-    """Base: when it happens."""
+    """Base of all actions: when it happens."""
 
     at: float = 0.0
     every: float | None = None
@@ -57,13 +57,13 @@ class NodeAction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class GpuAction(NodeAction, frozen=True, kw_only=True):
-    """Base: to which GPUs it happens."""
+    """Base of actions on GPUs: which GPUs."""
 
     gpu: Gpus
 
 
 class RaiseXid(GpuAction, frozen=True, kw_only=True, tag="xid"):
-    """An XID: the driver's kernel line, an NVML event, or both. `gi`: of a MIG instance's fault."""
+    """An XID: the driver's kernel line, an NVML event, or both. `gi`: the GPU instance that has the fault."""
 
     xid: int
     message: str | None = None
@@ -129,7 +129,7 @@ class ReloadDriver(NodeAction, frozen=True, kw_only=True, tag="reload"):
 
 
 class FinishReload(NodeAction, frozen=True, kw_only=True, tag="loaded"):
-    """The end of a reload; follows it by itself."""
+    """The end of a reload; the reload schedules it."""
 
 
 class RefuseInit(NodeAction, frozen=True, kw_only=True, tag="refuse"):
@@ -178,7 +178,7 @@ class RequireRepair(GpuAction, frozen=True, kw_only=True, tag="repair"):
 
 
 class CorruptInforom(GpuAction, frozen=True, kw_only=True, tag="inforom"):
-    """The GPU's configuration memory is corrupt: what is kept there cannot be read."""
+    """The GPU's configuration memory is corrupt: values stored there cannot be read."""
 
 
 class LeakMemory(GpuAction, frozen=True, kw_only=True, tag="zombie"):
@@ -198,7 +198,7 @@ class RequestMigChange(GpuAction, frozen=True, kw_only=True, tag="mig_pending"):
 
 
 class SetCooling(GpuAction, frozen=True, kw_only=True, tag="thermal"):
-    """Inlet air in degrees and how well the cooling works, 1 being well."""
+    """Temperature of inlet air in degrees, and effect of the cooling, 1 being normal."""
 
     ambient: float | None = None
     cooling: float = 1.0
@@ -290,7 +290,7 @@ class SetKubelet(NodeAction, frozen=True, kw_only=True, tag="kubelet"):
 
 
 class SetDevicePlugin(NodeAction, frozen=True, kw_only=True, tag="device_plugin"):
-    """The device plugin calls these GPUs unhealthy until it is restarted: the same action without any."""
+    """The device plugin reports these GPUs unhealthy until it restarts: the same action without GPUs."""
 
     unhealthy: tuple[int, ...] = ()
 

@@ -78,7 +78,7 @@ EFFECTS: dict[type[a.NodeAction], Effect] = {
     a.SetKubelet: lambda machine, action: setattr(machine, "kubelet", action.state),
     a.SetDevicePlugin: lambda machine, action: setattr(machine, "withdrawn", action.unhealthy),
 }
-"""All others; the decorators below add theirs."""
+"""All other actions; the decorators below add them."""
 
 
 def apply(machine: Machine, action: a.AnyAction) -> None:
@@ -87,7 +87,7 @@ def apply(machine: Machine, action: a.AnyAction) -> None:
     if members is None:
         EFFECTS[type(action)](machine, action)
         return
-    named: Any = action  # each of them names GPUs
+    named: Any = action  # each of these actions names GPUs
     for gpu in machine.select(named.gpu):
         owner, values = members(gpu, action)
         for name, value in values.items():

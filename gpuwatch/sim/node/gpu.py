@@ -1,4 +1,4 @@
-"""One simulated GPU: who it is, what has happened to it, and who works on it. No NVML here, and no time."""
+"""One simulated GPU: its identity, its faults and its processes. No NVML here, and no time."""
 
 from collections.abc import Iterable
 
@@ -29,7 +29,7 @@ class GpuClient(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unit:
-    """What work can be given: a whole GPU, or one MIG instance of it with its own counters."""
+    """A unit for work: a whole GPU, or one MIG instance of it with its own counters."""
 
     def __init__(self, uuid: str, share: float, memory: int, profile: MigProfile | None = None, gi: int = 0) -> None:
         self.uuid, self.share, self.memory, self.profile, self.gi = uuid, share, memory, profile, gi
@@ -38,7 +38,7 @@ class Unit:
         self.totals = [0.0] * 5  # integrals of busy, sm, tensor, dram and the other pipes' use of the SMs over time
 
     def demand(self, t: float) -> Load:
-        """The load of all processes together; together they get no more than there is."""
+        """The load of all processes together, limited to what the unit can do."""
         if not self.processes:
             return NOTHING
         if len(self.processes) == 1:
@@ -56,7 +56,7 @@ class Unit:
 
 
 class Faults:
-    """What has gone wrong with one GPU, and the counters of it that outlive the moment."""
+    """The present faults of one GPU, and the counters that remain after a fault."""
 
     def __init__(self, links: int) -> None:
         self.lost = False
@@ -85,7 +85,7 @@ class Faults:
         self.mig_pending = False
 
     def driver_reloaded(self) -> None:
-        """What a fresh driver forgets or repairs."""
+        """Apply the load of a driver: it clears or repairs some faults."""
         self.hung, self.delay, self.recovery_action = False, 0.0, 0
         self.remap_pending = self.retire_pending = False
         self.channel_repair = self.tpc_repair = self.mig_pending = False
@@ -129,7 +129,7 @@ class SimGpu:
             self.units.append(Unit(uuid, share, profile.memory, profile, gi))
 
     def driver_reloaded(self) -> None:
-        """What a fresh driver forgets, repairs or puts in force; a reset does the same."""
+        """Apply the load of a driver: it resets settings and faults and puts others in force; a reset does the same."""
         self.faults.driver_reloaded()
         self.ecc_mode = self.ecc_pending
         self.compute_mode, self.persistence_mode = "default", self.model.persistence

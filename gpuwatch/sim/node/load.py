@@ -1,4 +1,4 @@
-"""What work asks of a GPU: patterns over time, each a function of the second and of a stream of noise.
+"""The load of work on a GPU: patterns over time, each a function of the second and of a stream of noise.
 
 Figures are shares of what the GPU can do at full clock; `power` is the share of its dynamic draw.
 """
@@ -48,7 +48,7 @@ def training(t: float, stream: int) -> Load:
 
 
 def finetuning(t: float, stream: int) -> Load:
-    """Steps so short that no sample sees one."""
+    """Steps so short that no sample shows a single one."""
     wobble = 0.01 * _noise(stream, t, 0.5)
     return Load(0.98, 0.8 + wobble, 0.38 + wobble, 0.5 + wobble, 0.82 + wobble, 0.3, 0.05, clock_bound=0.35)
 
@@ -61,7 +61,7 @@ def inference(t: float, stream: int) -> Load:
 
 
 def decoding(t: float, stream: int) -> Load:
-    """Answers are written word by word, which the memory limits; once a minute long questions are read for a while."""
+    """Answers are written word by word, which the memory limits; once a minute long prompts are read for a while."""
     wobble = 0.01 * _noise(stream, t, 0.5)
     if t % 60 > 56:
         return Load(0.99, 0.85, 0.55 + wobble, 0.45 + wobble, 0.95 + wobble, 0.1, 0.1, clock_bound=0.7)
@@ -69,7 +69,7 @@ def decoding(t: float, stream: int) -> Load:
 
 
 def notebook(t: float, stream: int) -> Load:
-    """Somebody thinks for long and computes for a minute now and then."""
+    """Long pauses of its user, and now and then a minute of computing."""
     if _noise(stream, t, 60) > 0.12:
         return NOTHING
     return Load(0.6 + 0.4 * _noise(stream ^ 1, t, 1), 0.5, 0.1, 0.3, 0.5, 0.0, 0.1, clock_bound=0.5)
@@ -81,12 +81,12 @@ def idle(t: float, stream: int) -> Load:
 
 
 def steady(t: float, stream: int) -> Load:
-    """A dense matrix multiplication for ever: the hottest thing there is."""
+    """A dense matrix multiplication for ever: the hottest load of all."""
     return Load(1.0, 0.97, 0.78, 0.35, 1.0 + 0.01 * _noise(stream, t, 0.5), clock_bound=0.9)
 
 
 def duty(t: float, stream: int) -> Load:
-    """Ten seconds at work, ten seconds of rest."""
+    """Ten seconds of work, ten seconds of rest."""
     return steady(t, stream) if t % 20 < 10 else NOTHING
 
 
@@ -96,12 +96,12 @@ def memory(t: float, stream: int) -> Load:
 
 
 def starved(t: float, stream: int) -> Load:
-    """Computes for five seconds on what took fifteen to read."""
+    """Five seconds of computing after fifteen seconds of reading data."""
     return Load(0.97, 0.5, 0.18, 0.04, 0.4, pcie=0.01, clock_bound=0.6) if t % 20 < 5 else NOTHING
 
 
 def video(t: float, stream: int) -> Load:
-    """Transcoding: the video engines work, the rest hardly."""
+    """Transcoding: the video engines work, the other units hardly."""
     busy = 0.4 + 0.4 * _noise(stream, t, 5)
     return Load(0.15, 0.08, 0.0, 0.06, 0.25, 0.0, 0.2, encoder=busy, decoder=busy * 0.7, clock_bound=0.3)
 

@@ -1,6 +1,6 @@
-"""The state of a simulated machine: GPUs, driver, workloads, what it has logged, and what is due on it.
+"""The state of a simulated machine: GPUs, driver, workloads, its log lines, and its pending actions.
 
-Effects change it, `SimNode` lets time pass on it.
+Effects change it, `SimNode` advances its time.
 """
 
 import heapq
@@ -57,7 +57,7 @@ class Machine:
         self.driver_up, self.driver_hung, self.generation = True, False, 1
         self.init_error = ""  # NVML_ERROR_* with which nvmlInit fails
         self.kubelet: KubeletState = "ok"
-        self.withdrawn: tuple[int, ...] = ()  # GPUs that the device plugin calls unhealthy
+        self.withdrawn: tuple[int, ...] = ()  # GPUs that the device plugin reports unhealthy
         self.lines: deque[LogLine] = deque(maxlen=10_000)
         self.events: deque[SimEvent] = deque(maxlen=10_000)
         self.event_count = 0
@@ -80,7 +80,7 @@ class Machine:
         return (self.gpus[index] for index in wanted if 0 <= index < len(self.gpus))
 
     def start(self, workload: SimWorkload) -> None:
-        """Begin work on every device it names that exists."""
+        """Begin the work on each of its devices that exists."""
         self.stop(workload.name)
         self.workloads[workload.name] = workload
         for number, device in enumerate(workload.gpus):

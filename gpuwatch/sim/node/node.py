@@ -38,7 +38,7 @@ class SimNode(Machine):
             physics.settle()
 
     def advance(self, t: float) -> None:
-        """Run to `t`: actions at their very moments, physics on the grid."""
+        """Run to `t`: actions at their exact times, physics on the grid."""
         while True:
             grid = (self._steps + 1) * self.step if self.physical else float("inf")
             due = self._due[0][0] if self._due else float("inf")

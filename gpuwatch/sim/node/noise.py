@@ -1,6 +1,6 @@
 """Randomness without a generator: a number is a function of its key and a counter.
 
-Whoever asks, in whichever process and order, gets the same numbers.
+Every process gets the same numbers, in any order of calls.
 """
 
 import hashlib

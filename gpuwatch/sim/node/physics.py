@@ -1,4 +1,4 @@
-"""What load does to a GPU: clocks, watts, degrees and counters, in steps of simulated time.
+"""The effect of load on a GPU: clocks, watts, degrees and counters, in steps of simulated time.
 
     P(f) = base + load * (full - base) * (s + (1 - s) * (f / fmax) ** a)      s, a: power_static, power_exponent
     T'   = (ambient + R * P - T) / tau
@@ -27,7 +27,7 @@ IDLE, SW_POWER, HW_SLOWDOWN, SW_THERMAL, HW_THERMAL, HW_BRAKE = 0x1, 0x4, 0x8, 0
 
 
 class Moment(NamedTuple):
-    """One step as the driver's sample buffers remember it."""
+    """One step as the driver's sample buffers hold it."""
 
     t: float
     power: float
@@ -104,7 +104,7 @@ class Physics:
         self.pcie_rate = 3e5 + self.load.pcie * (faults.pcie_width or 16) * lane * 0.8
 
     def settle(self) -> None:
-        """Be as warm as the load of this moment makes a GPU in the long run."""
+        """Set the temperature that the load of this moment reaches in the long run."""
         warm = self.ambient + self.resistance * self.power
         self.temperature = min(warm, float(self.gpu.model.max_operating))
 
@@ -119,7 +119,7 @@ class Physics:
 
     @property
     def ambient(self) -> float:
-        """Inlet air, degrees; GPUs further along the air's way get it warmer."""
+        """Inlet air, degrees; it is warmer at GPUs further along the air flow."""
         ambient = self.gpu.faults.ambient
         return (AMBIENT if ambient is None else ambient) + self.gpu.index % 4
 
@@ -135,7 +135,7 @@ class Physics:
         return model.power_static + (1 - model.power_static) * math.pow(ratio, model.power_exponent)
 
     def _clock(self, held: bool, base: float, dynamic: float) -> float:
-        """Sets `reasons` on the way."""
+        """The clock; also sets `reasons`."""
         gpu, model = self.gpu, self.gpu.model
         self.reasons = 0 if self.load.busy > 0.005 else IDLE
         clock = float(model.clock_max if held else model.clock_idle)

@@ -25,13 +25,13 @@ def pods(node: SimNode) -> list[model.Workload]:
 
 
 def allocations(node: SimNode) -> list[model.Allocation]:
-    """What the kubelet answers to List."""
+    """The kubelet's answer to List."""
     found = []
     for workload in node.workloads.values():
         pod = pod_of(node, workload)
         if pod is None:
             continue
-        # the kubelet does not tell the pod's uid
+        # the kubelet does not report the pod's uid
         named = model.Workload(namespace=pod.namespace, pod=pod.pod, container=pod.container)
         if workload.claim is not None:  # devices by the names that NVIDIA's DRA driver gives them
             devices = tuple(f"gpu-{gpu}" for gpu in workload.gpus)
@@ -49,7 +49,7 @@ def allocations(node: SimNode) -> list[model.Allocation]:
 
 
 def allocatable(node: SimNode) -> list[model.Allocatable]:
-    """What the kubelet could hand out."""
+    """All devices that the kubelet can allocate."""
     ids: dict[str, list[str]] = {}
     for unit in (unit for gpu in offered(node) for unit in gpu.units):
         slots = range(1 if unit.profile else node.scenario.node.replicas)
@@ -58,7 +58,7 @@ def allocatable(node: SimNode) -> list[model.Allocatable]:
 
 
 def offered(node: SimNode) -> list[SimGpu]:
-    """The device plugin withdraws a GPU that is lost, or that it calls unhealthy."""
+    """GPUs that the device plugin offers: not those that are lost or reported unhealthy."""
     return [gpu for gpu in node.gpus if gpu.attached and not gpu.faults.lost and gpu.index not in node.withdrawn]
 
 

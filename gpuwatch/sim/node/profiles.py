@@ -1,7 +1,7 @@
-"""What each simulated GPU model is: one frozen row per model, written after what real ones answer to nvidia-smi -q.
+"""The simulated GPU models: one frozen row per model, after the output of nvidia-smi -q on real ones.
 
 Draw, clocks, limits, thresholds and layouts of H100, H200, L40S and RTX 4080 SUPER are those of real machines; T4,
-A100 and B200 follow NVIDIA's data sheets; GB10 is what its driver answers, and draws what its data sheet allows.
+A100 and B200 follow NVIDIA's data sheets; GB10 has the answers of its driver, and the draw that its data sheet allows.
 """
 
 import msgspec

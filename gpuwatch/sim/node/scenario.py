@@ -1,4 +1,4 @@
-"""Scenarios: what node there is, who works on it and what happens when. YAML in, frozen records out."""
+"""Scenarios: a node, its workloads and its timeline of actions. YAML in, frozen records out."""
 
 import difflib
 import re
@@ -35,7 +35,7 @@ class SimNodeSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A whole story."""
+    """A whole scenario."""
 
     description: str
     node: SimNodeSpec = SimNodeSpec()
@@ -119,7 +119,7 @@ def parse_action(document: Any, node: SimNodeSpec) -> AnyAction:
 
 
 def check_action(action: AnyAction, node: SimNodeSpec, origin: str) -> None:
-    """What the types alone do not say. Raises UsageError."""
+    """Checks that the types do not express. Raises UsageError."""
     if isinstance(action, StartWorkload):
         _check_workload(action.workload, origin)
     if isinstance(action, SetMigProfiles):

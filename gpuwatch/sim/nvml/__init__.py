@@ -20,7 +20,7 @@ DRIVER: dict[str, Answer] = {**SYSTEM, **GPM}
 """Functions that get the whole driver first; those of DEVICE and MIG_DEVICE get a resolved handle."""
 
 CALLS = tuple("nvml" + part for part in ("Device", "System", "Vgpu", "Gpm", "Event", "Gpu", "Unit", "Init", "Shut"))
-"""How the names of pynvml's driver calls begin, unlike those of its helpers."""
+"""Beginnings of the names of pynvml's driver calls, unlike those of its helpers."""
 
 
 class SimNvml(SimDriver):
@@ -63,8 +63,8 @@ def open_node(target: str) -> Any:
 
 
 def open_knobs(target: str) -> Any:
-    """As `open_node`, for a process that sets and does not measure: it knows no watts, degrees or counters.
+    """As `open_node`, for a process that only makes settings: it has no watts, degrees or counters.
 
-    It can be opened for each use: it need not catch up with all steps since the node began.
+    It can be opened for each use, because it need not compute all steps since the node began.
     """
     return SimNvml(attach(Path(target), physical=False))

@@ -1,6 +1,6 @@
 """Power, temperature, clocks and fans as NVML answers them, and the setters of power limit and locked clocks.
 
-A setter lets its action happen to the node, so that every process sees it, and returns when it is in force. Any process
+A setter applies an action to the node for every process, and returns when the action is in force. Any process
 that can write to the node's directory may set: a simulated driver does not require root.
 """
 

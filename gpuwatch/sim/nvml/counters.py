@@ -113,7 +113,7 @@ def _bit_errors(d: ResolvedDevice, link: int) -> float | None:
 
 
 def _mended(bin_: int) -> Read:
-    """Blocks of 64 bytes that the link carried; of each thousandth a tenth for every symbol more that was mended."""
+    """Blocks of 64 bytes that the link carried: bin 0 has all, bin 1 a thousandth, each further bin a tenth of that."""
 
     def read(d: ResolvedDevice, link: int) -> float | None:
         carried = _traffic(True, 1)(d, link)

@@ -1,4 +1,4 @@
-"""What a simulated GPU answers to each NVML function: identity, use, memory, NVLink, fabric and PCIe.
+"""The answers of a simulated GPU to NVML functions: identity, use, memory, NVLink, fabric and PCIe.
 
 A function that a model lacks is refused as the real driver does (NOT_SUPPORTED); so is a function in no table.
 """
@@ -68,7 +68,7 @@ DEVICE: dict[str, Answer] = {
     "nvmlDeviceGetEncoderStats": only_where(lambda d: not d.gpu.model.fabric, lambda d: (0, 0, 0)),
     "nvmlDeviceGetFBCStats": whole_only(lambda d: struct(sessionsCount=0, averageFPS=0, averageLatency=0)),
     "nvmlDeviceGetPcieThroughput": lambda d, counter: round(d.physics.pcie_rate * (0.6 if counter else 1.0) / KIB),
-    # no GPU of the simulator is a virtual machine's, or in confidential computing
+    # no GPU of the simulator belongs to a virtual machine or is in confidential computing
     "nvmlDeviceGetGridLicensableFeatures_v4": lambda d: struct(isGridLicenseSupported=0, gridLicensableFeatures=[]),
     "nvmlDeviceGetConfComputeProtectedMemoryUsage": lambda d: struct(total=0, used=0, free=0),
     "nvmlDeviceGetGspFirmwareMode": lambda d: [1, 1],

@@ -1,4 +1,4 @@
-"""One process' view of the simulated driver, and the shapes that its answers share."""
+"""The simulated driver in one process, and the types that its answers share."""
 
 import ctypes
 import threading
@@ -20,7 +20,7 @@ NO_INSTANCE = 0xFFFFFFFF
 
 
 class Handle(NamedTuple):
-    """What nvmlDeviceGetHandleBy... gives: a GPU by its place in the node, or one of its MIG devices by uuid."""
+    """The result of nvmlDeviceGetHandleBy...: a GPU by its index in the node, or one of its MIG devices by uuid."""
 
     gpu: int
     mig: str | None = None
@@ -109,7 +109,7 @@ class SimDriver:
         self.replica.update()
 
     def _wait(self, seconds: float) -> None:
-        """Other calls get through meanwhile: only this one hangs."""
+        """Wait without the lock, so that only this call hangs."""
         self.lock.release()
         try:
             threading.Event().wait(seconds)

@@ -46,7 +46,7 @@ ECC: dict[str, Answer] = {
 
 @answers(ECC, "nvmlDeviceGetEccMode", where=lambda d: d.gpu.model.ecc)
 def _mode(d: ResolvedDevice) -> list[int]:
-    """Kept in the infoROM."""
+    """The mode is stored in the infoROM."""
     if d.gpu.faults.inforom_corrupt:
         return refuse(pynvml.NVML_ERROR_CORRUPTED_INFOROM)
     return [int(d.gpu.ecc_mode), int(d.gpu.ecc_pending)]

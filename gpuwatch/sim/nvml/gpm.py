@@ -47,7 +47,7 @@ GPM: dict[str, Answer] = {
     "nvmlGpmSampleAlloc": lambda nvml: GpmSample(),
     "nvmlGpmSampleFree": lambda nvml, sample: None,
 }
-"""Function -> answer, with the whole driver first, for samples belong to no device; the decorators below add theirs."""
+"""Function -> answer, with the whole driver first, as samples belong to no device; the decorators below add theirs."""
 
 
 @answers(GPM, "nvmlGpmQueryDeviceSupport")

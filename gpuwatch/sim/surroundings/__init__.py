@@ -1,1 +1,1 @@
-"""What stands around a simulated GPU: kubelet, /proc, PCI, kernel text."""
+"""The surroundings of a simulated GPU: kubelet, /proc, PCI, kernel text."""

@@ -34,7 +34,7 @@ class ConsentsWriter:
 
 
 def scenario_consents(scenario: Scenario, at: float) -> Consents:
-    """Of the pods that a scenario begins with, before anything runs."""
+    """Consents of the pods that a scenario begins with, before anything runs."""
     pods = {workload.pod: workload.annotations for workload in scenario.workloads if workload.pod}
     found = tuple(
         PodConsent(namespace=namespace, name=name, uid="", annotations=_kept(annotations))
@@ -44,7 +44,7 @@ def scenario_consents(scenario: Scenario, at: float) -> Consents:
 
 
 def node_consents(node: SimNode, at: float) -> Consents:
-    """As an API server would list them for the node's pods."""
+    """Consents as from an API server's list of the node's pods."""
     found = []
     for workload in node.workloads.values():
         pod = pod_of(node, workload)

@@ -1,6 +1,6 @@
 """A small cluster around one simulated node, for demonstrations: two more Nodes, pods with owners, one with a budget.
 
-The two are nothing but Node objects that take pods; the node itself is a World, whose work follows its pods.
+The two are only Node objects that accept pods; the node itself is a World, whose work follows its pods.
 """
 
 import threading
@@ -47,7 +47,7 @@ AGREED = {
     ("serving", CHAT): {AUTOTUNE: "enforce", CLASS: "serving", MAX_SLOWDOWN: "3%"},
     ("team-vision", "jupyter-anna"): BATCH,
 }
-"""(namespace, pod) -> annotations that its owners add when they let it be tuned."""
+"""(namespace, pod) -> annotations by which its owners opt in to tuning."""
 
 STEP_SECONDS = 0.2
 GRACE_SECONDS = 1
@@ -85,7 +85,7 @@ class PodWorkloads:
         pods = {
             f"{pod['metadata']['namespace']}/{pod['metadata']['name']}": pod
             for pod in self._cluster.pods_on(self._node)
-            # until its containers have ended; one that is being deleted runs on for its grace
+            # until its containers have ended; a pod that is being deleted runs for its grace period
             if gpus_of(pod) > 0 and not is_over(pod) and (is_leaving(pod) or pod["status"].get("phase") == "Running")
         }
         for name in [name for name in self._running if name not in pods]:
@@ -138,18 +138,18 @@ class DemoCluster:
         self._thread.join()
 
     def get_ready(self) -> None:
-        """The other copy of the chat service has loaded its model."""
+        """Mark the other copy of the chat service ready: it has loaded its model."""
         pod = self.cluster.get("pods", "serving", OTHER_CHAT)
         if pod is not None:
             self.cluster.put("pods", _with_readiness(pod, "True"), user="system:kubelet")
 
     def ask_for_work(self) -> None:
-        """A new job has two pods, which want a GPU each, wherever it is."""
+        """Add a job of two pods, each of which needs a GPU on any node."""
         for name in EVALUATIONS:
             self.cluster.add_pod("ml-research", name, owner_kind="Job", owner="evaluate")
 
     def agree(self) -> None:
-        """The owners of some pods let them be tuned."""
+        """Opt some pods in to tuning, as their owners would."""
         for (namespace, name), annotations in AGREED.items():
             pod = self.cluster.get("pods", namespace, name)
             if pod is not None:
@@ -163,7 +163,7 @@ class DemoCluster:
             self._keep_plugin()
 
     def _keep_plugin(self, days: int = 0) -> None:
-        """As its DaemonSet does: a pod of the device plugin in place of one that has ended; it counts every GPU in."""
+        """Replace a device plugin pod that has ended, as its DaemonSet does; the new one offers every GPU."""
         (namespace, name), now = PLUGIN.split("/"), self.cluster.clock.time()
         if self.cluster.objects("pods", namespace):
             return

@@ -1,6 +1,6 @@
 """A kubelet as far as pod-resources goes: real gRPC on a unix socket, changing answers, and faults.
 
-It speaks by the same schema as the client; that this agrees with the kubelet's api.proto is the tests' business.
+It uses the same schema as the client; tests check that this agrees with the kubelet's api.proto.
 """
 
 import contextlib
@@ -17,13 +17,13 @@ from gpuwatch.model.workload import Allocatable, Allocation
 from gpuwatch.workloads.podresources_proto import METHODS, SCHEMA, SERVICE
 from gpuwatch.workloads.wire import encode
 
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # stopping a server is part of the play, not worth a line on stderr
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # a stopped server is part of the simulation: no line on stderr
 import grpc
 
 Fault = Literal[
     "absent",  # no socket
-    "refused",  # a socket file that nobody listens on
-    "noise",  # something listens that does not speak HTTP/2
+    "refused",  # a socket file without a listener
+    "noise",  # the listener does not use HTTP/2
     "garbage",  # gRPC whose messages are not protobuf
     "oversized",  # `reply_bytes` of pods in every answer to List
     "slow",  # answers after `delay` seconds
@@ -52,7 +52,7 @@ class SimKubelet:
         self._allocations, self._allocatable = tuple(allocations), tuple(allocatable)
 
     def fail(self, fault: Fault | None) -> None:
-        """Restart with this fault, or without any. Clients see a new kubelet."""
+        """Restart with this fault, or without any. Clients meet a new kubelet."""
         self.stop()
         self._fault = fault
         self.start()

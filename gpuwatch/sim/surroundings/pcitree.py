@@ -40,7 +40,7 @@ AER = {
 
 
 class PciTree:
-    """Keeps the files in step with the node last shown."""
+    """Updates the files to the node last shown."""
 
     def __init__(self, root: Path) -> None:
         self.sys = root / "sys"
@@ -53,7 +53,7 @@ class PciTree:
             folder.mkdir(parents=True, exist_ok=True)
 
     def show(self, node: SimNode) -> None:
-        """Write what differs from before; a GPU that left the bus or the driver disappears."""
+        """Write the files that changed; those of a GPU that left the bus or the driver are removed."""
         wanted: dict[Path, bytes] = {}
         for gpu in node.gpus:
             (self._files / f"nvidia{gpu.index}").touch()
@@ -84,7 +84,7 @@ class PciTree:
         self._link(node, {path.parent for path in wanted if path.name == "config"})
 
     def _folders(self, gpu: SimGpu) -> list[Path]:
-        """Of the ports above a GPU, the root port first, and of the GPU itself. An HGX board has switches."""
+        """Folders of the ports above a GPU, the root port first, and of the GPU. An HGX board has switches."""
         domain, bus = gpu.address.domain, gpu.address.bus
         places = ((bus - 4, 1), (bus - 2, 0), (bus - 1, 0)) if gpu.model.nvlinks else ((bus - 4, 1),)
         folders = [self.sys / f"devices/pci{domain:04x}:{bus - 4:02x}"]
@@ -139,7 +139,7 @@ class PciTree:
 
 
 def gpu_config(model: Model, answers: bool) -> bytes:
-    """Of a GPU; all ones when it is gone."""
+    """The configuration space of a GPU; all ones when it is gone."""
     if not answers:
         return b"\xff" * _SIZE
     config = _config(0x10DE, model.device_id >> 16, 0x030200, port_type=0)
@@ -148,7 +148,7 @@ def gpu_config(model: Model, answers: bool) -> bytes:
 
 
 def port_config(kind: str, acs: int = 0) -> bytes:
-    """Of a root port (Intel) or one of a switch (Broadcom), with its ACS control register."""
+    """That of a root port (Intel) or one of a switch (Broadcom), with its ACS control register."""
     vendor, device = (0x8086, 0x352A) if kind == "root" else (0x1000, 0xC030)
     config = _config(vendor, device, 0x060400, PORT_TYPES[kind])
     struct.pack_into("<IHH", config, _ACS_AT, 0x1000D, 0x5F, acs)

@@ -53,7 +53,7 @@ CONTAINER_LAYOUTS = {
 
 
 class SimProcess(msgspec.Struct, frozen=True, kw_only=True):
-    """A process to see. In a pod when `workload` is set, in a Slurm job when `slurm_job` is, else a plain user's."""
+    """A process to show: in a pod when `workload` is set, in a Slurm job when `slurm_job` is, else a plain user's."""
 
     pid: int
     name: str = "python"
@@ -90,7 +90,7 @@ class SimProcess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProcTree:
-    """Keeps the files under `root` in step with the processes last given to `show`."""
+    """Updates the files under `root` to the processes last passed to `show`."""
 
     def __init__(self, root: Path) -> None:
         self.proc = root / "proc"
@@ -108,7 +108,7 @@ class ProcTree:
             self._remove(self.proc / str(pid))
         for pid, process in wanted.items():
             if self._processes.get(pid) != process:
-                new = self.proc / f".{process.pid}"  # the folder appears whole, as a process does
+                new = self.proc / f".{process.pid}"  # the folder appears complete, as that of a process does
                 new.mkdir()
                 state = f"S 1 {process.pid} {process.pid}" + " 0" * 15
                 files = {
@@ -144,7 +144,7 @@ class ProcTree:
         return folder, self.logs / "containers" / f"{pod.pod}_{pod.namespace}_{pod.container}-{identity}.log"
 
     def _remove(self, path: Path) -> None:
-        """Readers see all of it or nothing."""
+        """Remove a folder at once: readers find all of it or nothing."""
         doomed = path.with_name(f".{path.name}.gone")
         if path.exists():
             path.rename(doomed)

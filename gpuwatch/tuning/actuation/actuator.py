@@ -1,6 +1,6 @@
-"""The actuator of a tuner in mode enforce: sets knobs, never above what they were, and records each value first.
+"""The actuator of a tuner in mode enforce: it records each value before it sets it, never above the original.
 
-Nothing but the command line imports it. Each GPU has a thread and a lock of its own; `restore` tells how two processes
+Only the command line imports it. Each GPU has a thread and a lock of its own; `restore` explains how two processes
 share a GPU. Nothing is taken from memory: a guard may have restored everything while this process was stopped, so each
 order reads the record and the driver again.
 """
@@ -36,14 +36,14 @@ from gpuwatch.tuning.model.setting import (
 )
 
 LOCK_SECONDS = 0.5
-"""For another process to be done with a GPU."""
+"""How long an order waits for another process that holds the lock of its GPU."""
 
 
 class SettingWriter:
-    """`blank`: a Setting of this GPU, knob, boot and driver, without a value. `wanted`: does somebody still wait?
-    `lifted`: what this process has taken out of force; that it is not in force then shows no other user of the knob.
+    """`blank`: a Setting of this GPU, knob, boot and driver, without a value. `wanted`: whether the caller still waits.
+    `lifted`: settings that this process has lifted: if one is not in force, no other process has to be the cause.
 
-    `unsupported`, afterwards: the driver says that this GPU does not have the knob.
+    `unsupported`, afterwards: the driver refuses the knob or the value on this GPU.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class SettingWriter:
         self._wanted, self._lifted, self.unsupported = wanted, lifted, False
 
     def carry_out(self) -> ApplyResult:
-        """What came of it. Raises NoGpuStack: the session with the driver has ended."""
+        """The outcome of the order. Raises NoGpuStack: the session with the driver has ended."""
         try:
             before = self._recorded()
             return self._lift(before) if self._order.value is None else self._set(before, self._order.value)
@@ -73,7 +73,7 @@ class SettingWriter:
             return self._result(OrderOutcome.FAILED, str(error))
 
     def _recorded(self) -> Setting | None:
-        """Of this knob; what went with another boot or driver is forgotten."""
+        """The recorded setting of this knob; one that ended with another boot or driver is dropped from the record."""
         key = self._order.uuid, self._order.knob
         found = next((each for each in self._record.read().settings if (each.uuid, each.knob) == key), None)
         if found is not None and outlived(found, self._blank.boot_id, self._blank.driver):
@@ -97,7 +97,7 @@ class SettingWriter:
     def _set(self, before: Setting | None, value: float) -> ApplyResult:
         setting, write = self._prepared(before, value)
         (value,) = setting.applied
-        if not self._wanted():  # the driver took long to say what is in force, and much may have happened
+        if not self._wanted():  # the driver took long to report what is in force, and much may have changed
             raise OrderRefused(OrderOutcome.SILENT, "the driver took too long to answer")
         if before is None or value not in before.applied:
             self._record.add(setting)
@@ -114,7 +114,7 @@ class SettingWriter:
         return self._result(OrderOutcome.DONE, in_force=value)
 
     def _prepared(self, before: Setting | None, value: float) -> tuple[Setting, Callable[[], None]]:
-        """What to record, and then to do. Raises OrderRefused."""
+        """The setting to record, and the call to make after that. Raises OrderRefused."""
         capabilities = self._control.capabilities(self._order.uuid)
         if self._order.knob == "locked_clocks":
             lowest = lowest_clock(value, capabilities)
@@ -140,11 +140,11 @@ class SettingWriter:
 log = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 1.0
-"""For the driver to do what is asked of one GPU."""
+"""How long one call waits for the driver to answer."""
 
 
 class NvmlActuator:
-    """Sets knobs through this machine's driver: an `Actuator`. `boot_id` None: not known, so nothing is set."""
+    """An `Actuator` that sets GPUs through this machine's driver. `boot_id` None: not known, so nothing is set."""
 
     def __init__(
         self,
@@ -168,10 +168,10 @@ class NvmlActuator:
         }
 
     def capabilities(self, uuid: str) -> GpuCapabilities:
-        """What may be set of a GPU; no clocks, once the driver has refused to lock them.
+        """What may be set on a GPU; no clocks, once the driver has refused to lock them.
 
         Raises:
-            GpuwatchError: the driver does not say.
+            GpuwatchError: the driver does not report it.
         """
         found: list[GpuCapabilities | GpuwatchError] = []
 
@@ -189,16 +189,16 @@ class NvmlActuator:
         return replace(answer, clocks=()) if uuid in self._unlockable else answer
 
     def recorded(self) -> Actuation:
-        """What the record says now. Raises GpuwatchError: it cannot be read."""
+        """What the record holds now. Raises GpuwatchError: it cannot be read."""
         return self._record.read()
 
     def give_back(
         self, trigger: Trigger, uuids: Collection[str] | None = None, kept_knobs: Collection[Knob] = ()
     ) -> tuple[str, ...]:
-        """Everything of these GPUs, None: of all, within 4 s; what was not given back, in words. It stays recorded, and
-        so does what is set of the `kept_knobs` knobs.
+        """Restore all settings of these GPUs, None: of all, within 4 s; returns which were not restored, and why. Those
+        stay recorded, and so do the settings of `kept_knobs`.
 
-        With Trigger.EXIT nothing is set any more afterwards.
+        After Trigger.EXIT nothing is set any more.
         """
         if trigger is Trigger.EXIT:
             self._closed = True
@@ -213,14 +213,14 @@ class NvmlActuator:
         )
 
     def close(self) -> None:
-        """Give everything back, and set nothing any more; what an earlier EXIT could not give back is the guard's."""
+        """Restore everything, and set nothing any more; what an earlier EXIT could not restore is left to the guard."""
         if not self._closed:
             for message in self.give_back(Trigger.EXIT):
                 log.error("not given back: %s", message)
         self._connect.close()
 
     def apply(self, orders: Sequence[SettingOrder]) -> tuple[ApplyResult, ...]:
-        """Carry out, in order for each GPU, all GPUs at once; in `patience` seconds."""
+        """Carry out the orders of each GPU in order, all GPUs at once; return within `patience` seconds."""
         done: dict[int, ApplyResult] = {}
         by_gpu: dict[str, dict[int, SettingOrder]] = {}
         for number, order in enumerate(orders):
@@ -262,7 +262,7 @@ class NvmlActuator:
     def _carry_out(
         self, orders: dict[int, SettingOrder], boot_id: str, done: dict[int, ApplyResult], wanted: Callable[[], bool]
     ) -> None:
-        """What is not done yet. Raises GpuwatchError: there is no session, or it has ended."""
+        """Carry out what is not in `done` yet. Raises GpuwatchError: there is no session, or it has ended."""
         with self._connect() as control:
             driver = control.driver_version()
             for number, order in orders.items():

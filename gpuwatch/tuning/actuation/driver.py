@@ -1,8 +1,8 @@
-"""The one file that turns the driver's knobs; whoever only observes does not load it. Power in watts, clocks in hertz.
+"""The only file that changes the driver's settings; a process that observes does not load it. Units: watts and hertz.
 
-NVML tells the power limit that is set, so that can be read back. It does not tell whether clocks are locked: there the
-driver's word that it locked or unlocked them is all that can be had, and a clock above a cap shows that this cap is not
-in force.
+NVML reports the power limit that is set, so a write can be checked. It does not report whether clocks are locked: the
+only evidence is that the call to lock or unlock them succeeded, and a clock above a cap shows that this cap is not in
+force.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from gpuwatch.model.errors import GpuwatchError, NoGpuStack, PermissionMissing, 
 from gpuwatch.tuning.model.setting import GpuCapabilities
 
 Nvml = Any
-"""A pynvml-shaped module, its library loaded."""
+"""A module with pynvml's functions, its library loaded."""
 
 
 KINDS: Mapping[str, type[GpuwatchError]] = {
@@ -28,7 +28,7 @@ KINDS: Mapping[str, type[GpuwatchError]] = {
 
 
 class NvmlControl:
-    """A session with the driver. Use it as a context manager, and open it anew each time: drivers get reloaded.
+    """A session with the driver. Use it as a context manager, and open a new one each time: drivers get reloaded.
 
     Every method raises GpuwatchError where the driver refuses: PermissionMissing where it wants more rights,
     Unsupported where the GPU has no such knob or value, NoGpuStack where the driver was unloaded meanwhile.
@@ -56,22 +56,22 @@ class NvmlControl:
         return str(self._ask("nvmlSystemGetDriverVersion"))
 
     def power_limits(self, uuid: str) -> tuple[float, float]:
-        """Configured now, and the most that may be restored: the GPU's default, and never above what can be set."""
+        """The configured one, and the most that may be restored: the GPU's default, and never above what can be set."""
         gpu = self._gpu(uuid)
         configured = self._ask("nvmlDeviceGetPowerManagementLimit", gpu)
         _, most = self._ask("nvmlDeviceGetPowerManagementLimitConstraints", gpu)
         return configured / 1e3, min(most, self._ask("nvmlDeviceGetPowerManagementDefaultLimit", gpu)) / 1e3
 
     def sm_clock(self, uuid: str) -> float:
-        """Now."""
+        """The SM clock now."""
         return float(self._ask("nvmlDeviceGetClockInfo", self._gpu(uuid), self._nvml.NVML_CLOCK_SM) * 1e6)
 
     def capabilities(self, uuid: str) -> GpuCapabilities:
-        """What may be set; what the driver says it does not know of this GPU is left out."""
+        """What may be set; a value that the driver does not support on this GPU is left out."""
         gpu = self._gpu(uuid)
         low, high = self._if_known("nvmlDeviceGetPowerManagementLimitConstraints", gpu) or (None, None)
         clocks: Iterable[int] = ()
-        if memory := self._if_known("nvmlDeviceGetSupportedMemoryClocks", gpu):  # the highest is the one at work
+        if memory := self._if_known("nvmlDeviceGetSupportedMemoryClocks", gpu):  # a GPU at work uses the highest
             clocks = self._if_known("nvmlDeviceGetSupportedGraphicsClocks", gpu, max(memory)) or ()
         return GpuCapabilities(
             uuid=uuid,
@@ -83,7 +83,7 @@ class NvmlControl:
         )
 
     def set_power_limit(self, uuid: str, watts: float) -> None:
-        """Until the next boot or driver load."""
+        """Set the power limit, until the next boot or driver load."""
         self._ask("nvmlDeviceSetPowerManagementLimit", self._gpu(uuid), round(watts * 1e3))
 
     def set_locked_clocks(self, uuid: str, lowest: float, highest: float) -> None:
@@ -91,7 +91,7 @@ class NvmlControl:
         self._ask("nvmlDeviceSetGpuLockedClocks", self._gpu(uuid), round(lowest / 1e6), round(highest / 1e6))
 
     def reset_locked_clocks(self, uuid: str) -> None:
-        """Unlock the SM clock, whoever locked it."""
+        """Unlock the SM clock, also if another process locked it."""
         self._ask("nvmlDeviceResetGpuLockedClocks", self._gpu(uuid))
 
     def _gpu(self, uuid: str) -> Any:

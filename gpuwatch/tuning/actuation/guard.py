@@ -1,8 +1,8 @@
-"""The guard: a process of its own that gives back what a tuner has set when the tuner can no longer do it.
+"""The guard: a process of its own that restores what a tuner has set when the tuner can no longer do so.
 
-It listens to no network and knows no Kubernetes. A tuner that is silent for `silence` seconds is taken for dead,
-whatever its process does. One that beats but does not enforce answers for nothing; what is recorded is an
-earlier one's.
+It uses neither the network nor Kubernetes. A tuner that writes no heartbeat for `silence` seconds is taken for dead,
+whatever its process does. A tuner that beats in another mode than enforce is not responsible for the recorded
+settings: an earlier tuner made them.
 """
 
 import logging
@@ -18,20 +18,20 @@ from gpuwatch.tuning.actuation.restore import RestoreOutcome, Restorer
 log = logging.getLogger(__name__)
 
 SILENCE_SECONDS = 30.0
-"""Three beats of ten seconds missed; a tuner beats far more often."""
+"""As long as three missed beats ten seconds apart; a tuner beats far more often."""
 
 LOOK_SECONDS = 1.0
 RETRY_SECONDS = 10.0
-"""Before what could not be given back is tried again."""
+"""How long the guard waits between two attempts to restore."""
 
 FAREWELL_SECONDS = 4.0
-"""At the end: for a tuner that is told to stop as well, to give back by itself."""
+"""How long `stop` waits for a tuner that ends at the same time to restore its settings itself."""
 
 FAREWELL_LOOKS = 20
 
 
 class Guard:
-    """Watches one state directory. `step` looks once; `run` looks until it is told to stop."""
+    """Watches one state directory. `step` checks once; `run` checks until it is stopped."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Guard:
         self._mute = False
 
     def step(self) -> float:
-        """Look once, and give back where nobody else will; seconds until the next look."""
+        """Check once, and restore what no tuner will restore; returns seconds until the next check."""
         now = self._clock.monotonic()
         try:
             self._own.beat("guard", self._clock.time())
@@ -66,7 +66,7 @@ class Guard:
         else:
             self._mute = False
         recorded = self._is_recorded()
-        seen = self._heartbeat.look()  # after the record: whoever has written that has beaten before
+        seen = self._heartbeat.look()  # after the record: its writer has beaten before it wrote
         if seen is not None and seen != self._seen:
             self._seen, self._heard = seen, now
         waits = self._tried is not None and now - self._tried < self._retry
@@ -80,14 +80,14 @@ class Guard:
         return self._look
 
     def run(self, ended: Callable[[float], bool]) -> None:
-        """Until `ended`, which waits so many seconds, says so; what no tuner gives back itself is given back then."""
+        """Step until `ended`, which waits so many seconds, returns True; then restore what no tuner restores itself."""
         log.info("guarding %s", self._record.path)
         while not ended(self.step()):
             pass
         self.stop()
 
     def stop(self) -> None:
-        """The last look: afterwards nobody guards."""
+        """The last check before the guard ends: wait for the tuner to restore, then restore what is left."""
         cooldown = threading.Event()
         for _ in range(FAREWELL_LOOKS):
             if not self._is_recorded() or self._abandoned(self._clock.monotonic()):
@@ -97,7 +97,7 @@ class Guard:
             self._restore()
 
     def _abandoned(self, now: float) -> str:
-        """Why nobody answers for what is recorded; empty: a tuner does, or may yet begin to."""
+        """Why no tuner is responsible for what is recorded; empty: one is, or may still become so."""
         silent = now - self._heard
         if silent >= self._silence:
             return f"the tuner has been silent for {silent:.0f} s"

@@ -26,7 +26,7 @@ class Heartbeat(Record, frozen=True, kw_only=True):
 
 
 class HeartbeatReading(NamedTuple):
-    """A beat, and a stamp that is another one after each: so no clock has to be trusted."""
+    """A beat, and a stamp that changes with each beat, so that no clock has to be trusted."""
 
     stamp: tuple[int, int]
     beat: Heartbeat | None

@@ -1,6 +1,6 @@
-"""What settings are made through: the protocols of actuator and driver, a session that stays open, a thread per GPU.
+"""How settings are made: the protocols of actuator and driver, a session that stays open, a thread per GPU.
 
-The first session of a process takes the driver long, so one stays open. The library counts its users and starts anew
+The first session of a process takes the driver long, so one stays open. The library counts its users and starts again
 only when the last one has left: after a driver reload the open session is closed, and once every call under way has
 ended, the next session reaches the new driver. A driver call that does not return blocks only its own GPU's thread; it
 cannot be ended, so the threads are daemons.
@@ -21,7 +21,7 @@ class DriverControl(Protocol):
     """A session with the driver, watts and hertz: `driver.NvmlControl`. All may raise GpuwatchError."""
 
     def driver_version(self) -> str:
-        """Of the driver that is loaded."""
+        """The version of the driver that is loaded."""
         ...
 
     def power_limits(self, uuid: str) -> tuple[float, float]:
@@ -29,7 +29,7 @@ class DriverControl(Protocol):
         ...
 
     def sm_clock(self, uuid: str) -> float:
-        """What it runs at now."""
+        """The SM clock now."""
         ...
 
     def capabilities(self, uuid: str) -> GpuCapabilities:
@@ -53,25 +53,25 @@ Connect = Callable[[], AbstractContextManager[DriverControl]]
 
 
 class Actuator(Protocol):
-    """Turns the knobs of this node's GPUs; everything is recorded before the driver is asked."""
+    """Changes the settings of this node's GPUs; each is recorded before the driver is asked."""
 
     def capabilities(self, uuid: str) -> GpuCapabilities:
-        """What may be set. Raises GpuwatchError: the driver does not say."""
+        """What may be set. Raises GpuwatchError: the driver does not report it."""
         ...
 
     def apply(self, orders: Sequence[SettingOrder]) -> tuple[ApplyResult, ...]:
-        """Carry out, in order for each GPU, all GPUs at once; waits a second at most. Never raises for one GPU."""
+        """Carry out each GPU's orders in order, all GPUs at once; waits a second at most. Never raises for one GPU."""
         ...
 
     def recorded(self) -> Actuation:
-        """What the record says now: the truth about what gpuwatch has set. Raises GpuwatchError: it cannot be read."""
+        """What the record holds now: all that gpuwatch has set. Raises GpuwatchError: it cannot be read."""
         ...
 
     def give_back(
         self, trigger: Trigger, uuids: Collection[str] | None = None, kept_knobs: Collection[Knob] = ()
     ) -> tuple[str, ...]:
-        """Everything of these GPUs, None: of all; what could not be given back, in words. It stays recorded, and so
-        does what is set of the `kept_knobs` knobs.
+        """Restore all settings of these GPUs, None: of all; returns which could not be restored, and why. Those stay
+        recorded, and so do the settings of `kept_knobs`.
         """
         ...
 
@@ -85,7 +85,7 @@ class OpenSession:
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[DriverControl]:
-        """A session. Raises NoGpuStack: there is no driver, or it was loaded anew meanwhile."""
+        """A session. Raises NoGpuStack: there is no driver, or it was reloaded meanwhile."""
         try:
             with self._connect() as control:
                 self._stay()
@@ -112,8 +112,8 @@ class OpenSession:
 
 
 class PerGpuExecutor:
-    """Runs jobs by GPU. What a job finds it writes down itself; one that is late writes it down late. Any thread may
-    call `run`, also while another is in it.
+    """Runs jobs by GPU. A job stores its own result, also when it ends after `run` has returned. Any thread may call
+    `run`, also while another thread is in it.
     """
 
     def __init__(self) -> None:
@@ -121,9 +121,9 @@ class PerGpuExecutor:
         self._threads: dict[str, threading.Thread] = {}
 
     def run(self, jobs: Mapping[str, Callable[[], None]], patience: float, *, insist: bool = False) -> None:
-        """All at once; returns when they are done, after `patience` seconds at most.
+        """Start all jobs at once; return when they are done, after `patience` seconds at most.
 
-        A GPU that is still at an earlier job is left out. `insist`: it is waited for as long, and then asked.
+        A GPU whose earlier job still runs is left out. `insist`: wait for that job, then start the new one.
         """
         deadline = time.monotonic() + patience
         with self._starting:
@@ -141,5 +141,5 @@ class PerGpuExecutor:
     def _start(self, uuid: str, job: Callable[[], None]) -> threading.Thread:
         thread = threading.Thread(target=job, name=f"GPU {uuid}", daemon=True)
         thread.start()
-        self._threads[uuid] = thread  # not before: who gives back while an order ends would join it unstarted
+        self._threads[uuid] = thread  # not before: `join` raises for a thread that was not started
         return thread

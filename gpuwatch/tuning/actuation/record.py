@@ -1,15 +1,15 @@
 """The write-ahead record of every setting that gpuwatch makes on GPUs: `actuation.json` in the state directory.
 
 The problem: a power limit or a clock lock outlives the process that set it. If the tuner is killed, nothing in the
-driver tells that the value is gpuwatch's, nor what it was before; a GPU would stay slow until somebody notices.
+driver shows that the value is gpuwatch's, nor what it was before; a GPU would stay slow until an operator notices.
 
-Writing the record after the driver call does not work: a crash between the two leaves a setting that nothing knows of.
+Writing the record after the driver call does not work: a crash between the two leaves a setting that is not recorded.
 Writing it before, and replacing the value of a setting that is already recorded, does not work either: a crash between
 the two leaves the old value in force while the record lists the new one, and restoring refuses to touch a value that it
 does not know, for it may be an administrator's.
 
 So a setting is on the disk before the driver is called, and lists every value that may be in force: the new one and
-those of before. After the driver has confirmed the new one, the others are taken out (`confirm`). The original is
+the earlier ones. After the driver has confirmed the new one, the others are removed (`confirm`). The original is
 recorded once, at the first write, and never again: later the driver reports our own value. A boot or a reload of the
 driver ends every setting, so each names its boot and its driver version. Restoring goes the other way around: first the
 driver, then the record. A crash between the two restores twice, which is harmless.
@@ -17,10 +17,10 @@ driver, then the record. A crash between the two restores twice, which is harmle
 The record is authoritative: a setting that is not in it was not made by gpuwatch. A file that cannot be read, or that
 lists impossible values, therefore stops every write until a person has looked at it.
 
-Whoever writes a line chooses its original, and restoring would set that. Comparing the line with the driver does not
+A process that writes a line chooses its original, and restoring sets that. Comparing the line with the driver does not
 help: an administrator's limit of 500 W and one of gpuwatch's look the same. So the tuner's folder is closed to other
-processes, the file to other users, and its settings carry a seal: a keyed hash, by a key in a file of its own. The key
-is another one whenever the first setting is recorded: a line of yesterday is worth no more than an invented one.
+processes, the file to other users, and its settings carry a seal: a keyed hash, by a key in a file of its own. A new
+key is made whenever the first setting is recorded: a copied old line is then as invalid as an invented one.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ from gpuwatch.tuning.model.setting import Actuation, Knob, Setting, Trigger
 
 FOLDER = "tuner"
 FOLDER_MODE = 0o700
-"""The tuner's folder in the state directory; processes that set nothing have no writable part of it."""
+"""The tuner's folder in the state directory; processes that set nothing cannot write to it."""
 
 NAME = "actuation.json"
 
@@ -56,10 +56,10 @@ KEY_NAME, KEY_BYTES = "actuation.key", 32
 RECORD_MODE = 0o600
 
 LOCK_SECONDS = 0.5
-"""For another process to be done with the record."""
+"""How long a change waits for another process that holds the record."""
 
 MOST_VALUES = 32
-"""Of one knob, that may be in force; a driver that confirms none of so many is not asked for more."""
+"""Values of one knob that may be in force; a driver that confirms none of so many is not asked for more."""
 
 
 class _Sealed(Record, frozen=True, kw_only=True):
@@ -78,8 +78,8 @@ UNWRITTEN = GpuwatchError("the record was not written", "the thread that was at 
 
 @dataclass(eq=False)
 class _Change:
-    """What one thread wants changed. Whoever holds the record's lock carries it out; `error` is what came of that: it
-    is there until the write has succeeded, for without a record nothing may be set.
+    """A change that one thread wants. The thread that holds the record's lock carries it out. `error` is there until
+    the write has succeeded, for without a record nothing may be set.
     """
 
     change: Callable[[Actuation], Actuation]
@@ -88,7 +88,7 @@ class _Change:
 
 
 class SettingsRecord:
-    """The file in `directory`. Several processes share it: whoever changes the file holds `lock` meanwhile.
+    """The file in `directory`. Several processes share it: each holds `lock` while it changes the file.
 
     A process that calls the driver about a GPU holds `lock_gpu` from before the change of the record to after the
     driver's answer. So a GPU that hangs in the driver blocks only its own lock, and its setting stays recorded until
@@ -126,14 +126,14 @@ class SettingsRecord:
         return found.actuation
 
     def read_unsealed(self) -> Actuation:
-        """What it lists, to be shown: of a recorded tree, which has no key, and other owners. Raises as `read`."""
+        """The settings for display: also of a recorded tree, which has no key, and other owners. Raises as `read`."""
         return self._decoded(only_shown=True).actuation
 
     def _decoded(self, *, only_shown: bool = False) -> _Sealed:
         found = self._file.read(only_shown=only_shown) or _Sealed(actuation=Actuation())
         settings = found.actuation.settings
         wrong = list(filter(None, map(_nonsense, settings)))
-        # Given back one after the other, the second of a knob could raise what the first has restored.
+        # Restored one after the other, the second setting of a knob could raise what the first has restored.
         counts = Counter(map(_key, settings))
         wrong += [f"{uuid}: {knob} is listed twice" for (uuid, knob), count in counts.items() if count > 1]
         if wrong:
@@ -141,8 +141,8 @@ class SettingsRecord:
         return found
 
     def add(self, setting: Setting) -> None:
-        """Record a setting that is about to be made. The first original of a knob stays, and so do the values of
-        before, which may still be in force. It is on the disk when this returns.
+        """Record a setting that is about to be made. The first original of a knob stays, and so do the earlier
+        values, which may still be in force. It is on the disk when this returns.
 
         Raises:
             RecordBusy: another process holds the record.
@@ -151,7 +151,7 @@ class SettingsRecord:
         self._carry_out(partial(_added, setting=setting))
 
     def confirm(self, uuid: str, knob: Knob, value: float) -> None:
-        """The driver has said that this, and nothing else of ours, is in force. Raises as `add`."""
+        """The driver has confirmed this value: no other value of ours is in force. Raises as `add`."""
 
         def confirmed(actuation: Actuation) -> Actuation:
             settings = tuple(
@@ -163,7 +163,7 @@ class SettingsRecord:
         self._carry_out(confirmed)
 
     def settle(self, gone: tuple[Setting, ...], restored: int, trigger: Trigger) -> None:
-        """Take settings out, if they are still as they were, and count those that were given back. Raises as `add`."""
+        """Remove settings, if they are still as they were, and count those that were restored. Raises as `add`."""
 
         def settled(actuation: Actuation) -> Actuation:
             left = tuple(each for each in actuation.settings if each not in gone)
@@ -173,10 +173,10 @@ class SettingsRecord:
         self._carry_out(settled)
 
     def _carry_out(self, change: Callable[[Actuation], Actuation]) -> None:
-        """The change, and in the same write those of the threads that wait for the lock.
+        """Make the change, and in the same write those of the threads that wait for the lock.
 
-        All GPUs are set and given back at once, each by a thread, and a write waits for the disk twice. One write for
-        each would take a node of 8 GPUs longer than the driver is waited for, on a disk that takes 30 ms to flush.
+        All GPUs are set and restored at once, each by a thread, and a write waits for the disk twice. One write for
+        each would take a node of 8 GPUs longer than the tuner waits for the driver, if the disk takes 30 ms to flush.
         """
         own = _Change(change)
         with self._mutex:
@@ -230,7 +230,7 @@ class SettingsRecord:
             raise self._file.error(error, "cannot write") from error
 
     def _seal_key(self) -> bytes:
-        """Raises UnreadableFile: there is none that only gpuwatch can have written."""
+        """Raises UnreadableFile: there is no key that only gpuwatch can have written."""
         try:
             status, key = read_file(self._key_path, KEY_BYTES)
         except OSError as error:
@@ -240,19 +240,19 @@ class SettingsRecord:
         return key
 
     def lock(self, patience: float) -> AbstractContextManager[bool]:
-        """Hold the record while it is changed, against other processes and threads; False as of `lock_file`."""
+        """Hold the record while it is changed, against other processes and threads; False: as for `lock_file`."""
         return self._lock(self.path.with_suffix(".lock"), patience)
 
     def lock_tuner(self, patience: float) -> AbstractContextManager[bool]:
-        """Hold what only one tuner of a machine may have; as `lock`."""
+        """Hold the lock that only one tuner of a machine may have; as `lock`."""
         return self._lock(self.path.with_name("tuner.lock"), patience)
 
     def lock_gpu(self, uuid: str, patience: float) -> AbstractContextManager[bool]:
-        """Hold one GPU's settings, from the record's change to the driver's answer; as `lock`. Taken before that."""
+        """Hold one GPU's settings, from the record's change to the driver's answer; as `lock`, and taken before it."""
         return self._lock(self.path.with_suffix(f".{quote(uuid, safe='')}.lock"), patience)
 
     def _lock(self, path: Path, patience: float) -> AbstractContextManager[bool]:
-        with contextlib.suppress(OSError, GpuwatchError):  # the write that the lock is for says why
+        with contextlib.suppress(OSError, GpuwatchError):  # the write that the lock is for reports it
             self._file.make_folder()
         return lock_file(path, patience)
 
@@ -280,7 +280,7 @@ def _key(setting: Setting) -> tuple[str, str]:
 
 
 def _nonsense(setting: Setting) -> str:
-    """What gpuwatch never writes; a cap above the original would make a restore of it a rise."""
+    """Why gpuwatch cannot have written this setting, in words; empty: it can. It sets nothing above the original."""
     original, applied = setting.original, setting.applied
     if not setting.uuid or not applied:
         return "a setting without a GPU or a value"

@@ -1,10 +1,10 @@
-"""Gives back what the record lists: asks what is in force, sets what was before, reads it back, and only then forgets.
+"""Restores what the record lists: reads what is in force, sets the original, reads it back, then drops the record.
 
-Two processes may want the same GPU: a tuner that sets, a guard that gives back. Each holds the GPU's lock from before
+Two processes may want the same GPU: a tuner that sets, a guard that restores. Each holds the GPU's lock from before
 the record is read to after the driver's answer, so they take turns. A process that hangs in the driver, or is stopped,
-keeps its lock. Whoever gives back does not wait for it longer than LOCK_SECONDS: it asks the driver all the same, and
-then forgets nothing, as the other one's call may still come through. What that call sets is in the record since before
-it was made, hence given back at the next try, at the latest when the other one is dead and its lock is free.
+keeps its lock. A process that restores waits for it no longer than LOCK_SECONDS: it asks the driver all the same, but
+drops nothing from the record, as the other one's call may still take effect. What that call sets was recorded before
+it was made, so the next attempt restores it, at the latest when the other process is dead and its lock is free.
 """
 
 import logging
@@ -36,14 +36,14 @@ from gpuwatch.tuning.model.setting import (
 log = logging.getLogger(__name__)
 
 ANSWER_SECONDS = 3.0
-"""For the driver to give back everything of one GPU."""
+"""How long the driver has to restore all settings of one GPU."""
 
 LOCK_SECONDS = 1.0
-"""For another process to finish what it does with a GPU, or with the record."""
+"""How long a restore waits for another process that holds a GPU."""
 
 
 SESSIONS = 2
-"""To try, as a driver that was loaded anew ends the one there is. One of another version wants a new process."""
+"""Sessions to try: a reload of the driver ends the open one. A driver of another version needs a new process."""
 
 CLOCK_READS, CLOCK_SECONDS = 5, 0.1
 """How often, and how far apart, a clock is read before it counts as above our lock."""
@@ -72,7 +72,7 @@ RESULTS = {
 
 
 class Restored(NamedTuple):
-    """One setting, and what became of it in words; `error` behind it, if there is one.
+    """One setting, and what became of it in words; `error`: the cause, if there is one.
 
     `foreign`: what is in force is neither ours nor what was there before.
     """
@@ -85,7 +85,7 @@ class Restored(NamedTuple):
 
 
 class Restorer:
-    """Restores on behalf of `trigger`. `boot_id` None: not known, so nothing is set and nothing forgotten."""
+    """Restores on behalf of `trigger`. `boot_id` None: not known, so nothing is set or dropped."""
 
     def __init__(
         self,
@@ -105,8 +105,8 @@ class Restorer:
         self._told: dict[tuple[str, str], str] = {}
 
     def restore(self, uuids: Collection[str] | None = None, kept_knobs: Collection[Knob] = ()) -> tuple[Restored, ...]:
-        """Everything that is recorded now, None: of all GPUs. Takes `patience` seconds at most. What is set of the
-        `kept_knobs` knobs stays in force and recorded, unless it went by itself.
+        """Restore all settings recorded for these GPUs, None: for all. Takes `patience` seconds at most. Settings of
+        `kept_knobs` stay in force and recorded, unless a boot or another driver has ended them.
 
         Raises:
             GpuwatchError: the record cannot be read.
@@ -123,7 +123,7 @@ class Restorer:
         return found
 
     def _gpu(self, uuid: str, kept_knobs: Collection[Knob], answers: dict[tuple[str, str], Restored]) -> None:
-        """All of one GPU. What is told in time is put into `answers`, by GPU and knob."""
+        """Restore all settings of one GPU. The outcomes are put into `answers`, by GPU and knob."""
         with self._record.lock_gpu(uuid, LOCK_SECONDS) as held:
             try:
                 settings = [each for each in self._record.read().settings if each.uuid == uuid]
@@ -138,7 +138,7 @@ class Restorer:
         answers.update({(each.setting.uuid, each.setting.knob): each for each in found})
 
     def _forgotten(self, found: tuple[Restored, ...]) -> tuple[Restored, ...]:
-        """What is given back is taken out of the record; where that is full or locked, it stays for the next try."""
+        """Drop what was restored from the record; where its disk is full or it is locked, it stays for later."""
         gone = tuple(each.setting for each in found if each.outcome in GONE)
         done = sum(each.outcome is RestoreOutcome.RESTORED for each in found)
         try:
@@ -154,7 +154,7 @@ class Restorer:
     def _ask(self, settings: Iterable[Setting], kept_knobs: Collection[Knob]) -> Iterator[Restored]:
         left = []
         for setting in settings:
-            if self._boot_id is None:  # whoever locked the clocks since another boot keeps them
+            if self._boot_id is None:  # since another boot, a clock lock would not be ours
                 yield Restored(setting, RestoreOutcome.KEPT, "which boot this is cannot be read")
             elif message := outlived(setting, self._boot_id, None):
                 yield Restored(setting, RestoreOutcome.DROPPED, message)
@@ -182,7 +182,7 @@ class Restorer:
         yield from (Restored(setting, RestoreOutcome.KEPT, str(failed), failed) for setting in left)
 
     def _tell(self, each: Restored) -> None:
-        """One audit line for each outcome; what stays as it was is not said again."""
+        """One audit line for each outcome; a setting that is kept for the same reason again is not reported again."""
         setting, key = each.setting, (each.setting.uuid, each.setting.knob)
         if self._told.get(key) == each.message and each.outcome is RestoreOutcome.KEPT:
             return
@@ -199,7 +199,7 @@ class Restorer:
 
 
 def give_back(setting: Setting, control: DriverControl, driver: str) -> Restored:
-    """One setting. Nothing is written before it is known what is in force.
+    """Restore one setting. Nothing is written before it is known what is in force.
 
     Raises:
         NoGpuStack: the session with the driver has ended.
@@ -230,9 +230,9 @@ def give_back(setting: Setting, control: DriverControl, driver: str) -> Restored
 
 
 def _unlock(setting: Setting, control: DriverControl) -> Restored:
-    """The clocks, unless they run above our lock: then that is not in force, and one that is belongs to others."""
+    """Unlock the clocks, unless they run above our lock: then it is not in force, and another lock is not ours."""
     cap = max(setting.applied)
-    for _ in range(CLOCK_READS):  # one that was set just now may not be in force yet
+    for _ in range(CLOCK_READS):  # a new lock may not be in force yet
         if (clock := control.sm_clock(setting.uuid)) <= cap + TOLERANCE_HERTZ:
             break
         time.sleep(CLOCK_SECONDS)

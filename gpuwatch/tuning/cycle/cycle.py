@@ -1,7 +1,7 @@
 """One cycle of the tuner, pure: from samples and consents to orders, statuses and audit entries.
 
-The caller carries the orders out and passes their results to the next cycle. In doubt settings are restored: whatever
-is recorded as set, and not wanted by this very cycle, is ordered back.
+The caller carries the orders out and passes their results to the next cycle. In doubt settings are restored: a
+recorded setting that this very cycle does not want gets an order to restore it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -33,7 +33,7 @@ FIXED = frozenset(
         "opted_out",
     ]
 )
-"""Reasons for which a GPU's power limit is not written. No opt-in, or sharing, is not one of them."""
+"""Reasons for which a GPU's power limit is not written. A missing opt-in or a shared GPU is not one of them."""
 
 FIRST = 1 << 31
 """Above the priority of every PriorityClass."""
@@ -41,9 +41,7 @@ FIRST = 1 << 31
 
 def cycle(memory: CycleMemory, inputs: CycleInputs) -> CycleResult:
     """One cycle. In the modes off and observe there are no orders."""
-    held = (
-        memory.held
-    )  # knobs that may have something of ours in force: the recorded ones, where the record is readable
+    held = memory.held  # what may be in force of ours: the recorded settings, where the record is readable
     if inputs.actuation is not None:
         held = frozenset((setting.uuid, setting.knob) for setting in inputs.actuation.settings)
     if inputs.view is None or inputs.config.mode == "off":

@@ -27,11 +27,11 @@ from gpuwatch.tuning.model.setting import GpuCapabilities
 from gpuwatch.tuning.model.status import Obstacle, ObstacleReason
 
 STEP_HERTZ = 15e6
-"""Between the SM clocks of every NVIDIA GPU since Volta; who only observes cannot ask for the list."""
+"""The step between SM clocks of every NVIDIA GPU since Volta; a tuner that observes cannot ask for the list."""
 
 
 def ladder_of(capabilities: Sequence[GpuCapabilities | None], config: TuningConfig) -> Ladder | Obstacle:
-    """The ladder for GPUs that are moved together, or why there is none. None: the driver did not tell of a GPU."""
+    """The ladder for GPUs that are moved together, or why there is none. None: the driver reports nothing of a GPU."""
     known = [board for board in capabilities if board is not None]
     if len(known) < len(capabilities) or not known:
         return _no_knob("the driver does not say what may be set")
@@ -53,7 +53,7 @@ def ladder_of(capabilities: Sequence[GpuCapabilities | None], config: TuningConf
 
 
 def sampled_capabilities(gpu: Gpu) -> GpuCapabilities:
-    """What a sample tells of the knobs, for who has no driver to ask: the clocks in steps of STEP_HERTZ."""
+    """What may be set, by a sample, for a tuner without access to the driver: the clocks in steps of STEP_HERTZ."""
     top, power = gpu.clocks.graphics_max, gpu.power
     steps = 0 if top is None else int(top / STEP_HERTZ)
     return GpuCapabilities(
@@ -71,7 +71,7 @@ def _no_knob(message: str) -> Obstacle:
 
 
 class CycleSamples(NamedTuple):
-    """What is seen in this cycle, by uuid: the samples there are, those that are new, and what stands against GPUs."""
+    """What this cycle knows, by uuid: all samples, those of them that are new, and the obstacles of the GPUs."""
 
     samples: Mapping[str, Gpu]
     news: Mapping[str, Gpu]
@@ -79,7 +79,7 @@ class CycleSamples(NamedTuple):
 
 
 class GangDecision(NamedTuple):
-    """What came of it. `tuned` None: nothing is known of these GPUs that is worth carrying on."""
+    """The decision about a gang. `tuned` None: nothing about these GPUs is worth keeping for the next cycle."""
 
     gang: Gang
     request: TuningRequest
@@ -93,7 +93,7 @@ class GangDecision(NamedTuple):
 def decide(
     gang: Gang, memory: CycleMemory, inputs: CycleInputs, samples_now: CycleSamples, held: frozenset[Key]
 ) -> GangDecision:
-    """One cycle. `held`: knobs that may have something of ours in force."""
+    """Decide for one cycle. `held`: the settings of ours that may be in force."""
     gang, is_other = follow(memory.gangs.get(gang.key), gang)
     before = None if is_other else memory.tuned.get(gang.key)
     wanted = tuning_request(inputs.config, inputs.consents, gang.owners, inputs.at, shared=gang.shared)
@@ -119,7 +119,7 @@ def decide(
         return GangDecision(gang, wanted, closed, _shut(tuned, gang, inputs, closed))
     tuned = energy.fitted(tuned, ladder, wanted.terms, len(gang.uuids))
     if tuned.owned and not all((uuid, ladder.knob) in held for uuid in gang.uuids):
-        # What was set and is no longer recorded, the guard or a person has restored.
+        # The guard or a person has restored what was set and is no longer recorded.
         tuned = replace(tuned, state=released(tuned.state), idle=IdleCap(), resting=False, estimate=None)
 
     enforcing = inputs.enforcing and wanted.mode == "enforce"
@@ -140,7 +140,7 @@ def decide(
 
 
 def named(gang: Gang, inputs: CycleInputs) -> tuple[Named, ...]:
-    """The targets of all owners, as in their terms, each with what its page says."""
+    """The targets of all owners, as in their terms, each with its histogram from the owner's page."""
     known = inputs.progress.owners if inputs.progress is not None else {}
     return tuple(
         (target, known.get(owner.id, ProgressCounter()).histograms.get(target.name))
@@ -152,8 +152,8 @@ def named(gang: Gang, inputs: CycleInputs) -> tuple[Named, ...]:
 def _first(
     gang: Gang, memory: CycleMemory, inputs: CycleInputs, ladder: Ladder, terms: Terms, *, is_other: bool
 ) -> TrialState:
-    """What an earlier tuner recorded of this owner is worth one verification; a cap that held for the same work when it
-    was here before is where a search begins.
+    """A state that an earlier tuner saved for this owner is verified once; without one, a search begins at the cap that
+    held for the same work before, if one is known.
     """
     state = inputs.saved.get(gang.key)
     if not inputs.enforcing:
@@ -164,7 +164,7 @@ def _first(
 
 
 def held_caps(decisions: Iterable[GangDecision], inputs: CycleInputs) -> dict[str, float]:
-    """What is worth knowing when the same work comes back, by `_known_as`."""
+    """The caps to remember for when the same work comes back, by `_known_as`."""
     tuned = [(decision.gang, decision.tuned) for decision in decisions if decision.tuned is not None]
     return {
         key: cap
@@ -175,7 +175,7 @@ def held_caps(decisions: Iterable[GangDecision], inputs: CycleInputs) -> dict[st
 
 
 def _known_as(gang: Gang, ladder: Ladder, terms: Terms, inputs: CycleInputs) -> str:
-    """Under what a cap is remembered: the work, its GPUs, and what was promised. Empty: the work is not known."""
+    """The key under which a cap is remembered: the work, its GPUs, and the promise. Empty: the work is not known."""
     key = None if inputs.view is None else returning_key(gang, inputs.view, inputs.consents)
     promise = f"{terms.slowdown:g} {terms.latency} {'; '.join(map(str, terms.slo))}"
     return "" if key is None else f"{key} | {ladder.knob} {promise}"
@@ -199,7 +199,7 @@ def _against_all(
 
 
 def _together(closed: dict[str, tuple[Obstacle, ...]]) -> dict[str, tuple[Obstacle, ...]]:
-    """None is moved unless all are."""
+    """An obstacle of one GPU stops all of them, as they are only moved together."""
     first = next((each[0] for each in closed.values() if each), None)
     if first is None:
         return closed
@@ -215,7 +215,7 @@ def _shut(tuned: GangState, gang: Gang, inputs: CycleInputs, closed: Mapping[str
 def _attempt(
     decision: GangDecision, tuned: GangState, cap: float, memory: CycleMemory, inputs: CycleInputs
 ) -> GangDecision:
-    """Another cap is tried, unless that were more actions in an hour than the limit."""
+    """Try another cap, unless that exceeds the limit of actions in an hour."""
     gang, allowed = decision.gang, inputs.config.max_actions_per_hour
     rate_limits = {uuid: memory.rate_limits.get(uuid, RateLimit()) for uuid in gang.uuids}
     waits = [wait_seconds(rate_limit, inputs.now, allowed) for rate_limit in rate_limits.values()]

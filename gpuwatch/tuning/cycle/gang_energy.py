@@ -19,14 +19,14 @@ ACTIVE = (TrialPhase.SEARCH, TrialPhase.HOLD, TrialPhase.VERIFY)
 """Phases in which something may be in force."""
 
 UP = 0.95
-"""Of the clock that should be in force: a GPU that is there is held down by nobody else."""
+"""Share of the clock that should be in force: a GPU that reaches it is held down by nothing else."""
 
 
 class GangState(Record, frozen=True, kw_only=True):
     """What is remembered of GPUs that are moved together. `cap`: hertz or watts ordered last, None: none; `switched`:
-    unix seconds of the order. `owned`: what is recorded of their knob was ordered for this owner. `tried`: the newest
-    cap that counted as an action. `resting`: idle, at the floor. `would`: where a search would begin, had the mode been
-    `enforce`. `limits`: the power limits seen last, watts by uuid.
+    unix seconds of the order. `owned`: the recorded settings of their knob were ordered for this owner. `tried`: the
+    newest cap that counted as an action. `resting`: idle, at the floor. `would`: where a search would begin in mode
+    `enforce`. `limits`: the newest power limits, watts by uuid.
     """
 
     ladder: Ladder
@@ -45,7 +45,7 @@ class GangState(Record, frozen=True, kw_only=True):
 
 
 class Target(NamedTuple):
-    """What should be in force from now on. None: nothing, but something was and will be again in seconds."""
+    """What should be in force from now on. None: nothing, but a cap was in force and will be again in seconds."""
 
     value: float | None
 
@@ -77,21 +77,21 @@ def looked(
     state, would = tuned.state, tuned.would
     for windows in complete:
         after = step(state, windows, tuned.ladder, tuned.terms)
-        if not enforcing:  # nothing is ever searched: the newest windows are judged again and again
+        if not enforcing:  # no search ever begins: the newest windows are judged again and again
             would = None
             if after.phase is TrialPhase.SEARCH and after.probe is not None:
                 would = after.probe.cap
                 after = replace(state, full=(*state.full, windows)[1:], ignored=0)
         state = after
         if wanted(state) != tuned.cap:
-            break  # what is left was measured before the knob is turned
+            break  # the windows left were measured before the setting changes
     estimate = tuned.estimate if state.probes is tuned.state.probes else saving_estimate(state)
     return replace(tuned, meter=meter, state=state, estimate=estimate, would=would)
 
 
 def _limited(tuned: GangState, gpus: tuple[Gpu, ...]) -> GangState:
-    """Another power limit, mostly the budget's doing, is a switch as well: windows of before and after it are not of
-    one speed. Under a held cap nothing tells that without it the work would be faster now, so that is looked at.
+    """Another power limit, mostly the budget's doing, is a switch as well: windows before and after it are not of
+    one speed. A held cap hides whether the work would be faster without it now, so it is verified.
     """
     seen = {gpu.identity.uuid: limit for gpu in gpus if (limit := gpu.power.limit_enforced) is not None}
     steps = [limit - tuned.limits.get(uuid, limit) for uuid, limit in seen.items()]
@@ -107,10 +107,10 @@ def _limited(tuned: GangState, gpus: tuple[Gpu, ...]) -> GangState:
 
 
 def rested(tuned: GangState, gpus: tuple[Gpu, ...], now: float, *, allowed: bool) -> GangState:
-    """Whether the GPUs are held by work that does nothing: then the lowest clock will do, until they do something.
+    """Whether the GPUs are held by work that does nothing: then the lowest clock is enough, until they do something.
 
-    Only of those whose clocks stay up, as a context of CUDA keeps them. Others save nothing by it, and may be locked by
-    somebody: the driver names no reason on an idle GPU, and at the end of the rest that lock would be gone.
+    Only GPUs whose clocks stay up, as a CUDA context keeps them. Others save nothing by it, and another process may
+    have locked them: the driver names no reason on an idle GPU, and the end of the rest would remove that lock.
     """
     idle, rests = idle_step(tuned.idle, gpus, now)
     rests = rests and allowed and tuned.ladder.knob == "locked_clocks" and bool(tuned.ladder.caps)
@@ -125,8 +125,8 @@ def rested(tuned: GangState, gpus: tuple[Gpu, ...], now: float, *, allowed: bool
 
 
 def shut(tuned: GangState, at: float, members: int, *, doubt: bool) -> GangState:
-    """A gate is closed: nothing may be in force. `doubt`: it says nothing about the GPUs or their work, so that a cap
-    that was held may be verified again afterwards; else they are left alone for a while.
+    """A gate is closed: nothing may be in force. `doubt`: its reason is not about the GPUs or their work, so that
+    a cap that was held may be verified again afterwards; else they are left alone for a while.
     """
     state = tuned.state
     if state.phase in ACTIVE and doubt:
@@ -146,7 +146,7 @@ def lifted(tuned: GangState, at: float) -> GangState:
 
 
 def aim(tuned: GangState) -> Target | None:
-    """What is wanted. None: nothing at all, what is recorded is to be given back."""
+    """What is wanted. None: nothing at all, recorded settings are to be restored."""
     if tuned.resting:
         return Target(tuned.ladder.floor)
     value = wanted(tuned.state)
@@ -156,7 +156,7 @@ def aim(tuned: GangState) -> Target | None:
 
 
 def attempt(tuned: GangState) -> float | None:
-    """The cap that is being tried or held, be it in force this second or not. None: none."""
+    """The cap that is being tried or held, whether in force at this second or not. None: none."""
     if tuned.resting:
         return tuned.ladder.floor
     state = tuned.state

@@ -1,4 +1,4 @@
-"""What stands against each GPU in this cycle: the gates of the View, what stops everything, and pauses that last."""
+"""The obstacles of each GPU in this cycle: closed gates of the View, what stops the whole node, and cooldowns."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from gpuwatch.tuning.gates.eligibility import GateHistory, judge
 from gpuwatch.tuning.model.status import GpuTuning, Obstacle, ObstacleReason
 
 FASTEST_VIEW = 1.05
-"""Seconds between Views, at most: a new owner has to be seen within two."""
+"""Seconds between Views, at most: a new owner has to be known within two seconds."""
 
 DOUBTS = (
     ObstacleReason.STOPPED,
@@ -26,7 +26,7 @@ DOUBTS = (
     ObstacleReason.RATE_LIMIT,
     ObstacleReason.NOT_SET,
 )
-"""Reasons that say nothing about a GPU or its work: an agent or a kubelet that is started anew, for example."""
+"""Reasons that are not about a GPU or its work: an agent or a kubelet that restarts, for example."""
 
 RANKS = {reason: rank for rank, reason in enumerate(ObstacleReason)}
 
@@ -100,8 +100,8 @@ def everywhere(inputs: CycleInputs) -> Iterator[Obstacle]:
 
 
 def is_ended(inputs: CycleInputs) -> bool:
-    """Whether everything is to be restored, the budget's limits, too: at once where tuning is stopped, and for want of
-    a guard only when it is sure that there is none.
+    """Whether everything is to be restored, the budget's limits, too: at once where tuning is stopped, and without
+    a guard only when it is certain that there is none.
     """
     if stopped(inputs):
         return True
@@ -109,5 +109,5 @@ def is_ended(inputs: CycleInputs) -> bool:
 
 
 def stopped(inputs: CycleInputs) -> str:
-    """Who has stopped tuning on this node; empty: nobody."""
+    """By whom or what tuning is stopped on this node, in words; empty: it is not."""
     return inputs.stopped or consent.stopped(inputs.consents)

@@ -1,4 +1,4 @@
-"""What a cycle of the tuner goes by, what it carries to the next one, and what comes of it."""
+"""The inputs of a cycle of the tuner, what it carries to the next one, and its results."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -34,10 +34,10 @@ class OrderReport(NamedTuple):
 
 
 class CycleInputs(Record, frozen=True, kw_only=True):
-    """What a cycle goes by. `now`: monotonic seconds, `at`: unix seconds. `fresh`: the View tells of now. `actuation`:
-    the record, None: it cannot be read. `capabilities`: uuid -> what may be set. `guarded`: the guard lives;
-    `guard_awaited`: it was not heard yet, and may be. `stopped`: who has stopped tuning, empty: nobody. `results`: what
-    became of the orders of the cycle before. `saved`: what an earlier tuner knew of owners, by `Gang.key`. `known`:
+    """The inputs of a cycle. `now`: monotonic seconds, `at`: unix seconds. `fresh`: the View is not too old.
+    `actuation`: the record, None: it cannot be read. `capabilities`: uuid -> what may be set. `guarded`: the guard
+    beats; `guard_awaited`: it has not beaten yet, but may. `stopped`: by whom tuning is stopped, empty: it is not.
+    `results`: of the orders of the cycle before. `saved`: what an earlier tuner knew of owners, by `Gang.key`. `known`:
     caps that held for work that may come back, as `CycleResult.known`. `classes`: `checks.xids`. `progress`: counters
     of work, None: there are none.
     """
@@ -66,13 +66,13 @@ class CycleInputs(Record, frozen=True, kw_only=True):
 
     @property
     def knobs(self) -> tuple[Knob, ...]:
-        """Those that are turned for less energy; with a budget, power limits are the budget's."""
+        """The ones that are set to save energy; with a budget, power limits are the budget's."""
         return KNOBS if self.config.node_budget_watts is None else ("locked_clocks",)
 
 
 class Account(NamedTuple):
-    """Of one GPU: its energy counter at the newest sample, and joules saved since the tuner started; `told`: the most
-    they ever were. A rest may turn out to save less than nothing, and a counter that falls counts anew.
+    """Of one GPU: its energy counter at the newest sample, and joules saved since the tuner started; `told`: the
+    most they ever were. A rest may save less than nothing, and Prometheus takes a counter that falls for a reset.
     """
 
     counter: float | None = None
@@ -89,8 +89,8 @@ class Since(NamedTuple):
 
 class CycleMemory(Record, frozen=True, kw_only=True):
     """What is carried from one cycle to the next; CycleMemory() at the start. `tuned`, `gangs`: by `Gang.key`; `met`:
-    keys whose saved state is of no use any more; `rate_limits`, `watches`, `accounts`, `since`: by uuid. `held`: knobs
-    that may have something of ours in force. `view_at`: of the newest View. `budget`: of the node's power.
+    keys whose saved state is not needed any more; `rate_limits`, `watches`, `accounts`, `since`: by uuid. `held`: the
+    settings of ours that may be in force. `view_at`: of the newest View. `budget`: of the node's power.
     """
 
     seen: GateHistory = {}
@@ -108,8 +108,8 @@ class CycleMemory(Record, frozen=True, kw_only=True):
 
 
 class CycleResult(Record, frozen=True, kw_only=True):
-    """What came of a cycle. `orders`: to be carried out in this order; `reports`: decisions, for the audit; `kept`:
-    what is worth writing down for the next tuner, by `Gang.key`; `known`: the caps that hold, for the same
+    """The results of a cycle. `orders`: to be carried out in this order; `reports`: decisions, for the audit; `kept`:
+    what is to be saved for the next tuner, by `Gang.key`; `known`: the caps that hold, for the same
     work when it comes back.
     """
 

@@ -42,7 +42,7 @@ MESSAGES: Mapping[ObstacleReason, str] = {
 def gpu_status(
     judged: GpuTuning, decision: GangDecision | None, memory: CycleMemory, inputs: CycleInputs, account: Account
 ) -> GpuTuning:
-    """One GPU. `judged`: by the View's gates alone."""
+    """The status of one GPU. `judged`: by the View's gates alone."""
     tuned = decision.tuned if decision is not None else None
     obstacles = judged.obstacles if decision is None else decision.closed.get(judged.uuid, ())
     if not obstacles and tuned is not None and not tuned.resting and tuned.state.refusal is not None:
@@ -84,7 +84,7 @@ def gpu_status(
 
 
 def _unused(tuned: GangState, decision: GangDecision, inputs: CycleInputs) -> str:
-    """Why what the owners name is not the signal; empty: it is, or nothing is named."""
+    """Why the counter or SLO that the owners name is not the signal; empty: it is, or none is named."""
     known = inputs.progress.owners if inputs.progress is not None else {}
     troubles = [known[owner.id].trouble for owner in decision.gang.owners if owner.id in known]
     why = "; ".join(filter(None, dict.fromkeys((tuned.state.unfit, *troubles))))
@@ -92,7 +92,7 @@ def _unused(tuned: GangState, decision: GangDecision, inputs: CycleInputs) -> st
 
 
 def _slo(tuned: GangState, decision: GangDecision, inputs: CycleInputs) -> str:
-    """What is promised to those who wait, and how long they waited of late; empty: nothing is."""
+    """The targets of the SLO, each with the latency measured of late; empty: there is none."""
     texts = []
     for target, histogram in named(decision.gang, inputs) if tuned.terms.slo else ():
         seconds = None if histogram is None else quantile(target, histogram)
@@ -102,7 +102,7 @@ def _slo(tuned: GangState, decision: GangDecision, inputs: CycleInputs) -> str:
 
 
 def account(before: Account, gpu: Gpu, tuned: GangState | None, more: float) -> Account:
-    """With the joules that a held cap has saved since the sample before. `tuned`: as it was until now; `more`: joules
+    """Add the joules that a held cap has saved since the sample before. `tuned`: as it was until now; `more`: joules
     that were saved otherwise.
     """
     counter, saved = gpu.power.energy, before.saved + more
@@ -117,7 +117,7 @@ def account(before: Account, gpu: Gpu, tuned: GangState | None, more: float) -> 
 
 
 def idle_saved(before: GangState | None, now: GangState | None) -> float:
-    """Joules of all GPUs together, in this cycle, while they idle at the lowest clock."""
+    """Joules that all GPUs together saved in this cycle while they idled at the lowest clock."""
     if before is None or now is None or not (before.resting and now.resting):
         return 0.0
     return now.idle.joules_saved - before.idle.joules_saved

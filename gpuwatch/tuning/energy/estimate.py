@@ -2,7 +2,7 @@
 
 Neighbouring pairs share a full window, and the noise of real work lasts longer than one window. The error is therefore
 the larger of two: that of pairs that depend on each other as shared windows make them, and that of batch means, which
-also sees what lasts longer.
+also covers noise that lasts longer.
 """
 
 import math
@@ -14,22 +14,22 @@ from gpuwatch.tuning.energy.model import WindowPair
 
 ONE_SIDED_95 = 1.6449
 SHARED = 4 / 3
-"""What sharing full windows makes of the variance of a mean of pairs, at most: white noise. Lasting noise cancels."""
+"""Sharing full windows multiplies the variance of a mean of pairs by this with white noise; lasting noise cancels."""
 
 BATCHES = 8
 
 HEDGE = 0.01
-"""What a signal that is too weak to vouch has to rule out beyond the bound."""
+"""The slowdown beyond the bound that a signal which is too weak to vouch has to rule out."""
 
 VETO = 0.03
-"""GPU counters that all tell of so much more than the bound overrule a counter of progress."""
+"""GPU counters that all show so much more slowdown than the bound overrule a counter of progress or an SLO."""
 
 DISAGREE = 0.012
-"""Two signals of one GPU that differ by more than this share of its speed do not tell the same story."""
+"""Two signals of one GPU that differ by more than this share of its speed contradict each other."""
 
 
 class Estimate(NamedTuple):
-    """The mean of natural logarithms, its standard error, and how far it has to be trusted (Student's t)."""
+    """The mean of natural logarithms, its standard error, and how many errors a bound is away (Student's t)."""
 
     mean: float
     error: float
@@ -78,7 +78,7 @@ def student(freedom: int) -> float:
 
 
 def _columns(rows: Iterable[tuple[float | None, ...]]) -> list[Estimate | None]:
-    """Of each signal; None: it was not there all the time."""
+    """The estimate of each signal; None: it was not known all the time."""
     columns = zip(*rows, strict=True)
     return [
         None if None in column else estimate([value for value in column if value is not None]) for column in columns
@@ -95,8 +95,8 @@ def _counters(pairs: Sequence[WindowPair], *, vouching: bool) -> list[Estimate |
 
 
 def speeds(pairs: Sequence[WindowPair]) -> list[Estimate]:
-    """What each counter of progress says, or else each GPU counter; empty: one speaks of an owner or a GPU of which no
-    other does, and was not there all the time. An SLO says nothing of speed.
+    """The speed by each counter of progress, or else by each GPU counter; empty: an owner or a GPU
+    has no counter that vouches and was known all the time, or an SLO is the signal, which shows no speed.
     """
     if not pairs or pairs[0].served:
         return []
@@ -110,7 +110,7 @@ def speeds(pairs: Sequence[WindowPair]) -> list[Estimate]:
 
 
 def slowest(pairs: Sequence[WindowPair]) -> Estimate | None:
-    """The signal that promises least. None: there is none."""
+    """The signal with the least lower bound. None: there is none."""
     return min(speeds(pairs), key=lambda found: found.lower, default=None)
 
 
@@ -132,9 +132,9 @@ def hedged(pairs: Sequence[WindowPair], slowdown: float) -> bool | None:
 
 
 def contradicted(pairs: Sequence[WindowPair], slowdown: float) -> bool:
-    """Whether a cap is not to be kept, whatever its slowest signal says: GPU counters tell two stories; or progress or
-    an SLO is the signal, and of some GPU every counter tells of more than `slowdown`, by more than counters are known
-    to err.
+    """Whether a cap is not to be kept, whatever its slowest signal shows: GPU counters contradict each other; or
+    progress or an SLO is the signal, and every counter of some GPU shows more than `slowdown`, by more than counters
+    are known to err.
     """
     if not (pairs[0].progress or pairs[0].served):
         return disagree(pairs)

@@ -14,7 +14,7 @@ Usual = tuple[float, float]
 
 
 class SavingEstimate(NamedTuple):
-    """Shares of the speed lost, most likely and at most (95 % of all caps held; None: an SLO tells neither), and of the
+    """Shares of the speed lost, most likely and at most (95 % of all caps held; None: an SLO shows neither), and of the
     energy for a unit of work saved.
     """
 
@@ -27,32 +27,32 @@ CHOSEN = 1.3
 """A cap is held because its measurement was good, which is luck in part: its error counts so many times."""
 
 ERRING: Mapping[Signal, float] = {"counters": 0.018, "progress": 0.006}
-"""How far a signal itself may be from the slowdown: both such that 95 % of the evaluation's lie within."""
+"""How far a signal itself may be from the slowdown: both such that 95 % of the evaluation's cases lie within."""
 
 HOLD_SECONDS = 1800.0
 BLOCK = 6
 """Pairs of a verification."""
 
 KEPT = 64
-"""Pairs that speak for a held cap; older ones are forgotten."""
+"""Pairs kept as evidence for a held cap; older ones are dropped."""
 
 LEVEL = 24
-"""Windows at the start of a hold that tell how the work looks."""
+"""Windows at the start of a hold from which the level of the work is computed."""
 
 CHANGE = 0.15
 """A signal that differs so much from its level is another phase, however noisy the level was."""
 
 QUIET = 0.04
-"""No signal is believed to be steadier than this."""
+"""No signal is taken to be steadier than this."""
 
 SAME = 0.002
 """A difference of speed that is too small to mean other work, however little the pairs happen to vary."""
 
 BURST, CALM = 0.9, 6
-"""A serving GPU this busy has its cap lifted at once, and gets it back after so many windows that are not."""
+"""The cap of a serving GPU this busy is lifted at once, and set again after so many windows that are not."""
 
 SHOWN_IDLE, GONE = 0.012, 0.4
-"""Of the time a GPU waits at a held cap: what can be told from none, and the share of it that is as good as none."""
+"""Of the time a GPU waits at a held cap: the least that differs from none, and the share of it that counts as none."""
 
 ROOMY = 1.5
 """With less than so many reserves of the wait for a loader left, a lower cap is not tried again."""
@@ -62,7 +62,7 @@ ODD = 3
 
 
 def level(watched: Sequence[GangWindow]) -> tuple[Usual, ...]:
-    """How work looks, from its first windows: the more there are, the smaller the changes that are seen."""
+    """How work looks, from its first windows: from LEVEL of them on, smaller changes count."""
     columns = list(zip(*map(_look, watched), strict=True))
     if len(watched) < LEVEL:
         return tuple((fmean(column), CHANGE) for column in columns)
@@ -71,7 +71,7 @@ def level(watched: Sequence[GangWindow]) -> tuple[Usual, ...]:
 
 def is_odd(usual: Sequence[Usual], windows: GangWindow, idle: float, terms: Terms) -> bool:
     """Whether a window looks like other work. `idle`: the share of time for which the GPUs wait at the held cap; where
-    it is gone, a loader has become faster, and the cap may cost what it did not before.
+    it is gone, a loader has become faster, and the cap may cost speed that it did not cost before.
     """
     waits = min((1 - window.engine for window in windows if window.engine is not None), default=1.0)
     if terms.latency == "batch" and idle >= SHOWN_IDLE and waits < GONE * idle:
@@ -81,7 +81,7 @@ def is_odd(usual: Sequence[Usual], windows: GangWindow, idle: float, terms: Term
 
 def is_uncovered(block: Sequence[WindowPair], idle: float, terms: Terms) -> bool:
     """Whether a held cap is too low by its newest two pairs, because a loader that the GPUs waited for is faster now:
-    with such a reason there is no need of the proof that chance needs. `idle`: as for `is_odd`.
+    with this known cause, two pairs are enough. `idle`: as for `is_odd`.
     """
     if not wait_is_gone(block, idle, 1, terms):
         return False
@@ -90,28 +90,28 @@ def is_uncovered(block: Sequence[WindowPair], idle: float, terms: Terms) -> bool
 
 
 def wait_is_gone(pairs: Sequence[WindowPair], idle: float, place: int, terms: Terms) -> bool:
-    """Whether the newest two pairs show nothing any more of the share `idle` of time for which the GPUs waited, at full
-    speed (`place` 0) or at the cap (1).
+    """Whether the share `idle` of time for which the GPUs waited is gone in the newest two pairs, at full speed
+    (`place` 0) or at the cap (1).
     """
     known = [each.idle[place] for each in pairs[-2:] if each.idle is not None]
-    if terms.slo or terms.latency != "batch" or len(known) < 2:  # who serves waits for requests
+    if terms.slo or terms.latency != "batch" or len(known) < 2:  # serving GPUs wait for requests
         return False
     return idle >= SHOWN_IDLE and max(known) < GONE * idle
 
 
 def is_idle(windows: GangWindow) -> bool:
-    """Whether nobody works on any of the GPUs: nothing can be told, and nothing slowed."""
+    """Whether none of the GPUs does any work: nothing can be measured, and nothing slowed."""
     readings = (value or 0.0 for window in windows for value in (window.dram, window.pipe, window.engine))
     return all(value < WEAK for value in readings)
 
 
 def is_burst(windows: GangWindow, terms: Terms) -> bool:
-    """Whether somebody who waits for an answer would notice a cap."""
+    """Whether serving GPUs are so busy that requests would wait longer under a cap."""
     return terms.latency == "serving" and not terms.slo and any((window.engine or 0.0) > BURST for window in windows)
 
 
 def keeps(block: Sequence[WindowPair], evidence: Sequence[WindowPair], terms: Terms) -> bool:
-    """Whether a verification is passed. `evidence`: all pairs that speak for the cap, `block`: the newest of them."""
+    """Whether a verification is passed. `evidence`: all pairs kept for the cap, `block`: the newest of them."""
     if terms.slo:
         return slo_holds(block, terms) is not False and not contradicted(evidence, terms.slowdown)
     newest, everything = slowest(block), slowest(evidence)
@@ -123,7 +123,7 @@ def keeps(block: Sequence[WindowPair], evidence: Sequence[WindowPair], terms: Te
 
 
 def is_same_work(block: Sequence[WindowPair], evidence: Sequence[WindowPair]) -> bool:
-    """Whether a block tells of the work that `evidence` was gathered on, as far as the noise lets one see."""
+    """Whether a block shows the same speed as `evidence`, within the noise, and so the same work."""
     now, then = slowest(block), slowest(evidence) if len(evidence) > 1 else None
     if now is None or then is None:
         return False
@@ -154,8 +154,8 @@ def idle_share(pairs: Sequence[WindowPair], place: int) -> float:
 
 
 def has_room(probes: Sequence[Probe], terms: Terms) -> bool:
-    """Whether half of the bound is left at each of these caps, and more of the wait for a loader than has to be. An SLO
-    that held does not tell how much is left.
+    """Whether half of the bound is left at each of these caps, and enough of the wait for a loader. An SLO that held
+    does not show how much is left.
     """
     if terms.slo:
         return True
@@ -172,7 +172,7 @@ def raised(cap: float, ladder: Ladder, terms: Terms) -> float | None:
 
 
 def _look(windows: GangWindow) -> list[float]:
-    """Logarithms of what a phase is known by."""
+    """Logarithms of the signals by which a phase of work is recognised."""
     counted = (rate.per_second for rate in windows[0].progress if rate is not None)
     used = (value for window in windows for value in (window.dram or 0.0, window.pipe or 0.0, window.watts))
     return [math.log(max(value, 1e-3)) for value in (*used, *counted)]

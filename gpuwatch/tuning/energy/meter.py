@@ -2,7 +2,7 @@
 
 A sample covers the time since the one before: how busy the units were, and how many joules were used. One GPU's sample
 may be missing, the same may come twice, clocks and counters may be set back. What cannot be trusted makes no window, or
-one that says so; a window is never stretched over a time without samples.
+one that is marked so; a window is never stretched over a time without samples.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,17 +20,17 @@ JITTER_SECONDS = 0.2
 """Five samples of a second may span a little less, and should not wait for a sixth."""
 
 SETTLE_SECONDS = 1.0
-"""A sample that begins less than this after a switch tells of two settings: clocks move within it, and the driver's own
+"""A sample that begins less than this after a switch covers two settings: clocks move within it, and the driver's own
 figures are means of up to a second."""
 
 LONGEST_SECONDS = 15.0
-"""Samples further apart leave a gap, as of an agent that was restarted; one that looks each 10 s is still followed."""
+"""Samples further apart leave a gap, as after an agent's restart; an agent that samples each 10 s is still followed."""
 
 MOST_WATTS = 10_000.0
-"""No board draws more: a counter that says so has jumped."""
+"""No board draws more: a counter that shows more has jumped."""
 
 COVERED = 0.5
-"""A signal that was there for less of a window does not speak for it."""
+"""A signal that is known for less than this share of a window does not count for it."""
 
 PIPES = ("tensor", "fp64", "fp32", "fp16")
 SIGNALS = ("dram", "graphics", *PIPES)
@@ -76,7 +76,7 @@ class MeterMark(Record, frozen=True, kw_only=True):
 
 class Meter(Record, frozen=True, kw_only=True):
     """What is remembered of a gang between two Views. `uuids`: its GPUs, in the order of the windows; empty: those of
-    the first View. `cap`: as of the newest View. `settled`: nothing was switched in what is not yet told.
+    the first View. `cap`: as of the newest View. `settled`: nothing was switched in the open window.
     """
 
     uuids: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ class Meter(Record, frozen=True, kw_only=True):
 
 
 def is_counted(gpu: Gpu) -> bool:
-    """Whether a sample tells how fast work goes at all: it does with GPM (Hopper and newer), where it may be read."""
+    """Whether a sample shows how fast work runs: it does with GPM (Hopper and newer), where that may be read."""
     return gpu.activity.dram is not None or any(getattr(gpu.activity, pipe) is not None for pipe in PIPES)
 
 
@@ -100,10 +100,10 @@ def take(
     seconds: float = WINDOW_SECONDS,
     slo: Sequence[Named] = (),
 ) -> tuple[Meter, tuple[GangWindow, ...]]:
-    """Take in one View's samples of a gang; the windows that are complete, mostly none.
+    """Take in one View's samples of a gang; returns the windows that are complete, mostly none.
 
     `cap`: what is in force, hertz or watts, None: nothing; `switched`: unix seconds of its newest change; `serving`:
-    a sample as busy as a burst is told at once, as a window of its own. `counters`: of work, one for each owner.
+    a sample as busy as a burst is a window of its own, returned at once. `counters`: of work, one for each owner.
     `seconds`: of a whole window. `slo`: what is counted for each target; where there is one, no sample is a burst.
     """
     samples = {gpu.identity.uuid: gpu for gpu in gpus}
@@ -123,7 +123,7 @@ def take(
 
 
 def _is_calm(mark: MeterMark, gpu: Gpu, switched: float | None) -> bool:
-    """Whether nothing was switched in a sample or shortly before. A switch far ahead is of a clock since set back."""
+    """Whether nothing was switched in a sample or shortly before. A switch far ahead: the clock was set back."""
     if switched is None or switched > gpu.at + LONGEST_SECONDS:
         return True
     begin = min(mark.at, gpu.at - (gpu.activity.window_seconds or 0.0))
@@ -147,7 +147,7 @@ def _moved(mark: MeterMark, gpu: Gpu) -> MeterMark:
 def _told(
     meter: Meter, counters: Sequence[ProgressCounter | None], seconds: float, slo: Sequence[Named], *, serving: bool
 ) -> tuple[Meter, tuple[GangWindow, ...]]:
-    """All GPUs have been sampled anew: close the window, or let it go on."""
+    """All GPUs have a new sample: close the window, or leave it open."""
     members = [meter.marks[uuid] for uuid in meter.uuids]
     newest = [mark.open for mark in members]
     whole = [mark.done + mark.open for mark in members]
@@ -160,7 +160,7 @@ def _told(
         begin = end - min(sums.seconds for sums in whole)
         gang = _gang(meter.cap, whole, rates(counters, begin, end), settled=meter.settled, serving=serving)
         told = served(slo, begin, end)
-        if told:  # what the requests that come cost, not what a busy second does
+        if told:  # the joules of the requests that came, not those of a busy second
             drawn = zip(gang, whole, strict=True)
             gang = tuple(replace(window, served=told, joules=sums.joules or 0.0) for window, sums in drawn)
         return _begun(meter), (gang,)
@@ -182,8 +182,8 @@ def _gang(
 
 
 def _window(cap: float | None, sums: Sums, *, settled: bool, serving: bool) -> TrialWindow:
-    """Of serving GPUs for the time they are busy: their traffic follows the requests, and at a lower clock they are
-    only busier, until somebody waits. What follows the clock is how much they do while they do something.
+    """The values of serving GPUs are those of their busy time: traffic follows the requests, and at a lower clock they
+    are only busier, until requests wait. The work of a busy second follows the clock.
     """
     engine = sums.mean("graphics")
     busy = engine if serving and engine is not None and engine >= WEAK else 1.0
@@ -194,7 +194,7 @@ def _window(cap: float | None, sums: Sums, *, settled: bool, serving: bool) -> T
         dram=None if dram is None else dram / busy,
         pipe=max(pipes) / busy if pipes else None,
         engine=engine,
-        joules=0.0 if sums.joules is None else sums.joules / busy,  # none at all cannot be: such a window is not sound
+        joules=0.0 if sums.joules is None else sums.joules / busy,  # 0 J are impossible: such a window is not sound
         clock=sums.mean("clock"),
         settled=settled,
     )
@@ -202,19 +202,19 @@ def _window(cap: float | None, sums: Sums, *, settled: bool, serving: bool) -> T
 
 IDLE_SECONDS = 600.0
 IDLE = 0.01
-"""Of any engine: as much as the driver's own whole percents can tell."""
+"""Share of time of any engine below which it is idle: the resolution of the driver's whole percents."""
 
 BASELINE_SECONDS = 60.0
-"""So much of the idle time, the newest, tells what is drawn without a cap: a GPU cools down first."""
+"""The end of the idle time, in which the draw without a cap is measured: a GPU cools down first."""
 
 IDLE_GAP_SECONDS = 10.0
-"""Nobody knows what happened between two samples further apart."""
+"""What happened between two samples further apart is not known."""
 
 
 class IdleCap(Record, frozen=True, kw_only=True):
-    """A gang of GPUs. `since`: monotonic seconds since when it is idle, None: it is not; `at`: of the newest look;
+    """A gang of GPUs. `since`: monotonic seconds since when it is idle, None: it is not; `at`: of the newest View;
     `energy`: joules of each GPU's counter then; `baseline`: joules and seconds of the end of its idle time at its own
-    clocks; `resting`: as told last; `joules_saved`: of this rest, against the baseline.
+    clocks; `resting`: as returned last; `joules_saved`: of this rest, against the baseline.
     """
 
     since: float | None = None
@@ -226,7 +226,7 @@ class IdleCap(Record, frozen=True, kw_only=True):
 
 
 def idle_step(rest: IdleCap, gpus: tuple[Gpu, ...], now: float) -> tuple[IdleCap, bool]:
-    """Take in one View's samples of all GPUs of a gang; whether the lowest clock will do for them now.
+    """Take in one View's samples of all GPUs of a gang; returns whether the lowest clock is enough for them now.
 
     `now`: monotonic seconds. What cannot be read counts as work.
     """
@@ -251,12 +251,12 @@ def idle_step(rest: IdleCap, gpus: tuple[Gpu, ...], now: float) -> tuple[IdleCap
 
 
 def is_idle_gang(gpus: tuple[Gpu, ...]) -> bool:
-    """Whether processes hold the GPUs and none of them does anything, as far as each tells."""
+    """Whether processes hold the GPUs and no GPU does anything, by the counters that it has."""
     return bool(gpus) and any(gpu.processes for gpu in gpus) and all(map(_is_idle, gpus))
 
 
 def _is_idle(gpu: Gpu) -> bool:
-    """Copies and video count as work, though the compute engine knows nothing of them."""
+    """Copies and video count as work, though the compute engine does not count them."""
     used, activity = gpu.utilization, gpu.activity
     others = (activity.dram, used.gpu, used.gpu_max, used.encoder, used.decoder, used.jpeg, used.ofa)
     return activity.graphics is not None and all(

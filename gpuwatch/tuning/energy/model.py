@@ -1,7 +1,7 @@
-"""The nouns of a search: windows of a GPU at work, compared in threes of full, reduced and full again, and the state.
+"""The data types of a search: its state, and windows of a GPU at work, compared in threes: full, reduced, full.
 
 A program moves the same bytes for each unit of its work, so the DRAM activity of a reduced window over that of the full
-windows around it is the share of its speed that is left; slow drift cancels. Pipe activity tells the same once it is
+windows around it is the share of its speed that is left; slow drift cancels. Pipe activity shows the same once it is
 scaled by the clock.
 """
 
@@ -20,14 +20,14 @@ WEAK = 0.05
 
 
 STEADY = 0.05
-"""Full windows that vary more than this (standard deviation over mean) tell nothing."""
+"""Full windows that vary more than this (standard deviation over mean) are of no use."""
 
 Signal = Literal["counters", "progress", "slo"]
-"""By what caps are judged: DRAM and pipe activity, the application's own count of its work, or how long people wait."""
+"""What caps are judged by: DRAM and pipe activity, the application's own count of its work, or requests' latencies."""
 
 
 class Rate(NamedTuple):
-    """Of an owner's counter in the seconds of a window. `counts`: in steps of its unit; inf: it has none."""
+    """The rise of an owner's counter in a window. `counts`: in steps of its unit; inf: it has none."""
 
     per_second: float
     counts: float
@@ -37,7 +37,7 @@ class TrialWindow(Record, frozen=True, kw_only=True):
     """A few seconds of one GPU. Activities are ratios 0..1 (GPM or DCGM), None: not known.
 
     `cap`: hertz or watts in force, None: none. `clock`: the mean SM clock in hertz. `joules`: what the energy counter
-    rose by. `settled` False: the setting changed shortly before, so that the window tells of two. `progress`: the work
+    rose by. `settled` False: the setting changed shortly before, so that the window covers two. `progress`: the work
     counted by each owner of the gang, the same for all its GPUs; empty: no owner names a counter. `served`: as
     `progress`, of each target of its SLO.
     """
@@ -60,28 +60,28 @@ class TrialWindow(Record, frozen=True, kw_only=True):
 
     @property
     def is_sound(self) -> bool:
-        """Whether its numbers can be. A counter that jumped back, as after a driver was loaded anew, is no draw."""
+        """Whether its numbers are possible. A counter that jumped back, as after a driver reload, shows no draw."""
         known = [each for each in (self.dram, self.pipe, self.engine, self.clock) if each is not None]
         positive = all(0 < each < math.inf for each in (self.seconds, self.joules))
         return positive and all(0 <= each < math.inf for each in known)
 
     @property
     def has_signal(self) -> bool:
-        """Whether its speed can be told at all."""
+        """Whether it shows the speed of the work at all."""
         return self.dram is not None or self.pipe is not None
 
 
 WINDOW_SECONDS = 5.0
 
 LENGTHS = (4.0, 5.0, 6.0, 7.0)
-"""Seconds of the windows that are compared with each other: drawn, so that no period of the work beats with them."""
+"""Seconds of windows that are compared with each other: drawn at random, so that they match no period of the work."""
 
 GangWindow = tuple[TrialWindow, ...]
-"""The same seconds of all GPUs that are moved together, always in the same order; mostly it is one."""
+"""The same seconds of all GPUs that are moved together, always in the same order; mostly one GPU."""
 
 
 class Ladder(Record, frozen=True, kw_only=True):
-    """The values a knob may take, highest first. The first is the GPU's own, and is never set: no cap is."""
+    """The values a knob may take, highest first. The first is the GPU's own: it means no cap, and is never set."""
 
     knob: Knob
     steps: tuple[float, ...]
@@ -98,7 +98,7 @@ class Ladder(Record, frozen=True, kw_only=True):
 
     @property
     def caps(self) -> tuple[float, ...]:
-        """All that may be set; empty: the knob has nothing to turn."""
+        """All that may be set; empty: the knob has no lower value."""
         return self.steps[1:]
 
     def at_least(self, value: float) -> float:
@@ -108,8 +108,8 @@ class Ladder(Record, frozen=True, kw_only=True):
 
 class Terms(Record, frozen=True, kw_only=True):
     """What was promised. `slowdown`: the share of its speed that the work may lose. `each`: several owners share GPUs,
-    and it is promised to each of them, which GPU counters cannot tell. `slo`: of all owners, where each has one:
-    what is promised to those who wait; then `slowdown` only bounds what GPU counters may tell of.
+    and it is promised to each of them, which GPU counters cannot show. `slo`: the targets of all owners, where
+    each has some; then `slowdown` only bounds the loss that GPU counters may show.
     """
 
     slowdown: float = 0.05
@@ -125,7 +125,7 @@ class WindowPair(Record, frozen=True, kw_only=True):
     weak to vouch, by their place. `energy`: joules for a unit of work; None: the work is not known. `progress`: of
     each owner, where that is the signal. `idle`: of the graphics engine, the share of time without work at full speed
     and at the cap, of the GPU that has least left at the cap; None: not known. `served`: at the cap, by target of the
-    SLO; there is none: empty.
+    SLO; empty: there is none.
     """
 
     speed: tuple[float | None, ...]
@@ -152,7 +152,7 @@ def limits(*, top: float, lowest: float, step: float = 5.0, min_fraction: float 
 
 
 def pair(before: GangWindow, reduced: GangWindow, after: GangWindow, ladder: Ladder) -> WindowPair:
-    """What three windows in a row say."""
+    """Compare three windows in a row."""
     speed: list[float | None] = []
     weak: set[int] = set()
     work = []
@@ -210,16 +210,16 @@ class TrialPhase(StrEnum):
     SEARCH = "search"
     HOLD = "hold"
     VERIFY = "verify"  # one block at the held cap
-    REFUSED = "refused"  # nothing is done, for the reason told
+    REFUSED = "refused"  # nothing is done, for the reason in `refusal`
 
 
 class Refusal(StrEnum):
-    """Why a GPU is not tuned. The first ones speak of its work, the last of what was found out."""
+    """Why a GPU is not tuned. The first ones are about its work, the last ones about what was found out."""
 
     WEAK_SIGNAL = "weak_signal"
     UNSTEADY = "unsteady"
     DISAGREE = "signals_disagree"
-    NO_PROGRESS = "no_progress"  # GPU counters tell of the sum of its owners only
+    NO_PROGRESS = "no_progress"  # GPU counters measure only the sum of its owners
     NO_SLO = "no_slo"  # the histogram that its SLO names cannot be read
     NO_STEP = "no_step"  # the knob has no lower setting that may be tried
     NOT_OBEYED = "cap_not_obeyed"
@@ -230,7 +230,7 @@ class Refusal(StrEnum):
 
 
 class Probe(Record, frozen=True, kw_only=True):
-    """What was measured at one cap. `good` None: not decided yet; `disagreed`: its signals told two stories."""
+    """What was measured at one cap. `good` None: not decided yet; `disagreed`: its signals contradict each other."""
 
     cap: float
     pairs: tuple[WindowPair, ...] = ()
@@ -239,18 +239,18 @@ class Probe(Record, frozen=True, kw_only=True):
 
 
 class TrialState(Record, frozen=True, kw_only=True):
-    """A gang of GPUs. Seconds are those of the windows seen since the phase began, as there is no clock here.
+    """A gang of GPUs. `seconds`: of the windows since the phase began, as there is no clock here.
 
     `full`: the windows of OBSERVE. `before`, `reduced`: those of the pair under way in `probe`; `newest`: the reduced
-    one of the pair before. `probes`: those that are finished and speak of the work of now; `left`: how many more may be
-    made. `held`: the cap that is held, whose probe is among `probes`. `watched`: the first windows of a hold, `level`
-    what they say, `odd`: windows in a row that look otherwise, `holds`: how many ran their time since the search.
-    `failures`: verifications in a row that failed. `rest`: seconds to wait when refused, doubled each time. `ignored`:
-    windows in a row that were measured at another cap than asked for or could not be read. `lifted`: windows for which
-    a burst, or an SLO that did not hold, keeps the cap away. `served`: since the SLO was judged last; `breaks`: how
-    often it did not hold of late at this cap. `signal`: by what caps are judged since OBSERVE; `unfit`: why a counter
-    of progress that is named is not it, empty: it is, or none is named. `known`: a cap that held for the same work
-    when it was here before, None: nothing is known; it is forgotten when the work turns out to be other work.
+    one of the pair before. `probes`: those that are finished and apply to the present work; `left`: how many more may
+    follow. `held`: the cap that is held, whose probe is among `probes`. `watched`: the first windows of a hold,
+    `level`: computed from them, `odd`: windows in a row that differ from it, `holds`: how many ended by time since the
+    search. `failures`: verifications in a row that failed. `rest`: seconds to wait when refused, doubled each time.
+    `ignored`: windows in a row that were measured at another cap than asked for or could not be read. `lifted`: windows
+    for which a burst, or an SLO that did not hold, keeps the cap lifted. `served`: since the SLO was judged last;
+    `breaks`: how often it did not hold of late at this cap. `signal`: what caps are judged by since OBSERVE; `unfit`:
+    why a named counter of progress is not the signal, empty: it is, or none is named. `known`: a cap that held for the
+    same work when it was here before, None: nothing is known; it is dropped when the work turns out to be another.
     """
 
     phase: TrialPhase = TrialPhase.OBSERVE

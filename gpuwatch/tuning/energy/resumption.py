@@ -11,18 +11,18 @@ from gpuwatch.tuning.energy.tuner import LONGEST_REST, MOST_FAILURES, REST_SECON
 
 
 def released(state: TrialState) -> TrialState:
-    """What becomes of a gang whose cap has to go at once: a gate closed. Work of another owner gets a new TrialState.
+    """The state of a gang whose cap has to go at once: a gate closed. Work of another owner gets a new TrialState.
 
-    It may be called as long as the gate is closed: the rest begins when it opens, and gets no longer.
+    It may be called as long as the gate is closed: the rest begins when it opens, and does not grow.
     """
     return TrialState(phase=TrialPhase.REFUSED, refusal=Refusal.RELEASED, rest=max(REST_SECONDS, _rest(state)))
 
 
 def resumed(state: TrialState, ladder: Ladder, terms: Terms, members: int = 1) -> TrialState:
-    """What a tuner makes of a state written down before it restarted, or before its ladder or its terms changed.
+    """The state to continue with, from one of before a restart of the tuner, or before its ladder or its terms changed.
 
-    A held cap is verified before it is believed, if it may be set now, and what `members` GPUs told of it keeps the
-    promise of now. Otherwise all begins again.
+    A held cap is verified before it is held again, if it may be set now, and its pairs of `members` GPUs keep the
+    present promise. Otherwise all begins again.
     """
     probes = tuple(
         probe
@@ -54,8 +54,8 @@ def resumed(state: TrialState, ladder: Ladder, terms: Terms, members: int = 1) -
 def known_cap(state: TrialState, ladder: Ladder) -> float | None:
     """The cap to begin with when such work comes back. None: none is held.
 
-    A cap that is held as it was known before, in safe distance of it, is not told in its place: with each return the
-    distance would grow.
+    A held cap that is at most the safe distance above the known one is not returned in its place: with each return
+    the distance would grow.
     """
     if state.phase is not TrialPhase.HOLD or state.held is None:
         return None
@@ -64,7 +64,7 @@ def known_cap(state: TrialState, ladder: Ladder) -> float | None:
 
 def _keeps(probe: Probe, terms: Terms) -> bool:
     if terms.slo:
-        return True  # what was late under an SLO of before tells nothing of this one: the verification does
+        return True  # late requests under an earlier SLO show nothing about this one: the verification does
     speed = slowest(probe.pairs)
     return speed is not None and speed.ratio >= 1 - terms.slowdown
 

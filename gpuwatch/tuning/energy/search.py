@@ -1,21 +1,21 @@
 """Which cap to try next, and what the windows of a trial are worth.
 
 The problem: find the clock or power limit that uses least energy for a unit of work, within a promised slowdown. The
-tuner cannot count units of work: it does not know the program. It sees DRAM and pipe activity, joules and clocks.
+tuner cannot count units of work: it does not know the program. It reads DRAM and pipe activity, joules and clocks.
 
 Comparing a minute at full speed with a minute at a cap does not work: work can drift between the two minutes (data,
-evaluation, temperature) by as much as the few percent that are promised, and a longer average sees more drift. A model
+evaluation, temperature) by as much as the few percent that are promised, and a longer average has more drift. A model
 without measurements does not work either: what a cap costs depends on how much of the time waits for the clock, and
 that differs between programs.
 
-So windows of 5 s alternate between full and reduced, and each reduced window is compared with the two full ones around
-it (`model.pair`): a linear drift cancels. Neighbouring pairs share a window and noise lasts longer than one, so the
-error of their mean is estimated twice, and the larger one counts (`estimate`). A trial is judged at a few fixed
+So windows of 4 to 7 s alternate between full and reduced, and each reduced one is compared with the two full ones
+around it (`model.pair`): a linear drift cancels. Neighbouring pairs share a window and noise lasts longer than one, so
+the error of their mean is estimated twice, and the larger one counts (`estimate`). A trial is judged at a few fixed
 numbers of pairs only (LOOKS), because every look is another chance to be lucky; before EARLY pairs errors count CARE
 times. One that is far outside the bound ends after two pairs: the search itself must not break the promise.
 
-Time for a unit of work is close to a straight line in top/cap. Two points tell where the line meets the bound, and the
-next trial is there, less a margin for the noise so far. Nothing is believed from the line alone: a cap is held only
+Time for a unit of work is close to a straight line in top/cap. Two points show where the line meets the bound, and the
+next trial is there, less a margin for the noise so far. The line alone decides nothing: a cap is held only
 when its own windows keep the bound, and it is verified again every half hour.
 """
 
@@ -36,7 +36,7 @@ EARLY, CARE = 16, 1.9
 """Each look is another chance to be lucky: before EARLY pairs, errors count for CARE times as much."""
 
 PLANNED = 48
-"""As many pairs as the last probe is expected to need."""
+"""Pairs that the last probe is expected to need."""
 
 MARGIN = 0.8
 """The search aims so many standard errors of the last probe inside the bound."""
@@ -48,26 +48,26 @@ STRIDE = 1.35
 """No probe stretches top/cap by more than this beyond what was found good: a line may bend."""
 
 STEP = 0.1
-"""Caps that differ by less than this share of the bound, of the top, are not worth telling apart."""
+"""Caps that differ by less than this share of the bound, times the top, count as the same."""
 
 SAFE = 0.01
-"""A cap that held for the same work before is begun with so much higher, as a share of the top."""
+"""A cap that held for the same work before is tried first so much higher, as a share of the top."""
 
 COARSE = 0.04
-"""The same, of the top, where an SLO decides: requests come unevenly, and tell no more."""
+"""As STEP, but a share of the top, where an SLO decides: requests come unevenly, and show no smaller difference."""
 
 GAIN = 0.002
 """A lower cap has to save this share more than the best so far."""
 
 
 COUNTED = 0.95
-"""Of the bound, where GPU counters are the signal."""
+"""Share of the bound at which a search aims, where GPU counters are the signal."""
 
 WAITING = 0.02
 """A GPU that is idle for this share of its time waits for something: its loader, most often."""
 
 RESERVE, KEPT_IDLE = 0.03, 0.6
-"""Of that idle time so much is left, as a share of all time or of it: where it ends, the loader has become faster."""
+"""A cap has to leave so much of that idle time, as a share of all time or of it: its end shows a faster loader."""
 
 BOOST = 0.02
 """A GPU that is so close to its highest clock is taken to be there: boost moves by a step or two."""
@@ -99,7 +99,7 @@ def _judge_speed(pairs: Sequence[WindowPair], terms: Terms, best: float) -> bool
     gains, bound = work.mean <= best - GAIN, math.log(1 - allowed(pairs, terms))
     trusted = speed.mean - speed.quantile * speed.error * (CARE if len(pairs) < EARLY else 1.0)
     if trusted >= bound and work.upper < 1 and gains:
-        # Whether the signals that do not vouch let a cap pass that is fast enough by those that do. None: not known.
+        # The signals that vouch let the cap pass; `passes`: whether those that do not vouch do, too. None: not known.
         if hides_loader(pairs, terms) or contradicted(pairs, terms.slowdown):
             return False
         passes = hedged(pairs, terms.slowdown)
@@ -111,7 +111,7 @@ def _judge_speed(pairs: Sequence[WindowPair], terms: Terms, best: float) -> bool
 
 
 def _judge_slo(pairs: Sequence[WindowPair], terms: Terms, best: float) -> bool | None:
-    """The same where people wait: the requests that were served at the cap decide, and GPU counters veto."""
+    """The same with an SLO: the requests that were served at the cap decide, and GPU counters can veto."""
     held, work = slo_holds(pairs, terms), energy(pairs)
     if held is False or work is None:
         return False
@@ -136,7 +136,7 @@ def allowed(pairs: Sequence[WindowPair], terms: Terms) -> float:
 
 
 def hides_loader(pairs: Sequence[WindowPair], terms: Terms, reserves: float = 1.0) -> bool:
-    """Whether a cap takes up the time in which a GPU waits for its loader, but for so many `reserves`: with a faster
+    """Whether a cap leaves less than so many `reserves` of the time in which a GPU waits for its loader: with a faster
     loader it would be too slow, and nothing would show it.
     """
     known = [each.idle for each in pairs if each.idle is not None]
@@ -147,7 +147,7 @@ def hides_loader(pairs: Sequence[WindowPair], terms: Terms, reserves: float = 1.
 
 
 def is_hopeless(pairs: Sequence[WindowPair], terms: Terms) -> bool:
-    """Whether the newest pairs, two or three, are so far beyond the bound that no more of it should be suffered."""
+    """Whether the newest pairs, two or three, are so far beyond the bound that the trial must end."""
     if terms.slo:
         return slo_holds(pairs, terms) is False
     bound = math.log(1 - terms.slowdown)
@@ -186,13 +186,13 @@ def first(ladder: Ladder, terms: Terms, watts: float, known: float | None = None
 
 
 def safe(known: float, ladder: Ladder) -> float:
-    """Where work begins of which a cap has held before."""
+    """The cap to begin with for work for which `known` has held before."""
     return ladder.at_least(known + SAFE * ladder.top)
 
 
 def reached(ladder: Ladder, full: Sequence[GangWindow]) -> Ladder:
     """The ladder from the clock down that GPUs reach without a cap: where a power limit holds them below their highest,
-    a cap in between does nothing, and tells nothing of a lower one. `full`: windows without a cap.
+    a cap in between does nothing, and shows nothing about a lower one. `full`: windows without a cap.
     """
     members = [[window.clock for window in member] for member in zip(*full, strict=True)]
     known = [[clock for clock in member if clock is not None] for member in members]
@@ -224,7 +224,7 @@ def resolution(ladder: Ladder, terms: Terms) -> float:
 
 
 def aim(probes: Sequence[Probe], terms: Terms) -> float:
-    """The time for a unit of work at which a probe will just pass, given the noise so far."""
+    """The time for a unit of work at which a probe should still pass, given the noise so far."""
     noise = [
         found.error * math.sqrt(len(probe.pairs)) for probe in probes if (found := slowest(probe.pairs)) is not None
     ]
@@ -234,14 +234,14 @@ def aim(probes: Sequence[Probe], terms: Terms) -> float:
 
 
 def _between(good: Point, beyond: Sequence[Probe], ladder: Ladder, time: float) -> float:
-    """On the chord from a good point to the nearest bad one; in the middle where the chord tells nothing."""
+    """On the chord from a good point to the nearest bad one; in the middle where the chord shows nothing."""
     end = _point(max(beyond, key=lambda probe: probe.cap), ladder)
     share = (time - good.t) / (end.t - good.t) if end.t > max(time, good.t) else 0.5
     return good.x + max(share, 0.0) * (end.x - good.x)
 
 
 def _beyond(good: Point, probes: Sequence[Probe], ladder: Ladder, time: float) -> float | None:
-    """On the line through the two furthest good points, but no stride further. None: it is reached."""
+    """On the line through the two furthest good points, but at most STRIDE further. None: the aim is reached."""
     before = max(
         (point for point in (_point(probe, ladder) for probe in probes if probe.good) if point.x < good.x),
         default=Point(1.0, 1.0),

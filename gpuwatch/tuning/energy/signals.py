@@ -1,9 +1,9 @@
-"""By what a search compares windows: the application's own count of its work where it is good enough, or GPU counters.
+"""What a search compares windows by: the application's own count of its work where it is good enough, or GPU counters.
 
-GPU counters tell how busy units are, and that is not the speed of all work. A counter of steps or tokens is, but it may
+GPU counters show how busy units are, and that is not the speed of all work. A counter of steps or tokens is, but it may
 be slow, uneven or missing. So its noise is estimated at full speed before anything is tried; a counter that is not good
-enough is refused with the reason, and GPU counters rule. The values are data from others: they can end a cap, and they
-cannot keep one that every GPU counter calls too slow (`estimate.contradicted`).
+enough is refused with the reason, and GPU counters decide. The values are data from others: they can end a cap, and
+they cannot keep one that every GPU counter calls too slow (`estimate.contradicted`).
 """
 
 import math
@@ -17,11 +17,11 @@ from gpuwatch.tuning.energy.model import STEADY, WEAK, GangWindow, Rate, Refusal
 from gpuwatch.tuning.energy.slo import COVERED
 
 FEWEST = 20
-"""Counts in a window: with less of them a window cannot be told from one that is 5 % slower."""
+"""Counts in a window: with fewer, a window cannot be distinguished from one that is 5 % slower."""
 
 
 def rates(counters: Sequence[ProgressCounter | None], begin: float, end: float) -> tuple[Rate | None, ...]:
-    """Of each owner's counter between two times, unix seconds. None: it was not read, or was set back."""
+    """The rate of each owner's counter between two times, unix seconds. None: it was not read, or was set back."""
     return tuple(None if counter is None else _rate(counter, begin, end) for counter in counters)
 
 
@@ -59,11 +59,11 @@ def refused_because(full: Sequence[GangWindow], terms: Terms) -> str:
 
 
 READABLE = 0.002
-"""Pipe activity below this says nothing. DRAM traffic alone does not vouch: polling and spilling are no progress."""
+"""Pipe activity below this is no signal. DRAM traffic alone does not vouch: polling and spilling are no progress."""
 
 
 def unfit(full: tuple[GangWindow, ...]) -> Refusal | None:
-    """Why full windows are no ground to search on. None: they are."""
+    """Why full windows do not allow a search. None: they do."""
     for member in zip(*full, strict=True):
         drams = [window.dram or 0.0 for window in member]
         pipes = [window.pipe or 0.0 for window in member]

@@ -1,4 +1,4 @@
-"""Whether people who wait are served in time: of each target of an SLO the requests counted, and how many were late.
+"""Whether requests are served in time: of each target of an SLO the requests counted, and how many were late.
 
 A quantile is read from cumulative buckets. Prometheus' histogram_quantile interpolates within a bucket; here a request
 counts as late unless its whole bucket is within the bound, which is the more careful reading: the quantile is the upper
@@ -15,16 +15,16 @@ from gpuwatch.model.consent import Histogram
 from gpuwatch.model.slo import Target
 
 COVERED = 0.5
-"""A page that was read for less of a window does not speak for it."""
+"""A page that was read for less than this share of a window does not count for it."""
 
 MARGIN = 0.5
-"""Of the share of late requests that a target allows; with p95 a cap is kept while 2.5 % are late at most."""
+"""Part of the share of late requests that a target allows; with p95 a cap is kept while 2.5 % are late at most."""
 
 FEWEST = 20
-"""Requests without which nothing is said, whatever the quantile."""
+"""Requests without which no target holds, whatever the quantile."""
 
 Named = tuple[Target, Histogram | None]
-"""A target, and what the page of its pod says of its histogram; None: nothing."""
+"""A target, and its histogram on the page of its pod; None: there is none."""
 
 
 class Served(NamedTuple):
@@ -35,7 +35,7 @@ class Served(NamedTuple):
 
 
 def served(named: Sequence[Named], begin: float, end: float) -> tuple[Served | None, ...]:
-    """Of each target between two times, unix seconds. None: it was not read, was set back, or cannot be."""
+    """Requests by target between two times, unix seconds. None: its histogram was not read, or set back or invalid."""
     return tuple(None if histogram is None else _served(target, histogram, begin, end) for target, histogram in named)
 
 
@@ -89,9 +89,9 @@ def together(parts: Iterable[tuple[Served | None, ...]]) -> tuple[Served, ...]:
 
 
 def holds(targets: Sequence[Target], seen: Sequence[Served]) -> bool | None:
-    """Whether every target holds with its margin. None: too few requests to say so.
+    """Whether every target holds with its margin. None: too few requests to decide.
 
-    One request may be late in any number, and one more than the margin allows is not waited for.
+    One late request never breaks a target. More than the margin allows break it before enough requests came.
     """
     verdicts = [_holds(target, each) for target, each in zip(targets, seen, strict=True)]
     return False if False in verdicts else None if None in verdicts else True

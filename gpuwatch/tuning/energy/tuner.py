@@ -1,4 +1,4 @@
-"""The energy tuner's way from one window to the next: observe, search, hold, verify. Pure; the caller sets the cap."""
+"""The energy tuner, from one window to the next: observe, search, hold, verify. Pure; the caller sets the cap."""
 
 import zlib
 from collections.abc import Callable, Mapping
@@ -65,13 +65,13 @@ MOST_BREAKS = 2
 """Times that an SLO may break under one cap without holding in between."""
 
 SILENT = 24
-"""Windows of a GPU at work, two minutes of them, in which no request at all is counted: the page has stopped."""
+"""After so many windows of a GPU at work, two minutes, without a counted request its page has stopped."""
 
 REST_SECONDS, LONGEST_REST = 600.0, 4 * 3600.0
 
 
 def refused(state: TrialState, reason: Refusal) -> TrialState:
-    """Nothing is done for a while, for longer each time."""
+    """Do nothing for a while, for longer each time."""
     rest = min(max(REST_SECONDS, 2 * state.rest), LONGEST_REST)
     return TrialState(phase=TrialPhase.REFUSED, refusal=reason, rest=rest)
 
@@ -96,7 +96,7 @@ def _observe(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Term
 
 
 def _observe_slo(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms) -> TrialState:
-    """Where people wait: until enough of them came, and the SLO holds at full speed. Else no cap is to blame."""
+    """With an SLO: until enough requests came and it holds at full speed; while it does not, a cap is not the cause."""
     full, seen = (*state.full, windows)[-OBSERVED:], together((state.served, windows[0].served))
     if not ladder.caps:
         return refused(state, Refusal.NO_STEP)
@@ -119,7 +119,7 @@ def _probe(state: TrialState, cap: float) -> TrialState:
 
 
 def _measure(state: TrialState, windows: GangWindow, ladder: Ladder) -> tuple[TrialState, bool]:
-    """Put a window in its place; whether that made a pair complete."""
+    """Store a window as full or reduced; returns whether that completed a pair."""
     probe = state.probe
     if probe is None or state.before is None:
         return replace(state, before=windows), False
@@ -143,14 +143,14 @@ def _search(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms
     if good is None:
         return state
     probes = (*state.probes, finished(probe, terms, good=good))
-    if state.known is not None and not state.probes:  # the first one: it tells whether the work is as before
+    if state.known is not None and not state.probes:  # the first one: it shows whether the work is as before
         is_as_before = good and not has_room(probes, terms)
         state = replace(state, left=0) if is_as_before else replace(state, known=None)
     return _next(replace(state, probes=probes, before=windows), ladder, terms)
 
 
 def _next(state: TrialState, ladder: Ladder, terms: Terms) -> TrialState:
-    """Another probe if one is worth it and left, else the best of what is known: held if it is what was seen last."""
+    """Another probe if one is left and worth it, else the best one so far: held if it is the newest, else verified."""
     below = ladder if state.before is None else reached(ladder, (state.before,))
     cap = following(state.probes, below, terms) if state.left > 0 else None
     if cap is not None:
@@ -184,7 +184,7 @@ def _hold(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms) 
         odd, most = state.odd + 1, ODD
     else:
         odd, most = 0, ODD
-        if len(state.watched) < LEVEL:  # too few windows tell how the work looks
+        if len(state.watched) < LEVEL:  # too few windows for a level
             watched = (*state.watched, windows)
             state = replace(state, watched=watched, level=level(watched))
     if odd >= most:
@@ -202,7 +202,7 @@ def _forgetful(state: TrialState, terms: Terms) -> TrialState:
 
 
 def verification(state: TrialState) -> TrialState:
-    """One block at the held cap."""
+    """Begin one block at the held cap."""
     held = None if state.held is None else Probe(cap=state.held)
     return replace(state, phase=TrialPhase.VERIFY, probe=held, before=None, reduced=None)
 
@@ -230,7 +230,7 @@ def _verify(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms
 
 
 def _anew(state: TrialState, bad: Probe, windows: GangWindow, ladder: Ladder, terms: Terms) -> TrialState:
-    """It is other work, and the cap is too low for it: what was known counts no more. Three in a row are enough."""
+    """The work has changed, and the cap is too low for it: search again. Three failures in a row end in a refusal."""
     failures = state.failures + 1
     if failures > MOST_FAILURES:
         return refused(state, Refusal.FAILED)
@@ -239,7 +239,7 @@ def _anew(state: TrialState, bad: Probe, windows: GangWindow, ladder: Ladder, te
 
 
 def _failed(state: TrialState, cap: float, ladder: Ladder, terms: Terms) -> TrialState:
-    """Once: look again. Twice: one step up, the lower cap is bad. Then: enough."""
+    """First failure: verify again. Second: one step up, the lower cap is bad. Third, or at the top: refuse."""
     if state.failures == 1:
         return verification(state)
     above = raised(cap, ladder, terms)
@@ -250,7 +250,7 @@ def _failed(state: TrialState, cap: float, ladder: Ladder, terms: Terms) -> Tria
 
 
 IGNORED = 6
-"""Settled windows in a row of no use: somebody else has the knob, or the counters are gone."""
+"""Settled windows in a row of no use: another process sets the knob, or the counters are gone."""
 
 
 PHASES: Mapping[TrialPhase, Callable[[TrialState, GangWindow, Ladder, Terms], TrialState]] = {
@@ -277,10 +277,10 @@ def window_seconds(state: TrialState, seed: str) -> float:
 
 
 def step(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms) -> TrialState:
-    """Take in one window of every GPU of a gang; `wanted` tells what is to be in force from now on.
+    """Take in one window of every GPU of a gang; `wanted` returns what should be in force from now on.
 
-    Other terms, another ladder: `resumed` first. Another owner, other GPUs: a new TrialState. Raises ValueError for a
-    gang of another size than before.
+    Other terms, another ladder: call `resumed` first. Another owner, other GPUs: pass a new TrialState. Raises
+    ValueError for a gang of another size than before.
     """
     seconds = windows[0].seconds if windows[0].is_sound else 0.0
     state = replace(state, seconds=state.seconds + seconds)
@@ -302,7 +302,7 @@ def step(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms) -
 
 
 def _is_readable(state: TrialState, windows: GangWindow, terms: Terms) -> bool:
-    """Whether the windows can tell what they are asked: at work the speed, and where somebody waits, a burst."""
+    """Whether the windows show what is needed: the speed of the work, and a burst where the work is serving."""
     if terms.latency == "serving" and any(window.engine is None for window in windows):
         return False
     if state.signal == "progress" and (not windows[0].progress or None in windows[0].progress):
@@ -317,7 +317,7 @@ def _ignoring(state: TrialState, reason: Refusal) -> TrialState:
     if ignored < IGNORED:
         return replace(state, ignored=ignored)
     if reason is Refusal.UNREADABLE and state.signal != "counters":
-        return TrialState(rest=state.rest)  # its page may be gone: at full speed it is seen what else tells its speed
+        return TrialState(rest=state.rest)  # its page may be gone: observing finds another signal
     return refused(state, reason)
 
 
@@ -340,9 +340,9 @@ def _used(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms) 
 
 def _broken(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms) -> TrialState:
     """The SLO does not hold: full speed at once, for longer each time. A cap under which it breaks again and again is
-    bad, also where no pair shows it, as of requests that take longer than a window.
+    bad, also where no pair shows it, as with requests that take longer than a window.
     """
-    if state.lifted:  # not at full speed either: the load
+    if state.lifted:  # it does not hold at full speed either: the load is the cause
         return replace(state, served=(), lifted=max(state.lifted, CALM))
     calm = CALM << state.breaks
     if state.breaks < MOST_BREAKS:

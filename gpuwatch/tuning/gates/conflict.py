@@ -1,7 +1,7 @@
-"""Whether somebody else turns a GPU's clocks: there is one lock for all, and the driver tells nobody who has it.
+"""Whether another process sets a GPU's clocks: there is one lock for all, and the driver does not name its owner.
 
-Seen from outside: a clock above our cap, a clock held down for which the driver names no reason, and a clock setting
-that nobody here has made. A GPU that limits itself names a reason, and that is no conflict.
+The signs: a clock above our cap, a clock held down for which the driver names no reason, and a clock setting that
+gpuwatch has not made. Where a GPU limits itself, the driver names a reason, and that is no conflict.
 """
 
 from collections.abc import Mapping
@@ -12,30 +12,30 @@ from gpuwatch.health.check import WORKING_STATE
 from gpuwatch.model.snapshot import Gpu, Record
 
 SETTLE_SECONDS = 2.0
-"""A lock takes effect within a second, and the clock is on its way until then."""
+"""A lock takes effect within a second; until then the clock still changes."""
 
 AGO_SECONDS = 15.0
-"""No View is older: a switch further ahead of a sample is of a clock that was set back since."""
+"""No View is older: a switch that is further after a sample means that the clock was set back."""
 
 ABOVE_HERTZ, ABOVE = 30e6, 3
-"""Clocks come in steps of 7.5 or 15 MHz, and a reading may be a step or two off. So many samples in a row."""
+"""Clocks come in steps of 7.5 or 15 MHz, and a reading may be a step or two off. `ABOVE`: samples in a row."""
 
 BELOW, BELOW_SAMPLES = 0.05, 5
-"""Boost moves by a step or two, which is 1 or 2 %. So many samples in a row, busy and without a reason."""
+"""Boost moves by a step or two, which is 1 or 2 %. `BELOW_SAMPLES`: in a row, busy and without a reason."""
 
 STILL_HERTZ = 15e6
-"""A lock holds a busy GPU's clock still; what wanders is the GPU's own boost."""
+"""A lock holds a busy GPU's clock still; a clock that varies is the GPU's own boost."""
 
 BUSY = 0.5
-"""A GPU that is idle half of the time is sampled on its way up or down."""
+"""A GPU that is idle half of the time is sampled while its clock rises or falls."""
 
 SETTING, SETTING_SAMPLES = "applications_clocks_setting", 3
-"""The driver names this reason for application clocks and for locked ones, whoever has set them."""
+"""The driver names this reason for application clocks and for locked ones, also for those of gpuwatch."""
 
 IDLE = "gpu_idle"
 
 YIELD_SECONDS = 3600.0
-"""So long a GPU is left to somebody else who was seen to set it."""
+"""How long gpuwatch leaves a GPU alone after it found that another process sets it."""
 
 WHO = "an admin's `nvidia-smi -lgc` or `-ac`, or DCGM's configuration"
 
@@ -56,7 +56,7 @@ class ConflictWatch(Record, frozen=True, kw_only=True):
 def look(
     watch: ConflictWatch, gpu: Gpu, cap: float | None, top: float | None, switched: float | None
 ) -> tuple[ConflictWatch, str]:
-    """Take in one sample; why somebody else must be at work, in words, empty: nobody is.
+    """Take in one sample; returns why another process must be at work, in words, empty: none is found.
 
     `cap`: the clock in hertz we hold it at, None: nothing of ours is set; `top`: its highest clock; `switched`: unix
     seconds of our newest change.
@@ -79,10 +79,10 @@ def look(
 
 
 def _is_free(gpu: Gpu, watch: ConflictWatch) -> bool:
-    """Whether a busy GPU in a state in which work is done has nothing that holds it, now or since the sample before.
+    """Whether a GPU is busy in a working state and nothing holds its clock down, now or since the sample before.
 
-    The counters also know what has no bit: the board's limit, and the voltage at which the chip is reliable. A setting
-    is no reason to be below our own cap. Where no reasons are told at all, nothing can be said.
+    The counters also cover what has no bit: the board's limit, and the voltage at which the chip is reliable. A setting
+    is no reason to be below our own cap. Where the driver reports no reasons at all, the answer is False.
     """
     active, held = gpu.clock_events.active, gpu.clock_events.seconds
     is_busy = (gpu.activity.graphics or 0.0) > BUSY and (gpu.performance_state or 0) <= WORKING_STATE

@@ -1,7 +1,7 @@
-"""Whether the owners of GPUs want to be tuned, how far, and who has said so.
+"""Whether the owners of GPUs want to be tuned, how far, and which setting decides that.
 
-Everybody may say less than the others, nobody more: the operator's configuration, the Node, the namespace and the pod.
-What cannot be read counts as a no, and is said.
+Each of these may allow less than the others, none more: the operator's configuration, the Node, the namespace, the pod.
+A value that cannot be read counts as a refusal, and is reported.
 """
 
 import re
@@ -36,15 +36,15 @@ CLASSES: tuple[Latency, ...] = ("batch", "serving")
 SHARE = re.compile(r"([0-9]{1,3}(?:\.[0-9]{0,9})?|\.[0-9]{1,9}) ?(%?)")
 
 SHOWN = 40
-"""Characters of a value that cannot be read."""
+"""Characters shown of a value that cannot be read."""
 
 Place = tuple[str, Mapping[str, str]]
-"""Who says it, in words, and the annotations."""
+"""A pod, a namespace or the Node, in words, and its annotations."""
 
 
 class TuningRequest(Record, frozen=True, kw_only=True):
-    """What all owners of some GPUs agree to. `mode`: the least of all; `terms` None: nobody has said the class, neither
-    by an annotation nor by `tuning.work_class`, or what was said cannot be read. `obstacle`: the most serious; None:
+    """What all owners of some GPUs agree to. `mode`: the least of all; `terms` None: the class is set neither by
+    an annotation nor by `tuning.work_class`, or a value cannot be read. `obstacle`: the most serious; None:
     they may be tuned, as far as `mode` goes. `priority`: the highest of their PriorityClasses.
     """
 
@@ -55,14 +55,14 @@ class TuningRequest(Record, frozen=True, kw_only=True):
 
 
 class ConsentDecision(NamedTuple):
-    """How far tuning may go, and who said so."""
+    """How far tuning may go; `message`: which annotation or setting decides that."""
 
     mode: Mode
     message: str
 
 
 class ConsentValue(NamedTuple):
-    """What one owner says, or who speaks for it. None: not said, or it cannot be read."""
+    """What one owner asks for, or the configuration for it. None: not set, or it cannot be read."""
 
     mode: Mode
     slowdown: float | None = None
@@ -101,14 +101,14 @@ def tuning_request(
 
 
 def stopped(consents: Consents | None) -> str:
-    """Who on the Node's side has stopped the tuner, in words, however long ago it was asked; empty: nobody."""
+    """Which annotation of the Node has stopped the tuner, in words, however old the consents are; empty: none."""
     node = consent_decision([("the Node", consents.node)] if consents else [])
     return node.message if node is not None and node.mode == "off" else ""
 
 
 def opted_in(config: TuningConfig, consents: Consents | None, owner: Owner, now: float) -> bool:
-    """Whether a pod lets itself be tuned, whatever the tuner's own mode is. Work outside of pods shares a GPU if the
-    operator names the socket at which it counts.
+    """Whether a pod has opted in, whatever the tuner's own mode is. Work outside of pods has opted in if the
+    operator names the socket at which it counts its work.
     """
     if not owner.is_pod:
         return bool(config.progress_socket)
@@ -117,8 +117,8 @@ def opted_in(config: TuningConfig, consents: Consents | None, owner: Owner, now:
 
 
 def names_progress(config: TuningConfig, consents: Consents | None, owner: Owner) -> bool:
-    """Whether a pod or its namespace says where its work is counted, or the operator for work outside of pods. Whether
-    it is counted well enough, the search finds out.
+    """Whether a pod or its namespace names where its work is counted, or the operator for work outside of pods. The
+    search finds out whether it is counted well enough.
     """
     if not owner.is_pod:
         return bool(config.progress_socket)
@@ -127,13 +127,13 @@ def names_progress(config: TuningConfig, consents: Consents | None, owner: Owner
 
 
 def power_agent(consents: Consents | None, owner: Owner) -> str:
-    """The annotation by which somebody else sets the power of a pod's GPUs; empty: there is none."""
+    """The annotation by which another agent sets the power of a pod's GPUs; empty: there is none."""
     pod = consent_of(owner, consents)
     return next((name for name in POWER_AGENTS if pod is not None and name in pod.annotations), "")
 
 
 def consent_decision(places: Sequence[Place]) -> ConsentDecision | None:
-    """The least that is said of AUTOTUNE. None: nobody says anything."""
+    """The least permissive value of AUTOTUNE in these places. None: there is none."""
     said = []
     for who, texts in places:
         if (text := texts.get(AUTOTUNE)) is not None:
@@ -144,7 +144,7 @@ def consent_decision(places: Sequence[Place]) -> ConsentDecision | None:
 
 
 def share(text: str) -> float | None:
-    """A share of its speed that work may lose: `0.03` or `3%`. None: it is none, or not between 0 and 1."""
+    """A share of its speed that work may lose: `0.03` or `3%`. None: the text is not one, or not between 0 and 1."""
     found = SHARE.fullmatch(text.strip())
     value = float(found[1]) / (100 if found[2] else 1) if found else 0.0
     return value if 0 < value < 1 else None
@@ -188,7 +188,7 @@ def _said(config: TuningConfig, consents: Consents | None, owner: Owner, now: fl
 
 
 def _outside(config: TuningConfig) -> ConsentValue:
-    """Work that nobody but the operator speaks for."""
+    """Work outside of pods, for which only the configuration counts."""
     message = "" if config.work_class else "tuning.work_class says neither batch nor serving"
     obstacles = tuple(_obstacle(ObstacleReason.NO_CLASS, message))
     return ConsentValue(config.mode, config.max_slowdown, config.work_class, obstacles=obstacles)
@@ -207,7 +207,7 @@ def _ignorance(consents: Consents | None, now: float) -> str:
 
 
 def _places(consents: Consents, pod: PodConsent) -> tuple[Place, ...]:
-    """The pod first: what it says about its class wins."""
+    """The pod first: its own class and SLO win."""
     namespace = consents.namespaces.get(pod.namespace, {})
     return (f"pod {pod.namespace}/{pod.name}", pod.annotations), (f"namespace {pod.namespace}", namespace)
 
@@ -227,7 +227,7 @@ def _class(config: TuningConfig, places: Sequence[Place]) -> tuple[Latency | Non
 
 
 def _slo(places: Sequence[Place]) -> tuple[tuple[Target, ...], str]:
-    """What is promised to those who wait, by the pod or else its namespace; or why it cannot be read."""
+    """The targets of the SLO, by the pod or else its namespace; or why they cannot be read."""
     for who, texts in places:
         if (text := texts.get(SLO)) is not None:
             try:
@@ -238,13 +238,13 @@ def _slo(places: Sequence[Place]) -> tuple[tuple[Target, ...], str]:
 
 
 def slo_of(consents: Consents | None, owner: Owner) -> tuple[Target, ...]:
-    """The targets of a pod, or of its namespace; empty: none are said, or they cannot be read."""
+    """The targets of a pod, or of its namespace; empty: there are none, or they cannot be read."""
     pod = consent_of(owner, consents)
     return () if pod is None or consents is None else _slo(_places(consents, pod))[0]
 
 
 def _elsewhere(pod: PodConsent) -> str:
-    """Why a job is refused whose ranks wait for each other elsewhere: behind them, a cap here seems to cost nothing."""
+    """Why a job with ranks elsewhere is refused: while ranks wait for each other, a cap here seems to cost nothing."""
     if pod.job is None or pod.annotations.get(GANG, "").strip() in ("local", "independent"):
         return ""
     return (

@@ -9,7 +9,7 @@ from gpuwatch.tuning.model.setting import ApplyResult, Knob, OrderOutcome
 from gpuwatch.tuning.model.status import Obstacle, ObstacleReason
 
 NOT_SET_SECONDS = 600.0
-"""What the driver has just refused, it seldom does a minute later; each try costs the GPU's other calls time."""
+"""A driver seldom accepts a minute later what it has refused; each attempt delays the GPU's other calls."""
 
 
 class Cooldown(NamedTuple):
@@ -26,7 +26,7 @@ Cooldowns = Mapping[tuple[str, ObstacleReason], Cooldown]
 def failed_orders(
     results: Iterable[ApplyResult], now: float, knobs: Collection[Knob]
 ) -> Iterator[tuple[str, Cooldown]]:
-    """GPUs whose orders for these knobs were not carried out. A driver that is silent may yet do what it was asked."""
+    """GPUs whose orders for `knobs` were not carried out. A driver that is silent may still carry them out."""
     for each in results:
         order = each.order
         if each.outcome is OrderOutcome.DONE or order.knob not in knobs:
@@ -40,7 +40,7 @@ def failed_orders(
 
 
 def conflict_cooldown(now: float, message: str) -> Cooldown:
-    """Somebody else has the GPU's knobs: ours are given back, and the GPU is theirs for an hour."""
+    """Another process sets the GPU: our settings are restored, and the GPU is left alone for an hour."""
     return Cooldown(now + YIELD_SECONDS, ObstacleReason.CONFLICT, message)
 
 
@@ -51,7 +51,7 @@ def with_new(cooldowns: Cooldowns, news: Iterable[tuple[str, Cooldown]], now: fl
 
 
 def cooldown_obstacles(uuid: str, cooldowns: Cooldowns, now: float) -> Iterator[Obstacle]:
-    """What stands against a GPU."""
+    """The obstacles of a GPU."""
     for (name, reason), cooldown in cooldowns.items():
         if name == uuid:
             yield Obstacle(
@@ -73,12 +73,12 @@ def wait_seconds(rate_limit: RateLimit, now: float, limit: int) -> float | None:
     recent = _recent(rate_limit, now)
     if limit <= 0:
         return HOUR
-    # The age is the one `_recent` compares: rounded another way, the wait is 0 or longer than an hour.
+    # The age is computed as in `_recent`: rounded another way, the wait would be 0 or longer than an hour.
     return None if len(recent) < limit else HOUR - (now - recent[-limit])
 
 
 def with_action(rate_limit: RateLimit, now: float) -> RateLimit:
-    """One more, now."""
+    """With one more action, now."""
     return RateLimit(acts=(*_recent(rate_limit, now), now))
 
 

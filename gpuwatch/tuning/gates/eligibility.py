@@ -1,6 +1,6 @@
 """The gates before tuning: what must hold of a GPU before its clocks or power may be changed, and for how long it held.
 
-A gate looks at one GPU of one View, and at what the API server said of the Node and the pods, if that is known.
+A gate looks at one GPU of one View, and at what the API server reports of the Node and the pods, if that is known.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -24,25 +24,25 @@ REST_SECONDS = 600.0
 """A GPU that was in trouble is left alone for so long after it."""
 
 LINGER_SECONDS = 15.0
-"""A sample is as old as a View may be: it may show a setting of gpuwatch's that is no longer recorded, also one that an
-earlier tuner had made and of which this one knows nothing.
+"""A sample is as old as a View may be: it may show a setting of gpuwatch that is no longer recorded, also one that an
+earlier tuner made and that this one does not know.
 """
 
 VOLTA = 7.0
-"""Compute capability. Older GPUs name application clocks as a reason also where nobody has set any."""
+"""Compute capability. Older GPUs name application clocks as a reason also where none are set."""
 
 SLOWDOWNS = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown", "sw_thermal_slowdown")
-"""Clock event reasons with which the hardware or the driver defends itself; a power cap is none."""
+"""Clock event reasons with which the hardware or the driver protects the GPU; a power cap is none."""
 
 HARMLESS = ("xid_application", "xid_application_repeated")
-"""Checks that blame the work, not the GPU."""
+"""Checks for which the work is the cause, not the GPU."""
 
 MONITOR = "monitoring_degraded"
 
 
 class GateInputs(Record, frozen=True, kw_only=True):
     """One GPU. `gpu` None: there is no fresh sample. `settings`: what gpuwatch itself has set on it, or had when the
-    sample may have been taken. `owners`: whose work is on it. `config` None: nobody has opted in.
+    sample may have been taken. `owners`: whose work is on it. `config` None: no owner has opted in.
     """
 
     view: View
@@ -61,8 +61,8 @@ class GateInputs(Record, frozen=True, kw_only=True):
 
 
 class Gate(NamedTuple):
-    """`closed` gives words, empty when it is open. `rests`: it stays closed for so many seconds after it was, if it was
-    for `proven` seconds.
+    """`closed` returns why it is closed, empty: it is open. `rests`: seconds for which it stays closed after its cause
+    has ended, if that lasted for `proven` seconds.
     """
 
     reason: ObstacleReason
@@ -72,7 +72,7 @@ class Gate(NamedTuple):
 
 
 def foreign_limit(gpu: Gpu, settings: tuple[Setting, ...]) -> bool | None:
-    """Whether the power limit is neither the board's default nor one of gpuwatch's; None: that cannot be told."""
+    """Whether the power limit is neither the board's default nor one of gpuwatch's; None: not known."""
     power = gpu.power
     limits = [limit for limit in (power.limit_configured, power.limit_enforced) if limit is not None]
     if power.limit_default is None or not limits:
@@ -125,7 +125,7 @@ def _xid(case: GateInputs) -> str:
 
 
 def _is_of(count: XidCount, identity: Identity) -> bool:
-    """An XID of nobody knows which GPU may be of any."""
+    """An XID that names no GPU may be of any."""
     if count.uuid is not None:
         return count.uuid == identity.uuid
     return count.pci is None or pci_key(count.pci) == pci_key(identity.pci_bus_id)
@@ -196,7 +196,7 @@ def _conflict(case: GateInputs) -> str:
         limit = min(watts for watts in (gpu.power.limit_configured, gpu.power.limit_enforced) if watts is not None)
         default = gpu.power.limit_default
         message.append(f"its power limit is {limit:.0f} W, by default {default:.0f} W, and not by gpuwatch")
-    # The driver names locked clocks, too, so that nothing can be said where gpuwatch has locked them.
+    # The driver also names locked clocks, so that this shows nothing where gpuwatch has locked them.
     is_locked = any(setting.knob == "locked_clocks" for setting in case.settings)
     is_set = not is_locked and gpu.clock_events.active.get(SETTING)
     if is_set and float(gpu.identity.compute_capability or VOLTA) >= VOLTA:
@@ -230,7 +230,7 @@ GATES: tuple[Gate, ...] = (
 
 
 class Span(NamedTuple):
-    """Monotonic seconds at which something was first and last seen."""
+    """Monotonic seconds at which something was first and last found."""
 
     first: float
     last: float
@@ -238,7 +238,7 @@ class Span(NamedTuple):
 
 _Key = tuple[str, ObstacleReason | Setting]
 GateHistory = Mapping[_Key, Span]
-"""By uuid: gates that rest and were closed, settings of gpuwatch's that were recorded."""
+"""By uuid: gates that rest and were closed, settings of gpuwatch that were recorded."""
 
 RESTS = {gate.reason: gate.rests for gate in GATES}
 
@@ -254,9 +254,9 @@ def judge(
     consents: Consents | None = None,
     config: TuningConfig | None = None,
 ) -> tuple[tuple[GpuTuning, ...], GateHistory]:
-    """Every GPU that was ever seen, and what to hand in next time as `seen`. `now`: monotonic; `fresh`: the View tells
-    of now; `settings`: the record of what gpuwatch has set; `classes`: `checks.xids`; `consents` None: not known,
-    `config` None: nobody has opted in.
+    """Every GPU, lost ones too, and what to pass next time as `seen`. `now`: monotonic; `fresh`: the View is not too
+    old; `settings`: the record of what gpuwatch has set; `classes`: `checks.xids`; `consents` None: not known, `config`
+    None: no owner has opted in.
     """
     samples = {gpu.identity.uuid: gpu for gpu in view.snapshot.gpus}
     kept = {
@@ -290,7 +290,7 @@ def judge(
 
 
 def _after(uuid: str, closed: Mapping[ObstacleReason, str], kept: dict[_Key, Span], now: float) -> dict[_Key, Span]:
-    """What was seen, with the gates of one GPU as they are now; one that opened before it was proven is forgotten."""
+    """The history, with the gates of one GPU as they are now; a gate that opened before it was proven is dropped."""
     after = dict(kept)
     for gate in GATES:
         key = (uuid, gate.reason)

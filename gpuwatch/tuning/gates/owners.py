@@ -1,6 +1,6 @@
 """Whose work is on which GPUs, and which GPUs are therefore moved together.
 
-The slowest rank of a parallel job sets its pace, so that a cap on one of its GPUs is felt on all, and saves on one.
+The slowest rank of a parallel job sets its pace, so that a cap on one of its GPUs slows all, and saves energy on one.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,15 +12,15 @@ from gpuwatch.model.workload import Workload
 from gpuwatch.workloads.workload_key import key_of_pod
 
 MOST_KEY = 1000
-"""Characters of what work is recognised by."""
+"""Characters of a key by which work is recognised."""
 
 NOBODY = "a process"
-"""Of which nobody can tell whose it is."""
+"""The name of an owner that is not known."""
 
 
 class Owner(Record, frozen=True, kw_only=True):
     """A pod, or outside of pods a Slurm job or an account. `name`: for people; the others are known of pods only, and
-    not always: one that the kubelet has told of has no uid before a process of it was seen, another has but the uid.
+    not always: a pod that the kubelet reports has no uid until a process of it is found, another has only a uid.
     """
 
     name: str
@@ -30,18 +30,18 @@ class Owner(Record, frozen=True, kw_only=True):
 
     @property
     def is_pod(self) -> bool:
-        """Whether its namespace and its annotations have a say."""
+        """Whether it is a pod, whose namespace and annotations count."""
         return self.uid is not None or self.pod is not None
 
     @property
     def id(self) -> str:
-        """What makes it another one: a pod that is made anew under its old name is."""
+        """Its identity: a pod that is created again under its old name is another owner."""
         return self.uid or self.name
 
 
 class Gang(Record, frozen=True, kw_only=True):
-    """GPUs that are moved together. `owners` empty: nobody is seen on the GPU. `pids`: all processes on them. `shared`:
-    one of them has several owners.
+    """GPUs that are moved together. `owners` empty: none is found on the GPU. `pids`: all processes on them. `shared`:
+    one of the GPUs has several owners.
     """
 
     uuids: tuple[str, ...]
@@ -56,9 +56,9 @@ class Gang(Record, frozen=True, kw_only=True):
 
 
 def gangs(view: View, consents: Consents | None) -> tuple[Gang, ...]:
-    """Every GPU ever seen, in one team each, by the index of their first GPU.
+    """Every GPU of the View, in one gang each, by the index of their first GPU.
 
-    A lost GPU stays with the pod that had it. Two GPUs are in one team if an owner is on both, or pods of one job are.
+    A lost GPU stays with the pod that had it. Two GPUs are in one gang if an owner is on both, or pods of one job are.
     """
     samples = {gpu.identity.uuid: gpu for gpu in view.snapshot.gpus}
     order = sorted(view.snapshot.statuses, key=lambda status: status.identity.index)
@@ -81,11 +81,11 @@ def gangs(view: View, consents: Consents | None) -> tuple[Gang, ...]:
 
 
 def follow(before: Gang | None, now: Gang) -> tuple[Gang, bool]:
-    """The team to remember, and whether its work is another one than before.
+    """The gang to remember, and whether its work is another one than before.
 
-    It is with another owner or other GPUs, and when none of the processes it began with is left: a script started anew
-    may do something else, and the ranks of a job come one after the other. Processes that are gone are remembered until
-    others come.
+    It is with another owner or other GPUs, and when none of the processes it began with is left: a restarted script may
+    do something else. New processes alone are no change: the ranks of a job come one after the other. Processes that
+    are gone are remembered until others come.
     """
     if before is None or before.key != now.key:
         return now, before is not None
@@ -95,7 +95,7 @@ def follow(before: Gang | None, now: Gang) -> tuple[Gang, bool]:
 
 
 def owners(view: View, uuid: str, gpu: Gpu | None, consents: Consents | None = None) -> tuple[Owner, ...]:
-    """Whose work is on a GPU, by name; empty: nobody is seen. `gpu`: its sample, if there is one."""
+    """The owners of the work on a GPU, by name; empty: none is found. `gpu`: its sample, if there is one."""
     holders = (
         holder.workload for device in view.attribution.devices if device.gpu == uuid for holder in device.holders
     )
@@ -114,10 +114,10 @@ def owners(view: View, uuid: str, gpu: Gpu | None, consents: Consents | None = N
 
 
 def returning_key(gang: Gang, view: View, consents: Consents | None) -> str | None:
-    """By what work is recognised when it comes back: for each pod its root owner and its images, for other work the
-    account and the names of its processes; and the models of its GPUs. None: a pod is not known yet.
+    """The key by which work that comes back is recognised: for each pod its root owner and its images, for other work
+    the account and the names of its processes; and the models of its GPUs. None: a pod is not known yet.
 
-    It is a guess, as the same image may do something else: what is known by it is measured before it is believed.
+    It is a guess, as the same image may do something else: a cap that is known by it is measured before it is held.
     """
     names = {status.identity.uuid: status.identity.name or "" for status in view.snapshot.statuses}
     parts = [" + ".join(sorted(names.get(uuid, "") for uuid in gang.uuids))]
@@ -134,7 +134,7 @@ def returning_key(gang: Gang, view: View, consents: Consents | None) -> str | No
 
 
 def consent_of(owner: Owner, consents: Consents | None) -> PodConsent | None:
-    """What is known of a pod; of one made anew under its old name nothing is before it was asked for."""
+    """What is known of a pod; of one created again under its old name nothing is before the API server was asked."""
     pods = consents.pods if consents else ()
     if owner.uid is not None:
         return next((pod for pod in pods if pod.uid == owner.uid), None)
@@ -153,7 +153,7 @@ def _pod(workload: Workload, consents: Consents | None) -> Owner:
 
 
 def _bonds(owner: Owner, consents: Consents | None) -> Iterator[str]:
-    """What ties GPUs together."""
+    """What the GPUs of a gang have in common."""
     yield f"owner {owner.id}"
     known = consent_of(owner, consents)
     if known is not None and known.job is not None:
@@ -161,7 +161,7 @@ def _bonds(owner: Owner, consents: Consents | None) -> Iterator[str]:
 
 
 def _joined(bonds: dict[str, set[str]]) -> Iterable[list[str]]:
-    """GPUs that hang together by any chain of bonds."""
+    """Groups of GPUs, connected by any chain of bonds."""
     groups: list[tuple[list[str], set[str]]] = []
     for uuid, own in bonds.items():
         near = [group for group in groups if group[1] & own]

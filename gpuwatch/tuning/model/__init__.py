@@ -1,1 +1,1 @@
-"""The nouns of tuning: orders, their values, the status."""
+"""The data types of tuning: orders, their values, the status."""

@@ -16,10 +16,10 @@ KNOBS: tuple[Knob, ...] = get_args(Knob)
 class Trigger(StrEnum):
     """What restored a setting."""
 
-    START = "start"  # a tuner that has just started, of what an earlier one has left behind
+    START = "start"  # a tuner that starts, for what an earlier one has left behind
     EXIT = "exit"  # a tuner that ends
-    TUNER = "tuner"  # a running tuner, as a gate closed or a stop was ordered
-    GUARD = "guard"  # the tuner is silent, or no longer answers for what it has set
+    TUNER = "tuner"  # a running tuner, because a gate closed or a stop was ordered
+    GUARD = "guard"  # the tuner is silent, or no longer responsible for what it has set
     COMMAND = "command"  # a person, by `gpuwatch tune restore`
 
 
@@ -48,7 +48,7 @@ class Actuation(Record, frozen=True, kw_only=True):
 
 
 class SettingOrder(Record, frozen=True, kw_only=True):
-    """What should be in force of one knob, hertz or watts. `value` None: the GPU's own setting, as it was before.
+    """The value that one knob should have, hertz or watts. `value` None: the GPU's own setting, as it was before.
 
     `keep`: it stays recorded although nothing is in force, as it will be set again in seconds. `why`: for the audit.
     """
@@ -65,10 +65,10 @@ class OrderOutcome(StrEnum):
     """What became of an order."""
 
     DONE = "done"
-    FAILED = "failed"  # the driver refused, or what is read back is something else
+    FAILED = "failed"  # the driver refused, or another value was read back
     SILENT = "silent"  # the driver has not answered yet; the GPU is not asked anything else until it does
     REFUSED = "refused"  # not asked: it would be above the original, or it could not be recorded
-    FOREIGN = "foreign"  # not asked: somebody else has turned the knob since
+    FOREIGN = "foreign"  # not asked: another process has changed the setting since
 
 
 class ApplyResult(Record, frozen=True, kw_only=True):
@@ -81,7 +81,7 @@ class ApplyResult(Record, frozen=True, kw_only=True):
 
 
 class GpuCapabilities(Record, frozen=True, kw_only=True):
-    """What one GPU's knobs allow. Hertz and watts; `clocks` highest first, empty: they cannot be locked."""
+    """What may be set on one GPU, in hertz and watts; `clocks` highest first, empty: they cannot be locked."""
 
     uuid: str
     clocks: tuple[float, ...] = ()
@@ -103,7 +103,7 @@ def original_limit(board: GpuCapabilities, before: Setting | None) -> float:
     """Watts that were configured before gpuwatch's first write. `before`: what is recorded of this knob.
 
     Raises:
-        OrderRefused: the GPU does not tell its limit, or what it tells is somebody else's.
+        OrderRefused: the GPU reports no limits, one above its default, or one that another process has set.
     """
     if board.limit is None or board.limit_min is None or board.limit_default is None:
         raise OrderRefused(OrderOutcome.REFUSED, "its power limit cannot be set")
@@ -118,7 +118,7 @@ def original_limit(board: GpuCapabilities, before: Setting | None) -> float:
 
 
 def watts_to_set(watts: float, board: GpuCapabilities, original: float) -> float:
-    """The same, but for what the driver rounds. Raises OrderRefused: it is above the original, or below the least."""
+    """`watts`, corrected by what drivers round. Raises OrderRefused: it is above the original, or below the least."""
     least = min(board.limit_min or 0.0, original)
     if watts > original + TOLERANCE_WATTS:
         raise OrderRefused(OrderOutcome.REFUSED, f"{watts:g} W is above the original {original:g} W")
@@ -154,7 +154,7 @@ class PowerLimits(NamedTuple):
 
 
 def outlived(setting: Setting, boot_id: str | None, driver: str | None) -> str:
-    """Why the setting went by itself, in words; empty: it did not, or that cannot be told. None: not known."""
+    """Why the setting ended by itself, in words; empty: it did not, or that is not known. None: not known."""
     if boot_id is not None and setting.boot_id != boot_id:
         return "the machine was booted since"
     if driver is not None and setting.driver != driver:

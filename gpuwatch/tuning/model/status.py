@@ -1,4 +1,4 @@
-"""What a tuner says about itself: for each GPU whether it may be tuned now, and why not."""
+"""What a tuner reports about itself: for each GPU whether it may be tuned now, and why not."""
 
 from enum import StrEnum
 
@@ -9,7 +9,7 @@ from gpuwatch.tuning.model.setting import Actuation, Knob
 class TuningState(StrEnum):
     """What the tuner does with a GPU."""
 
-    IDLE = "idle"  # nothing stands against it, but no workload uses it
+    IDLE = "idle"  # it has no obstacle, but no workload uses it
     ELIGIBLE = "eligible"  # it would be tuned; the mode is not enforce
     OBSERVING = "observing"  # at full speed: is there a signal, and is it steady?
     SEARCHING = "searching"
@@ -20,9 +20,9 @@ class TuningState(StrEnum):
 
 
 class ObstacleReason(StrEnum):
-    """Why a GPU is refused; the order is that in which they are told."""
+    """Why a GPU is refused; reported in this order."""
 
-    STOPPED = "stopped"  # a person said so: `gpuwatch tune stop`, or the Node's annotation
+    STOPPED = "stopped"  # by a person: `gpuwatch tune stop`, or the Node's annotation
     NO_GUARD = "no_guard"
     STALE_VIEW = "stale_view"
     SLOW_VIEW = "slow_view"
@@ -45,7 +45,7 @@ class ObstacleReason(StrEnum):
     OPTED_OUT = "opted_out"
     NOT_OPTED_IN = "not_opted_in"
     NO_CLASS = "no_class"  # its owner has not declared it `serving` or `batch`
-    GANG = "gang"  # other GPUs of the same work are refused, or elsewhere
+    GANG = "gang"  # other GPUs of the same work are refused, or may be on other nodes
     NO_COUNTERS = "no_counters"
     NO_KNOB = "no_knob"
     RATE_LIMIT = "rate_limit"
@@ -54,7 +54,7 @@ class ObstacleReason(StrEnum):
     WEAK_SIGNAL = "weak_signal"
     UNSTEADY = "unsteady"
     DISAGREE = "signals_disagree"
-    NO_PROGRESS = "no_progress"  # several owners, and GPU counters tell of their sum only
+    NO_PROGRESS = "no_progress"  # several owners, and GPU counters measure only their sum
     NO_SLO = "no_slo"  # the histogram that its SLO names cannot be read
     NO_STEP = "no_step"
     NOT_OBEYED = "cap_not_obeyed"
@@ -65,19 +65,19 @@ class ObstacleReason(StrEnum):
 
 
 class Obstacle(Record, frozen=True, kw_only=True):
-    """One thing that stands against tuning a GPU."""
+    """One reason against tuning a GPU."""
 
     reason: ObstacleReason
     message: str
 
 
 class GpuTuning(Record, frozen=True, kw_only=True):
-    """One GPU. `foreign` tells of each knob that can be read whether somebody else has turned it.
+    """One GPU. `foreign`: of each knob that can be read, whether another process has set it.
 
     `clock_cap` hertz and `power_limit` watts are what gpuwatch has in force now; None: nothing. `slowdown`,
     `slowdown_upper` (95 %) and `saved` are shares: of its speed lost, of the energy for a unit of work saved; None: not
-    measured. `bound`: the slowdown promised. `signal`: by what caps are judged, `counters` of the GPU, the
-    application's own `progress` or its `slo`; None: none is. `joules_saved`: since the tuner started, of caps held.
+    measured. `bound`: the slowdown promised. `signal`: what caps are judged by, `counters` of the GPU, the
+    application's own `progress` or its `slo`; None: none is. `joules_saved`: since the tuner started, rests too.
     """
 
     index: int
@@ -119,8 +119,8 @@ class BudgetState(Record, frozen=True, kw_only=True):
 
 
 class TunerState(Record, frozen=True, kw_only=True):
-    """As of the newest cycle. `guard`: whether it was heard lately, None: nobody listens for it. `consents_at`: of the
-    newest consents read, unix seconds; None: there are none. `stopped`: who has stopped tuning and why, empty: nobody.
+    """As of the newest cycle. `guard`: whether its heartbeat arrived lately, None: the tuner sets nothing.
+    `consents_at`: of the newest consents, unix seconds; None: there are none. `stopped`: by whom and why, if it is.
     """
 
     mode: str
@@ -134,4 +134,4 @@ class TunerState(Record, frozen=True, kw_only=True):
     actuation: Actuation | None = None  # None: the record cannot be read
     actions: dict[tuple[Knob, str], int] = {}  # (knob, result) -> count since the start
     config_error: str | None = None
-    trouble: str | None = None  # why nobody can say more just now
+    trouble: str | None = None  # why no more is known at the moment

@@ -1,6 +1,6 @@
 """How a node's watts are shared: the GPU that loses most is lifted first, and the limits never exceed the budget.
 
-It is the sum of the limits that is kept, not that of the draws: limits hold even when the tuner is dead.
+The sum of the limits stays within the budget, not that of the draws: limits hold even when the tuner is dead.
 """
 
 import math
@@ -27,7 +27,7 @@ class Range(NamedTuple):
 
 
 def fill(budget: float, needs: Callable[[float], Sequence[float]], top: float) -> tuple[float, ...]:
-    """What everybody gets, watts, at the highest level of 0..`top` that fits; where none does, what level 0 needs.
+    """Watts for each GPU at the highest level of 0..`top` that fits; where none does, what level 0 needs.
     `needs` gives watts at a level, never less at a higher one.
     """
     if sum(needs(top)) <= budget:
@@ -43,26 +43,26 @@ def fill(budget: float, needs: Callable[[float], Sequence[float]], top: float) -
 
 
 def level(budget: float, ranges: Sequence[Range]) -> tuple[float, ...]:
-    """The same watts for everybody, as far as the ranges allow."""
+    """The same watts for each, as far as the ranges allow."""
     return fill(
         budget, lambda watts: [each.clip(watts) for each in ranges], max((each.high for each in ranges), default=0)
     )
 
 
 FULL = 0.95
-"""Share of the budget drawn below which nobody is held."""
+"""Share of the budget drawn below which no GPU is held."""
 
 OTHER_PHASE = 0.5
-"""Of its curve's draw: what draws less no longer follows it."""
+"""Share of its curve's draw: a GPU that draws less no longer follows the curve."""
 
 HAIR = 1e-6
-"""Watts by which a level may be missed; a whole watt is not lost for it."""
+"""Watts by which a level may be missed, so that rounding down does not lose a whole watt."""
 
 
 class PowerDemand(Record, frozen=True, kw_only=True):
-    """One GPU, watts. `floor`: the lowest limit its board takes; `ceiling`: its limit before gpuwatch came.
+    """One GPU, watts. `floor`: the lowest limit its board takes; `ceiling`: its limit before gpuwatch.
 
-    `draw`: p95 without being held (`power_budget_demand.natural`); None: not known. `curve`: by measurement; None: none
+    `draw`: p95 without being held (`demand.natural`); None: not known. `curve`: by measurement; None: none
     was made. `priority`: higher ones are served first. `fixed`: the limit of a GPU that is not to be written, or the
     highest it could have where it cannot be read.
     """
@@ -84,10 +84,10 @@ class PowerDemand(Record, frozen=True, kw_only=True):
 class ShareMethod(StrEnum):
     """In which way the budget was shared."""
 
-    UNLIMITED = "unlimited"  # all limits of before fit: nothing to do
-    ROOMY = "roomy"  # nobody is held: each has at least what it draws
+    UNLIMITED = "unlimited"  # all original limits fit: nothing to do
+    ROOMY = "roomy"  # no GPU is held: each has at least what it draws
     SHARED = "shared"  # by estimated loss of performance
-    UNIFORM = "uniform"  # of no GPU anything is known
+    UNIFORM = "uniform"  # nothing is known of any GPU
     INFEASIBLE = "infeasible"  # even the lowest limits exceed it
 
 
@@ -102,7 +102,7 @@ class Shares(Record, frozen=True, kw_only=True):
 def share(budget: float, gpus: Sequence[PowerDemand]) -> Shares:
     """Share a budget in watts. The limits, with those that are fixed, never exceed it unless it is infeasible.
 
-    A draw or a curve that cannot be counts as not known. Raises ValueError for a GPU that is named twice, and for a
+    An impossible draw or curve counts as not known. Raises ValueError for a GPU that is named twice, and for a
     budget, a floor, a ceiling or a fixed limit that is no number.
     """
     _check(budget, gpus)
@@ -135,7 +135,7 @@ def uniform(budget: float, gpus: Sequence[PowerDemand]) -> tuple[float, ...]:
 
 
 def emergency(budget: float, gpus: Sequence[PowerDemand], now: Mapping[str, float]) -> dict[str, float]:
-    """Limits for when more is drawn than the budget: at most an equal part, and nobody gets more than `now`.
+    """Limits for when more is drawn than the budget: at most an equal part, and no GPU gets more than `now`.
 
     Raises ValueError as `share` does.
     """
@@ -148,7 +148,7 @@ def emergency(budget: float, gpus: Sequence[PowerDemand], now: Mapping[str, floa
 
 
 def _shares(gpus: Sequence[PowerDemand], watts: Sequence[float], how: ShareMethod, message: str) -> Shares:
-    limits = {  # downwards, so that the sum stays within; a limit of before is given back as it was
+    limits = {  # rounded down, so that the sum stays within; an original limit is restored exactly
         gpu.uuid: gpu.ceiling if each >= gpu.ceiling else max(gpu.range.low, float(math.floor(each + HAIR)))
         for gpu, each in zip(gpus, watts, strict=True)
     }
@@ -164,7 +164,7 @@ def _curve(gpu: PowerDemand) -> Curve | None:
 
 
 def _draw(gpu: PowerDemand) -> float | None:
-    """No GPU draws nothing: a reading of that is none."""
+    """None: not known. No GPU draws 0 W: such a reading is none."""
     return gpu.draw if gpu.draw is not None and 0 < gpu.draw < math.inf else None
 
 
@@ -177,7 +177,7 @@ def _check(budget: float, gpus: Sequence[PowerDemand]) -> None:
 
 
 def _by_tiers(budget: float, gpus: Sequence[PowerDemand], ranges: Mapping[str, Range]) -> tuple[float, ...]:
-    """The highest priority first, the others at their lowest meanwhile; what nobody needs is spread in the end."""
+    """The highest priority first, the others at their lowest meanwhile; what no GPU needs is spread at the end."""
     given = {uuid: each.low for uuid, each in ranges.items()}
     for priority in sorted({gpu.priority for gpu in gpus}, reverse=True):
         tier = {gpu.uuid: gpu for gpu in gpus if gpu.priority == priority}
@@ -187,7 +187,7 @@ def _by_tiers(budget: float, gpus: Sequence[PowerDemand], ranges: Mapping[str, R
 
 
 def _within(budget: float, tier: Mapping[str, PowerDemand], ranges: Mapping[str, Range]) -> Iterator[tuple[str, float]]:
-    """An equal part for whom nothing is known of; among the others the rest, the slowest as fast as can be."""
+    """An equal part for each GPU of which nothing is known; the rest for the others, the slowest as fast as can be."""
     equal = dict(zip(tier, level(budget, [ranges[uuid] for uuid in tier]), strict=True))
     known = {uuid: curve for uuid, gpu in tier.items() if (curve := _curve(gpu)) is not None}
     unknown = equal.keys() - known.keys()

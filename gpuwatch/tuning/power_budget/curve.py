@@ -4,9 +4,9 @@ The form is that of a GPU whose clock falls until its draw fits the limit: a sha
 clock, the rest goes with the clock's power of 2.75, and a share of the work waits for the clock. Both fit published
 curves within 2 %, while a straight line through the measurements misses the steep end, where a budget hurts most.
 
-Probes tell what speed goes with what share of the draw, but not which limit leaves that share: a limit cuts the peaks
-of bursty work long before it reaches the mean, by 5 % above it or by 40. So a guess gives way to what limits really
-did.
+Probes show what speed goes with what share of the draw, but not which limit leaves that share: a limit cuts the peaks
+of bursty work long before it reaches the mean, at 5 % above it or at 40 %. So the observed effect of limits replaces
+a guess.
 """
 
 import math
@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from gpuwatch.model.snapshot import Record
 
 EXPONENT = 2.75
-"""Of the clock in the draw; the median of what was fitted to 33 workloads on V100."""
+"""The exponent of the clock in the draw; the median of what was fitted to 33 workloads on V100."""
 
 LEAST = 1e-9
 """Share of the draw that is left for the clock, below which a GPU is taken to stand still."""
@@ -45,7 +45,7 @@ class Curve(Record, frozen=True, kw_only=True):
 
     @property
     def is_sound(self) -> bool:
-        """Whether its numbers can be; one that was written down by another version may hold others."""
+        """Whether its numbers are possible; one that another version has saved may hold others."""
         shares = 0 <= self.waits <= 1 and 0 <= self.static < 1
         return shares and 0 < self.draw < math.inf and 0 <= self.lowest <= self.draw
 
@@ -79,11 +79,11 @@ class Curve(Record, frozen=True, kw_only=True):
 
 
 HEADROOM = 1.15
-"""A limit that costs nothing, as a multiple of the draw seen: a limit also cuts peaks that no reading shows."""
+"""A limit that costs nothing, as a multiple of the draw that was read: it also cuts peaks that no reading shows."""
 
 
 def prior(draw: float) -> Curve:
-    """What to think of a GPU of which only its draw without a limit is known, watts."""
+    """The curve to assume for a GPU of which only its draw without a limit is known, watts."""
     return Curve(draw=draw * HEADROOM)
 
 
@@ -91,10 +91,10 @@ WAITS = tuple(step / 10 for step in range(1, 11))
 STATIC = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
 MULTIPLES = (0.85, 0.95, 1.05, 1.15, 1.25, 1.35, 1.5, 1.7)
 DEVIATIONS = (0.3, 0.1, 0.15)
-"""By which these three are usually off the prior."""
+"""How far these three usually are from the prior."""
 
 ERROR = 0.01
-"""By which a measured speed is usually off."""
+"""How far a measured speed is usually off."""
 
 
 def _cost(waits: float, static: float, multiple: float) -> float:
@@ -125,7 +125,7 @@ def fit(points: Iterable[Measured], draw: float) -> Curve:
 
 
 def _miss(curve: Curve, points: tuple[Measured, ...], enough: float) -> float:
-    """How far it is off; it is not looked at further once that is `enough`."""
+    """How far the curve is off; the sum ends once it reaches `enough`."""
     missed = 0.0
     for point in points:
         missed += ((curve.performance(point.watts) - min(1.0, point.performance)) / ERROR) ** 2
@@ -142,7 +142,7 @@ CUT = 0.97
 
 KEPT = 3
 SAME_LIMIT = 4.0
-"""Watts; of limits that differ by less, the newer one tells."""
+"""Watts; of limits that differ by less, the newer one counts."""
 
 
 class LimitEffect(NamedTuple):
@@ -153,8 +153,8 @@ class LimitEffect(NamedTuple):
 
 
 class LimitEffects(Record, frozen=True, kw_only=True):
-    """One GPU with one load. `full`: watts it draws on average when nobody holds it; `enough`: the lowest limit known
-    to cost nothing, as far as is felt; None: not known. `felt`: limits that did hold it, newest last.
+    """One GPU with one load. `full`: watts it draws on average when no limit holds it; `enough`: the lowest limit known
+    to cost nothing, by its effect; None: not known. `felt`: limits that did hold it, newest last.
     """
 
     full: float | None = None
@@ -163,12 +163,12 @@ class LimitEffects(Record, frozen=True, kw_only=True):
 
 
 def free(hold: LimitEffects, mean: float) -> LimitEffects:
-    """It draws `mean` watts, and nothing could hold it."""
+    """It draws `mean` watts, and no limit could hold it."""
     return replace(hold, full=mean)
 
 
 def unhindered(hold: LimitEffects, limit: float, mean: float) -> LimitEffects:
-    """It draws `mean` watts under a limit of which the driver says that it slows nothing down."""
+    """It draws `mean` watts under a limit that slows nothing down, as the driver reports."""
     if hold.full is None or mean > hold.full:
         hold = replace(hold, full=mean)
     is_whole = hold.full is not None and mean >= CUT * hold.full  # otherwise it only has less to do
@@ -176,7 +176,7 @@ def unhindered(hold: LimitEffects, limit: float, mean: float) -> LimitEffects:
 
 
 def hindered(hold: LimitEffects, limit: float, mean: float) -> LimitEffects:
-    """It draws `mean` watts under a limit of which the driver says that it slows it down."""
+    """It draws `mean` watts under a limit that slows it down, as the driver reports."""
     if hold.full is None or mean > hold.full * DRIFT:
         return LimitEffects()
     ratio = mean / hold.full
@@ -189,8 +189,8 @@ def hindered(hold: LimitEffects, limit: float, mean: float) -> LimitEffects:
 def measured(
     hold: LimitEffects, probes: Sequence[tuple[float, float]], demand: float, ceiling: float
 ) -> list[Measured]:
-    """Speed by limit, told by what was felt and by `probes`: shares of the mean draw and of the speed. `demand`,
-    `ceiling`: watts it peaks at, and of the limit without which it is probed.
+    """Speed by limit, from the limits that held it and from `probes`: shares of the mean draw and of the speed.
+    `demand`, `ceiling`: watts it peaks at, and of the limit without which it is probed.
     """
     enough = hold.enough or min(demand * HEADROOM, ceiling)
     guessed = [Measured(min(1.0, ratio) * enough, speed) for ratio, speed in probes]

@@ -1,6 +1,6 @@
 """What each GPU would draw without a limit and would lose under one, and when a node draws more than it may.
 
-A probe of the energy tuner tells two ratios, of the speed and of the draw. They are those of an unlimited GPU only if
+A probe of the energy tuner gives two ratios, of the speed and of the draw. They are those of an unlimited GPU only if
 no power limit held it while it was probed.
 """
 
@@ -18,14 +18,14 @@ from gpuwatch.tuning.power_budget.curve import DRIFT, Curve, LimitEffects, fit, 
 
 WINDOW_SECONDS = 60.0
 ENOUGH_SECONDS = 30.0
-"""A window in which readings span less tells nothing."""
+"""A window in which readings span less is of no use."""
 
 HELD = 0.9
-"""Of its limit: a GPU that draws as much may well be held by it, and would draw more."""
+"""Share of its limit: a GPU that draws as much may be held by it, and would draw more."""
 
 PATIENCE_SECONDS = 3.0
 REST_SECONDS = 60.0
-"""After more was drawn than the budget, the emergency lasts so long."""
+"""How long an emergency lasts after the newest reading that made it one."""
 
 
 class PowerReading(NamedTuple):
@@ -45,8 +45,8 @@ def p95(readings: Sequence[PowerReading], now: float) -> float | None:
 
 
 def natural(known: float | None, draw: float | None, limit: float | None) -> float | None:
-    """Watts a GPU draws unheld. `known`: the answer of before, None after its owner changed; `draw`: its p95 of now
-    under `limit`. None: not known, it could draw more than it may.
+    """Watts a GPU draws unheld. `known`: the previous answer, None after its owner changed; `draw`: its p95 of now
+    under `limit`. None: not known, it might draw more without the limit.
     """
     if draw is None or limit is None:
         return known
@@ -71,7 +71,7 @@ class Overdraw(Record, frozen=True, kw_only=True):
 
 
 def watch(seen: Overdraw, reading: PowerReading | None, budget: float) -> Overdraw:
-    """Add what all GPUs draw together; None: it could not be read, which neither raises nor ends an alarm."""
+    """Add what all GPUs draw together; None: it could not be read, which neither begins nor ends an emergency."""
     if reading is None:
         return seen
     if reading.watts <= budget:
@@ -82,7 +82,7 @@ def watch(seen: Overdraw, reading: PowerReading | None, budget: float) -> Overdr
 
 
 FEW = 3
-"""Readings from which a draw is guessed when a GPU is about to be held before more of them are there."""
+"""Readings from which a draw is guessed when a GPU is about to be held before there are more."""
 
 CAPPED = "sw_power_cap"
 """The clock event reason of a GPU that its power limit slows down; work of short peaks may draw far less than that."""
@@ -94,10 +94,10 @@ SAME_WATTS = 1.0
 class Draw(Record, frozen=True, kw_only=True):
     """One GPU with one owner. `readings`: those under `limit` (watts) and `held` (the energy tuner's cap in force).
 
-    `natural`: watts unheld; None: not known. `demand`: the same, but only changed by what is no noise, and all it could
-    have of a GPU that is seen to be held. `points`: ratios of draw and speed to those unheld, from `probes`. `hold`:
-    what limits did to it. `at`: unix seconds of the newest sample; `told`: it says whether the limit slows it down;
-    `capped`: monotonic seconds of the newest that it did. `ceiling`: the limit of before gpuwatch came.
+    `natural`: watts unheld; None: not known. `demand`: the same, but not changed by noise, and the `ceiling` for a
+    GPU that its limit holds. `points`: ratios of draw and speed to those unheld, from `probes`. `hold`:
+    what limits did to it. `at`: unix seconds of the newest sample; `told`: it shows whether the limit slows it down;
+    `capped`: monotonic seconds of the newest that it did. `ceiling`: the limit before gpuwatch.
     """
 
     owner: str | None = None
@@ -131,7 +131,7 @@ def watts_of(power: Power) -> float | None:
 def with_sample(
     before: Draw, gpu: Gpu, *, limit: float, ceiling: float, owner: str | None, state: TrialState | None, now: float
 ) -> Draw:
-    """Take in a sample. `limit`: in force; `ceiling`: the limit of before gpuwatch came; `now`: monotonic seconds."""
+    """Take in a sample. `limit`: in force; `ceiling`: the limit before gpuwatch; `now`: monotonic seconds."""
     held = state.held if state is not None and state.phase is TrialPhase.HOLD and not state.lifted else None
     draw = before if before.owner == owner else Draw(owner=owner)
     if draw.held != held or abs(draw.limit - limit) > SAME_WATTS:
@@ -148,7 +148,7 @@ def with_sample(
 
 
 def _demanded(draw: Draw, state: TrialState | None, now: float) -> Draw:
-    """The demand. Under the energy tuner's cap a GPU draws a known share of what it would."""
+    """The demand. Under the energy tuner's cap a GPU draws a known share of its draw without it."""
     probes = () if state is None or draw.held is None else state.probes
     held = [probe for probe in probes if probe.cap == draw.held][:1]
     share, seen = next(_points(held), (1.0, 1.0))[0], p95(draw.readings, now)
@@ -167,13 +167,13 @@ def _is_capped(draw: Draw, now: float) -> bool:
 
 
 def _is_unhindered(draw: Draw, now: float) -> bool:
-    """The driver's word counts if it can be: whoever draws all the time what it may is held, whatever is said."""
+    """What the driver reports counts, if it is possible: a GPU that on average draws almost its limit is held."""
     mean = fmean([each.watts for each in draw.readings]) if draw.readings else math.inf
     return draw.told and not _is_capped(draw, now) and mean < HELD * draw.limit
 
 
 def _felt(draw: Draw, state: TrialState | None, now: float) -> Draw:
-    """What its limit does to it. While the energy tuner compares two settings, a mean tells nothing."""
+    """What its limit does to it. While the energy tuner compares two settings, a mean is of no use."""
     is_probing = state is not None and state.phase in (TrialPhase.SEARCH, TrialPhase.VERIFY)
     if is_probing or not draw.readings or draw.readings[-1].at - draw.readings[0].at < ENOUGH_SECONDS:
         return draw
@@ -195,8 +195,8 @@ def _guess(draw: Draw) -> float | None:
 
 
 def _measured(draw: Draw, state: TrialState | None) -> Draw:
-    """The points of the energy tuner's probes, unless they were made while a power limit held the GPU. That a search
-    begins anew under another limit makes those of before no worse.
+    """The points of the energy tuner's probes, unless they were made while a power limit held the GPU. The
+    earlier points stay valid when a search begins again under another limit.
     """
     probes = () if state is None else state.probes
     if probes == draw.probes:
@@ -217,7 +217,7 @@ def _points(probes: Sequence[Probe]) -> Iterator[tuple[float, float]]:
 
 
 def _log_draw(pair: WindowPair) -> float | None:
-    """Energy for a unit of work times work for a second; of each GPU DRAM tells the work, else its pipes."""
+    """Energy for a unit of work times work for a second; of each GPU DRAM measures the work, else its pipes."""
     work = [pipe if dram is None else dram for dram, pipe in zip(pair.speed[::2], pair.speed[1::2], strict=True)]
     known = [each for each in work if each is not None]
     return pair.energy + fmean(known) if pair.energy is not None and known else None

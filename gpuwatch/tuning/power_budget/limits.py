@@ -1,7 +1,7 @@
 """Which power limits are in force, and in which order new ones are written so that their sum never exceeds the budget.
 
 A View shows a limit late: the agent asks for the configured one with every fifth sample. So after a write the driver's
-answer counts until a sample must have seen it, and of two answers the higher one. The tuner may die after any write,
+answer counts until a sample must show it, and of two answers the higher one. The tuner may die after any write,
 and any write may fail: no GPU gets more before others were read back with less.
 """
 
@@ -49,8 +49,8 @@ def steps(
     """What is left to write, in order, if each write succeeds; empty: done, or nothing may be written.
 
     `now`: every GPU that may draw of the budget, those that are not tuned included. `failed`: watts that were asked for
-    and did not show when read back. They may still come, so such a GPU counts for them, and is left alone until the
-    caller forgets it; after a restart the record of settings tells them. A GPU that cannot be read is never written.
+    and did not show when read back. They may still take effect, so such a GPU counts for them, and is left alone
+    until the caller drops it; after a restart the record of settings has them. An unread GPU is never written.
     """
     lost = failed or {}
     total = sum(max(each.at_worst, lost.get(each.uuid, 0.0)) for each in now)
@@ -76,13 +76,13 @@ def _rise(move: LimitWrite) -> float:
 
 
 LATE_SAMPLES = 6
-"""The so-manieth sample after a write tells of it; in those before, the configured limit may be one of before."""
+"""Number of the first sample that surely shows a write; the ones before may show the earlier configured limit."""
 
 GRACE_SECONDS = 10.0
-"""A GPU that is not read for so long still has the limit it had; meanwhile nobody gets more."""
+"""A GPU that is not read for so long still has the limit it had; meanwhile no GPU gets more."""
 
 FORGET_SECONDS = 600.0
-"""A GPU that neither the View nor the record names is gone: it was taken out, or given to a virtual machine."""
+"""A GPU that neither the View nor the record names for so long is gone: removed, or assigned to a virtual machine."""
 
 RETRY_SECONDS = 30.0
 """What was not written is tried again at the next share."""
@@ -92,7 +92,7 @@ class KnownLimit(Record, frozen=True, kw_only=True):
     """One GPU, watts. `watts`: newest known; `floor`, `most`: the least and the most it could have; None: not known.
 
     `unread`: monotonic seconds of the first View without it, None: the newest has it. `at`: unix seconds of the newest
-    sample, `results`: of our newest write, None: samples tell of it by now; `looks`: samples since then.
+    sample, `results`: of our newest write, None: samples show it by now; `looks`: samples since then.
     """
 
     watts: float | None = None
@@ -106,7 +106,7 @@ class KnownLimit(Record, frozen=True, kw_only=True):
 
 class KnownLimits(Record, frozen=True, kw_only=True):
     """All GPUs, by uuid. `asked`: watts ordered, not answered yet; `failed`: watts that did not show, and may still
-    come; `rests`: monotonic seconds until which a GPU is not asked.
+    take effect; `rests`: monotonic seconds until which a GPU is not asked.
     """
 
     known: Mapping[str, KnownLimit] = {}
@@ -161,7 +161,7 @@ def looked(
     settings: Mapping[str, Setting],
     times: Times,
 ) -> KnownLimits:
-    """Take in a fresh View. Whom it does not show still counts, and so do GPUs of which only the bus knows."""
+    """Take in a fresh View. A GPU that it does not show still counts, and so does one that only the bus lists."""
     samples = {gpu.identity.uuid: gpu for gpu in snapshot.gpus}
     named = {status.identity.uuid for status in snapshot.statuses} | samples.keys()
     kept = {
@@ -178,7 +178,7 @@ def looked(
         for uuid in everybody
     }
     since = {uuid: limit.unread for uuid, limit in limits.known.items()}
-    # GPUs that draw, and of which nobody knows how much they may: NVML does not show them, or they do not tell.
+    # GPUs that draw power up to an unknown limit: NVML does not list them, or they do not answer.
     shown = {pci_key(status.identity.pci_bus_id) for status in snapshot.statuses}
     bus = [address for address in snapshot.bus or () if pci_key(address) not in shown]
     names = [*bus, *(f"index {index}" for index in sorted(snapshot.unanswered))]
@@ -210,12 +210,12 @@ def _seen(
 
 
 def _read(before: KnownLimit, gpu: Gpu, at: float) -> KnownLimit:
-    """The enforced limit, never above the configured one, is asked for with every sample: it tells of a rise first."""
+    """The enforced limit, never above the configured one, is read with every sample: it shows a rise first."""
     results = None if before.results is None else min(before.results, at)  # a clock that was set back
     enforced = next(_sound([gpu.power.limit_enforced]), 0.0)
     looks = before.looks + (results is not None and results < gpu.at != before.at)
     if results is not None and before.watts is not None and looks < LATE_SAMPLES:
-        watts = before.watts if gpu.at == before.at else max(before.watts, enforced)  # that may be of after the write
+        watts = before.watts if gpu.at == before.at else max(before.watts, enforced)  # it may be newer than the write
         return replace(before, watts=watts, at=gpu.at, results=results, looks=looks)
     configured = _configured(gpu)
     known = before.watts if configured is None else max(configured, enforced)
@@ -227,19 +227,19 @@ def _configured(gpu: Gpu) -> float | None:
 
 
 def _sound(watts: Iterable[float | None]) -> Iterator[float]:
-    """Those that are known and can be."""
+    """Those that are known and possible."""
     return (each for each in watts if each is not None and 0 < each < math.inf)
 
 
 def in_force(limits: KnownLimits, now: float) -> tuple[InForce, ...] | None:
-    """Every GPU that may draw of the budget. None: of one it cannot even be guessed what it may draw."""
+    """Every GPU that may draw of the budget. None: it is not known of any GPU how much it may draw."""
     highest = max(_sound(limit.most for limit in limits.known.values()), default=None)
     if highest is None and limits.known:
         return None
     found = []
     for uuid, limit in limits.known.items():
         known = limit.most or 0.0
-        is_board = known and limit.floor is not None  # a record alone tells no board's most
+        is_board = known and limit.floor is not None  # a record alone does not show a board's most
         most = known if is_board else max(highest or 0.0, known)
         if limit.unread is not None and limit.watts is not None and now - limit.unread < GRACE_SECONDS:
             most = limit.watts

@@ -38,20 +38,20 @@ from gpuwatch.tuning.power_budget.limits import (
 
 
 class BudgetCondition(StrEnum):
-    """In which way the budget is handled when it is not shared by `power_budget.How`."""
+    """How the budget is handled when it is not shared by a `ShareMethod`."""
 
     EMERGENCY = "emergency"  # more was drawn than the budget
-    LEARNING = "learning"  # it has just begun, and looks what each GPU draws
-    WAITING = "waiting"  # nothing is written: the View, the record or a GPU tells nothing
-    INVALID = "invalid"  # it cannot be shared; everything is given back
+    LEARNING = "learning"  # it has begun a moment ago, and measures what each GPU draws
+    WAITING = "waiting"  # nothing is written: the View, the record or the guard is missing, or no limits are known
+    INVALID = "invalid"  # it cannot be shared; everything is restored
 
 
 class BudgetInputs(Record, frozen=True, kw_only=True):
-    """What a cycle goes by. `now`: monotonic seconds, `at`: unix seconds. `budget` watts, None: there is none, so
-    everything is given back. `fresh`: the View tells of now. `actuation`: the record, None: it cannot be read.
+    """The inputs of a cycle. `now`: monotonic seconds, `at`: unix seconds. `budget` watts, None: there is none, so
+    everything is restored. `fresh`: the View is not too old. `actuation`: the record, None: it cannot be read.
 
-    By uuid: `capabilities`; `probes`, the energy tuner's states; `owners`, which change with whose work it does;
-    `priorities`. `fixed`: GPUs that are not to be written. `results`: what became of the orders of the cycle before.
+    By uuid: `capabilities`; `probes`, the energy tuner's states; `owners`, the keys of the gangs;
+    `priorities`. `fixed`: GPUs that are not to be written. `results`: of the orders of the cycle before.
     """
 
     view: View | None
@@ -74,7 +74,7 @@ class BudgetInputs(Record, frozen=True, kw_only=True):
 
 
 class BudgetPlan(Record, frozen=True, kw_only=True):
-    """KnownLimits wanted, watts by uuid. `at`: monotonic seconds; `situation`: what they were made for."""
+    """Limits wanted, watts by uuid. `at`: monotonic seconds; `situation`: what they were made for."""
 
     limits: Mapping[str, float]
     how: str
@@ -97,7 +97,7 @@ class BudgetMemory(Record, frozen=True, kw_only=True):
 
 
 class BudgetStep(Record, frozen=True, kw_only=True):
-    """What came of a cycle. `orders` may be carried out in any order. `state` None: there is no budget."""
+    """The results of a cycle. `orders` may be carried out in any order. `state` None: there is no budget."""
 
     memory: BudgetMemory
     orders: tuple[SettingOrder, ...] = ()
@@ -105,7 +105,7 @@ class BudgetStep(Record, frozen=True, kw_only=True):
 
 
 def ceiling(memory: BudgetMemory, look: BudgetInputs, uuid: str) -> float:
-    """The limit of before gpuwatch came, watts: where it has written none, that is the one of now."""
+    """The limit before gpuwatch, watts: where it has written none, that is the present one."""
     setting = look.settings.get(uuid)
     original = setting.original if setting else None
     return original or memory.limits.known[uuid].watts or 0.0
@@ -114,11 +114,11 @@ def ceiling(memory: BudgetMemory, look: BudgetInputs, uuid: str) -> float:
 SHARE_SECONDS = 30.0
 
 LEARN_SECONDS = ENOUGH_SECONDS + 5.0
-"""At the start nobody is held for so long, unless too much is drawn: a GPU that is held does not show what it needs."""
+"""At the start no GPU is held for so long, unless too much is drawn: a GPU that is held does not show what it needs."""
 
 
 def watched(memory: BudgetMemory, look: BudgetInputs, budget: float) -> BudgetMemory:
-    """Take in what each GPU draws, and all together."""
+    """Take in what each GPU draws, and what all draw together."""
     draws = {uuid: draw for uuid, draw in memory.draws.items() if uuid in memory.limits.known}
     for gpu in look.view.snapshot.gpus if look.view else ():
         uuid = gpu.identity.uuid
@@ -133,19 +133,19 @@ def watched(memory: BudgetMemory, look: BudgetInputs, budget: float) -> BudgetMe
                 now=look.now,
             )
     total, is_whole = drawn(memory, look)
-    reading = PowerReading(look.now, total) if is_whole or total > budget else None  # nobody draws less than nothing
+    reading = PowerReading(look.now, total) if is_whole or total > budget else None  # the others add 0 W at least
     return replace(memory, draws=draws, overdraw=watch(memory.overdraw, reading, budget))
 
 
 def drawn(memory: BudgetMemory, look: BudgetInputs) -> tuple[float, bool]:
-    """Watts that all who were read draw together, and whether those are all."""
+    """Watts that all GPUs that were read draw together, and whether these are all."""
     samples = look.view.snapshot.gpus if look.view else ()
     known = [watts for watts in (watts_of(gpu.power) for gpu in samples) if watts is not None]
     return sum(known), len(known) == len(memory.limits.known)
 
 
 def bound(memory: BudgetMemory, look: BudgetInputs, gpu: InForce) -> float | None:
-    """What a GPU counts for that is not to be written now, watts. None: it may be written."""
+    """Watts that a GPU counts for if its limit must not be written now. None: it may be written."""
     known, failed = memory.limits, memory.limits.failed.get(gpu.uuid)
     is_free = gpu.uuid not in look.fixed and not known.is_resting(gpu.uuid, look.now) and failed is None
     if is_free and gpu.watts is not None and known.known[gpu.uuid].floor is not None:
@@ -156,7 +156,7 @@ def bound(memory: BudgetMemory, look: BudgetInputs, gpu: InForce) -> float | Non
 def judged(
     memory: BudgetMemory, look: BudgetInputs, budget: float, now: Collection[InForce], exceeded: bool
 ) -> BudgetMemory:
-    """Share anew where it is time, or where what the verdict was made for has changed."""
+    """Share again after SHARE_SECONDS, or when the situation that the verdict was made for has changed."""
     verdict, is_urgent = memory.verdict, memory.overdraw.is_emergency(look.now)
     if verdict is not None and memory.limits.in_grace(look.now) and not exceeded:
         return memory
@@ -196,14 +196,14 @@ def _demand(memory: BudgetMemory, look: BudgetInputs, gpu: InForce) -> PowerDema
 
 
 def _bearing(memory: BudgetMemory, look: BudgetInputs, gpu: InForce) -> tuple[str, str, int, int]:
-    """What of a GPU is answered at once when it changes."""
+    """The facts of a GPU whose change leads to a new verdict at once."""
     fixed = bound(memory, look, gpu)
     watts = -1 if fixed is None else round(fixed)
     return gpu.uuid, look.owners.get(gpu.uuid, ""), look.priorities.get(gpu.uuid, 0), watts
 
 
 def _is_learning(memory: BudgetMemory, look: BudgetInputs, gpus: Collection[PowerDemand], exceeded: bool) -> bool:
-    """Whether nobody was ever held, or all by an earlier life, and it is still to be seen what somebody draws."""
+    """Whether this loop is new and has held no GPU yet (an earlier one may have), and a GPU's draw is not known."""
     is_new = memory.since is not None and look.now - memory.since < LEARN_SECONDS
     is_untouched = memory.verdict is None and not (look.settings and exceeded)
     asked = memory.limits.failed
@@ -215,7 +215,7 @@ EXCEEDED_WATTS = 0.5
 
 
 def cycle(memory: BudgetMemory, look: BudgetInputs) -> BudgetStep:
-    """One cycle. All orders are to be carried out before the next one, and their outcomes handed in with it."""
+    """One cycle. All orders are to be carried out before the next one, and their outcomes passed to it."""
     memory = replace(memory, limits=answered(memory.limits, look.results, look.now, look.at))
     if look.budget is None:
         return _returned(memory, look)
@@ -229,7 +229,7 @@ def cycle(memory: BudgetMemory, look: BudgetInputs) -> BudgetStep:
 
 
 def _returned(memory: BudgetMemory, look: BudgetInputs) -> BudgetStep:
-    """Everything of ours given back, in any order: there is nothing that could be exceeded."""
+    """Restore all limits of ours, in any order: there is no budget that could be exceeded."""
     ours = memory.ours if look.actuation is None else memory.ours & look.settings.keys()
     free = sorted(uuid for uuid in ours & look.settings.keys() if not memory.limits.is_resting(uuid, look.now))
     why = "no power budget any more"
@@ -244,7 +244,7 @@ def _kept(memory: BudgetMemory, look: BudgetInputs, budget: float) -> BudgetStep
         return _waiting(memory, budget, "the record of settings cannot be read: limits stay as they are")
     if look.view is None or not look.fresh:
         return _waiting(memory, budget, "the agent's view is too old: limits stay as they are")
-    if memory.since is None:  # after a restart: what an earlier life may have asked for may be in force, or still come
+    if memory.since is None:  # after a restart: what an earlier process asked for may be in force, or still take effect
         failed = {uuid: max(setting.applied) for uuid, setting in settings.items()}
         memory = replace(memory, since=look.now, limits=replace(memory.limits, failed=failed))
     times = Times(now=look.now, at=look.at)
@@ -284,8 +284,8 @@ def _waiting(memory: BudgetMemory, budget: float, message: str) -> BudgetStep:
 def _orders(
     memory: BudgetMemory, look: BudgetInputs, budget: float, now: tuple[InForce, ...]
 ) -> Iterator[SettingOrder]:
-    """All decreases at once; only when there are none, increases, all into what is free now. And those that failed are
-    asked again for the least they may have: when that shows, it is known what they have.
+    """All decreases at once; only when there are none, increases, all into what is free now. GPUs that failed are
+    asked again for the least they may have: when that shows, their limit is known.
     """
     free = {each.uuid for each in now if bound(memory, look, each) is None}
     verdict, failed = memory.verdict, memory.limits.failed
@@ -303,6 +303,6 @@ def _orders(
 
 
 def _order(memory: BudgetMemory, look: BudgetInputs, uuid: str, watts: float, why: str) -> SettingOrder:
-    """What was before is given back, not set: then nothing is recorded any more."""
+    """A limit of before gpuwatch is restored, not set: then nothing is recorded any more."""
     is_own = uuid in look.settings and watts >= ceiling(memory, look, uuid) - UNIT_WATTS
     return SettingOrder(uuid=uuid, knob="power_limit", value=None if is_own else watts, why=f"power budget: {why}")

@@ -1,4 +1,4 @@
-"""What may be set of each GPU, asked of the driver once for each, and again when another one was loaded."""
+"""What may be set on each GPU: the driver is asked once for each, and again when another driver was loaded."""
 
 from collections.abc import Iterable, Mapping
 
@@ -11,7 +11,7 @@ from gpuwatch.tuning.actuation.interface import Actuator
 from gpuwatch.tuning.model.setting import GpuCapabilities
 
 AGAIN_SECONDS = 60.0
-"""Before a driver that did not say is asked again."""
+"""Seconds until a driver that gave no answer is asked again."""
 
 
 class CapabilityCache:
@@ -24,7 +24,7 @@ class CapabilityCache:
         self._doubted: set[str] = set()
 
     def known(self, view: View | None, now: float, troubles: list[str | None]) -> Mapping[str, GpuCapabilities]:
-        """By uuid, of the GPUs that answer. One that does not costs a second, and the others wait a cycle."""
+        """By uuid, of the GPUs that answer. One that does not takes a second, and the others wait a cycle."""
         if self._actuator is None or view is None:
             return {}
         driver = view.snapshot.driver.version if view.snapshot.driver else None
@@ -53,6 +53,6 @@ class CapabilityCache:
         except GpuwatchError as error:
             self._silent[uuid] = now + AGAIN_SECONDS, str(error)
             return False
-        # a limit of ours may be in force by now; what counts is the one of before
+        # a limit of ours may be in force by now; the earlier one counts
         self._known[uuid] = capabilities if before is None else replace(capabilities, limit=before.limit)
         return True

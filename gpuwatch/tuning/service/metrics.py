@@ -1,6 +1,6 @@
-"""The tuner's pages: its metrics, whether it works, and what it is about, for people.
+"""The tuner's pages: its metrics, whether it works, and its state for people.
 
-Event counters are there at 0 before the first event.
+Event counters are exported as 0 before the first event.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ def _subject(gpu: GpuTuning) -> str:
 
 
 def _of_gpus(value: Callable[[GpuTuning], float | None]) -> Callable[[TunerState], list[Sample]]:
-    """One value of each GPU; nothing of those of which it is not known."""
+    """One value of each GPU; none for those of which it is not known."""
     return lambda state: [((_subject(gpu), ()), found) for gpu in state.gpus if (found := value(gpu)) is not None]
 
 
@@ -147,7 +147,7 @@ def _page_rows(now: TunerState) -> Iterator[tuple[str, str]]:
 
 
 def _gpu_text(gpu: GpuTuning) -> str:
-    """What is done with a GPU, for whom, what it costs and saves, and what stands against it."""
+    """What is done with a GPU, its owners, what that costs and saves, and its obstacles."""
     parts = [str(gpu.state)]
     if gpu.owners:
         parts.append(f"used by {', '.join(gpu.owners)}")

@@ -1,7 +1,7 @@
 """The tuner as a process: follows the agent, steps at each View, at least every few seconds, and serves its pages.
 
-Threads: the main one waits for signals; one follows the agent and steps; one serves HTTP. The heartbeat is the stepping
-thread's: were it to hang, the guard would hear.
+Threads: the main one waits for signals; one follows the agent and steps; one serves HTTP. The stepping thread writes
+the heartbeat: if it hangs, the guard notices.
 """
 
 import logging
@@ -22,13 +22,13 @@ LONGEST_LOOK = 2.0
 """Seconds to wait for the agent's next View before the next beat."""
 
 ANSWER_SECONDS = 1.0
-"""For the agent to answer beyond that: one that hangs must not keep the tuner from seeing how old its View is."""
+"""The agent's time to answer beyond that: one that hangs must not keep the tuner from checking its View's age."""
 
 PAUSE = 1.0
 """Seconds before an agent that does not answer is asked again, and after a bug in one cycle."""
 
 FINISH_SECONDS = 1.0
-"""For the stepping thread, at the end; a longer one only waits for the agent."""
+"""How long the end waits for the stepping thread; one that takes longer only waits for the agent."""
 
 FIXED = ("listen", "web_config")
 """Settings of `tuning` that a running process cannot change."""
@@ -55,7 +55,7 @@ class TunerService(RoleService):
         self._tuner.reconfigure(new.tuning, new.checks.xids)
 
     def finish(self) -> None:
-        """Give everything back."""
+        """Restore everything."""
         self._tuner.end()
         self.worker.join(FINISH_SECONDS)
 
@@ -70,9 +70,7 @@ class TunerService(RoleService):
                 log.exception("this cycle failed; everything is given back, and the next begins anew")
                 try:
                     self._tuner.give_up()
-                except (
-                    Exception
-                ):  # a bug there, too: what is recorded stays so, the next cycle gives back what it finds
+                except Exception:  # a bug there, too: settings stay recorded, the next cycle restores what it finds
                     log.exception("not everything was given back")
                 self.stopping.wait(PAUSE)
             if self._views.trouble is not None:

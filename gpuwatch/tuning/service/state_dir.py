@@ -28,7 +28,7 @@ STOP_NAME = "tuner.stop"
 
 
 class StopRequest(Record, frozen=True, kw_only=True):
-    """Who has stopped the tuner, when (unix seconds) and why; None or empty: that is not known."""
+    """By whom, when (unix seconds) and why the tuner was stopped; None or empty: that is not known."""
 
     by: str = ""
     at: float | None = None
@@ -53,7 +53,7 @@ class TunerStopFile:
         self._file.write(stop)
 
     def clear(self) -> StopRequest | None:
-        """Let it work again; what was said until now, None: it was not stopped. Raises GpuwatchError."""
+        """Let it work again; returns the request that held, None: it was not stopped. Raises GpuwatchError."""
         found = self.read()
         self._file.remove()
         return found
@@ -73,7 +73,7 @@ FRESH_SECONDS = 10.0
 
 
 class _StatusFile(msgspec.Struct, frozen=True, kw_only=True):
-    """`actions` apart, as a JSON object has no pairs for keys."""
+    """`actions` is stored apart, as the keys of a JSON object cannot be pairs."""
 
     state: TunerState
     actions: tuple[tuple[Knob, str, int], ...] = ()
@@ -107,7 +107,7 @@ class TunerStatus:
 MEMORY_NAME = "tuner-memory.json"
 
 MOST = 64
-"""Owners; a node has less."""
+"""Owners that are kept; a node has fewer."""
 
 
 class TunerMemory:
@@ -149,14 +149,14 @@ class SavedSearches:
         self._written: Mapping[str, float | None] = {}
 
     def keep(self, kept: Mapping[str, TrialState], met: Collection[str]) -> None:
-        """After each cycle. `met`: owners whose saved state is of no use any more."""
+        """After each cycle. `met`: owners whose saved state is not needed any more."""
         left = {owner: state for owner, state in self.saved.items() if owner not in met}
         self._kept = {**left, **kept}
         if {owner: state.held for owner, state in self._kept.items()} != self._written:
             self.write()
 
     def write(self) -> None:
-        """Now. What cannot be written is searched for again some day."""
+        """Write now. What cannot be written has to be searched for again."""
         self._written = {owner: state.held for owner, state in self._kept.items()}
         try:
             self._file.write(self._kept)
@@ -171,8 +171,8 @@ MOST_CAPS = 256
 
 
 class KnownCaps:
-    """Keeps one file: the caps that held for work that may come back, in hertz or watts, by what the cycle knows the
-    work by; the newest last.
+    """Keeps one file: the caps that held for work that may come back, in hertz or watts, by the cycle's key of the
+    work; the newest last.
     """
 
     def __init__(self, file: VersionedFile[dict[str, float]]) -> None:
@@ -225,7 +225,7 @@ class TunerFolder(NamedTuple):
 
 
 class HeartbeatMonitor:
-    """Whether somebody beats: a beat counts when it is another one than before, as no clock is to be trusted."""
+    """Whether heartbeats arrive: a beat counts when it differs from the one before, as no clock is to be trusted."""
 
     def __init__(self, heartbeat: HeartbeatFile, silence: float) -> None:
         self._heartbeat, self._silence = heartbeat, silence
@@ -234,17 +234,17 @@ class HeartbeatMonitor:
         self._began: float | None = None
 
     def is_alive(self, now: float) -> bool:
-        """Look; whether a beat was seen to come within the last `silence` seconds. `now`: monotonic."""
+        """Read the file; whether a new beat arrived within the last `silence` seconds. `now`: monotonic."""
         seen = self._heartbeat.look()
         if seen is not None and seen.stamp != self._stamp:
-            if self._stamp is not None:  # the first one may be that of somebody long dead
+            if self._stamp is not None:  # the first one may be that of a process long dead
                 self._heard = now
             self._stamp = seen.stamp
         return self._heard is not None and now - self._heard < self._silence
 
     def is_awaited(self, now: float, patience: float | None = None) -> bool:
-        """Whether nobody was ever heard, as the listening has only just begun: less than `patience` seconds ago, None:
-        than `silence`. `now`: monotonic.
+        """Whether no beat has arrived yet, and the first call was less than `patience` seconds ago, None: than
+        `silence`. `now`: monotonic.
         """
         self._began = now if self._began is None else self._began
         return self._heard is None and now - self._began < (self._silence if patience is None else patience)

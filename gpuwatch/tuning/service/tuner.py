@@ -1,7 +1,7 @@
-"""The tuner of one node: says of each GPU whether it may be tuned, and in mode enforce tunes it.
+"""The tuner of one node: reports for each GPU whether it may be tuned, and in mode enforce tunes it.
 
-`step` does one cycle and never sleeps; who calls it decides how time passes. `cycle.cycle` decides; here is what
-it goes by, and what it leads to. A tuner that observes has no actuator, and cannot get one.
+`step` does one cycle and never sleeps; its caller decides how time passes. `cycle.cycle` decides; this module collects
+its inputs and carries out its orders. A tuner that observes has no actuator, and cannot get one.
 """
 
 import logging
@@ -32,26 +32,26 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 FRESH_SECONDS = 3.0
-"""A View is too old when it is older than both."""
+"""A View is too old when it is older than this and than STALE_INTERVALS of its intervals."""
 
 FINISH_SECONDS = 1.5
 """At the end, for a cycle under way: the actuator waits a second for the driver."""
 
 GUARD_SECONDS = 30.0
-"""Without a beat of the guard for so long, nobody guards."""
+"""A guard without a beat for so long counts as dead."""
 
 QUIET_SECONDS = 2.0
-"""A guard that lives is heard within this at the start, for it beats each second: until then its absence is no news."""
+"""A live guard, which beats each second, is found within this at the start: before, its absence is not logged."""
 
 RESULTS = {OrderOutcome.DONE: Result.DONE, OrderOutcome.FOREIGN: Result.SKIPPED}
-"""Of an order, for the audit; every other outcome is a failure."""
+"""The result of an order, for the audit; every other outcome is a failure."""
 
 ADOPTED: tuple[Knob, ...] = ("power_limit",)
-"""Of what an earlier tuner has left: a budget that is kept goes on with it."""
+"""Settings of an earlier tuner that stay: a budget that is kept continues with them."""
 
 
 class Tuner:
-    """Steps through the life of one node's GPUs. `actuator` None: it only looks."""
+    """Runs the cycles for the GPUs of one node. `actuator` None: it only observes."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Tuner:
         self._config, self._classes = config, classes or {}
 
     def step(self) -> TunerState:
-        """Beat, look, decide, set; what is known after it."""
+        """Write a heartbeat, read the inputs, decide, set; returns the new state."""
         with self._acting:
             if self._ended:
                 return self.state
@@ -115,16 +115,16 @@ class Tuner:
             return self.state
 
     def give_up(self) -> None:
-        """After a cycle that failed: nobody knows what it has left behind, so everything is given back."""
+        """After a cycle that failed: what it has left behind is not known, so everything is restored."""
         with self._acting:
             self._forget()
             if self._actuator is not None and not self._ended:
                 self._give_back(self._actuator, Trigger.TUNER)
 
     def end(self) -> None:
-        """Set nothing any more, and give everything back; what was found out is kept for the next tuner."""
+        """Set nothing any more, and restore everything; what was found out is kept for the next tuner."""
         self._ended = True  # a cycle under way sets nothing more
-        held = self._acting.acquire(timeout=FINISH_SECONDS)  # one that hangs keeps nobody from giving back
+        held = self._acting.acquire(timeout=FINISH_SECONDS)  # a cycle that hangs must not prevent the restore
         try:
             if self._actuator is not None:
                 self._give_back(self._actuator, Trigger.EXIT)
@@ -135,8 +135,8 @@ class Tuner:
                 self._acting.release()
 
     def _ready(self, actuator: Actuator, config: TuningConfig, *, enforcing: bool) -> list[str]:
-        """Before the first cycle nothing is in force, and in a mode that sets nothing, neither. Only what a budget has
-        limited stays so: to give it back would exceed the budget until it is limited again.
+        """Restore everything before the first cycle, and in a mode that sets nothing. Only the power limits of a budget
+        stay at the start: without them the budget would be exceeded until they are set again.
         """
         trigger = Trigger.TUNER if self._begun else Trigger.START
         if enforcing != self._enforced:
@@ -145,7 +145,7 @@ class Tuner:
         try:
             settled = self._begun and (enforcing or not actuator.recorded().settings)
         except GpuwatchError:
-            settled = False  # to give back says why
+            settled = False  # the restore reports why
         self._begun, self._enforced = True, enforcing
         return [] if settled else self._give_back(actuator, trigger, ADOPTED if is_adopted else ())
 
@@ -156,7 +156,7 @@ class Tuner:
         return left
 
     def _forget(self) -> None:
-        """All but what was saved, how often GPUs were tried, and whose past was used."""
+        """Drop all but the joules saved, how often GPUs were tried, and which saved states were used."""
         known = self._memory
         self._memory, self._results = (
             CycleMemory(accounts=known.accounts, rate_limits=known.rate_limits, met=known.met),
@@ -190,11 +190,11 @@ class Tuner:
             saved=self._past.saved,
             known=self._caps.known,
             classes=self._classes,
-            progress=_read(self._folder.progress.read, troubles),  # without it GPU counters rule
+            progress=_read(self._folder.progress.read, troubles),  # without it GPU counters decide
         )
 
     def _write_audit(self, reports: Iterable[OrderReport]) -> None:
-        """One entry for each decision. A decision without an order is done by being made."""
+        """One entry for each decision. A decision without an order counts as done."""
         if self._audit is None:
             return
         by_key = {(each.order.uuid, each.order.knob): each for each in self._results}
@@ -224,7 +224,7 @@ class Tuner:
         try:
             self._folder.status.write(self.state)
         except GpuwatchError as error:
-            log.debug("%s", error)  # the heartbeat has told of the folder
+            log.debug("%s", error)  # the heartbeat has already reported the folder
         is_early, waits = self._hearing.is_awaited(inputs.now, QUIET_SECONDS), self._hearing.is_awaited(inputs.now)
         for gpu in self.state.gpus:
             is_unguarded = gpu.reason is ObstacleReason.NO_GUARD
@@ -250,7 +250,7 @@ def _read(read: Callable[[], T | None], troubles: list[str | None]) -> T | None:
 def checked(config: Config, *, enforcing: bool) -> Config:
     """The configuration, if a tuner that was started to enforce, or not to, can do what it asks for. Raises UsageError.
 
-    Whoever observes has neither the rights nor the driver to set anything, and cannot get them while it runs.
+    A tuner that observes has neither the rights nor the driver to set anything, and cannot get them while it runs.
     """
     if config.tuning.mode == "enforce" and not enforcing:
         raise UsageError(

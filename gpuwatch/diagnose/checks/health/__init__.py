@@ -1,1 +1,1 @@
-"""Whether each GPU is well: memory, heat and clocks, modes, XIDs."""
+"""Whether each GPU is healthy: memory, heat and clocks, modes, XIDs."""

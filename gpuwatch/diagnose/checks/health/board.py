@@ -1,4 +1,4 @@
-"""Heat, clocks and power of each GPU: what slows it down, and which setting or device asks for that."""
+"""Heat, clocks and power of each GPU: what slows it down, and the setting or device that causes it."""
 
 from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, passed, skipped
 from gpuwatch.diagnose.checks.per_gpu import (
@@ -108,7 +108,7 @@ def _limit(gpu: Gpu) -> float | None:
 
 
 def check_clocks(context: CheckContext) -> CheckVerdict:
-    """A GPU whose clocks gpuwatch holds is meant to be slow."""
+    """A GPU whose clocks gpuwatch has locked is slow on purpose, and left out."""
     busy = [
         gpu
         for gpu in context.gpus
@@ -182,4 +182,4 @@ BOARD: tuple[DiagnosticCheck, ...] = (
         judge=check_clocks, needs=("N04",), reads=("view",), each=True,
     ),
 )  # fmt: skip
-"""From heat to what it does."""
+"""From heat to its effects."""

@@ -63,7 +63,7 @@ def _ended_processes(context: CheckContext, view: View, gpu: Gpu) -> Iterator[st
     before, services = context.facts.earlier, context.facts.services
     owners = {owner.pid: owner for owner in view.owners}
     if before is None or not owners or services is None or services.processes is None:
-        return  # in a pid namespace of its own, that nothing is seen says nothing
+        return  # in another pid namespace, a missing process proves nothing
     pods = context.facts.cluster.pods if context.facts.cluster else None
     living = {pod.uid for pod in pods} if pods is not None else None
     earlier = {process.pid for other in before.snapshot.gpus for process in other.processes or ()}
@@ -105,7 +105,7 @@ def check_licences(context: CheckContext) -> CheckVerdict:
 def check_vbios(context: CheckContext) -> CheckVerdict:
     versions: dict[str | None, dict[str, list[int]]] = {}
     for identity in (gpu.identity for gpu in context.gpus):
-        if identity.vbios and identity.brand not in WORKSTATION_BRANDS:  # at desks each maker of boards has its own
+        if identity.vbios and identity.brand not in WORKSTATION_BRANDS:  # workstation boards have that of their maker
             versions.setdefault(identity.name, {}).setdefault(identity.vbios, []).append(identity.index)
     if not any(sum(map(len, found.values())) > 1 for found in versions.values()):
         return no_reading(context, "there are not two GPUs of one model")

@@ -12,7 +12,7 @@ from gpuwatch.model.xid import XidEvent
 from gpuwatch.model.xid_catalogue import explain
 
 DAY = 86400.0
-"""An older XID without a finding is history."""
+"""An older XID without a finding is not reported."""
 
 WATCH = RepairAdvice("Nothing has to be done at once. Read what it means; look again if it comes back.")
 
@@ -27,7 +27,7 @@ STATUS_OF_CHECK: dict[str, CheckStatus] = {
     "xid_application": CheckStatus.PASS,
     "xid_application_repeated": CheckStatus.WARN,
 }
-"""The agent's check -> status here. An error of one program is reported and held against no GPU."""
+"""The agent's check -> status here. An error of one program is reported, but is no GPU's fault."""
 
 
 class RecentXid(NamedTuple):
@@ -87,7 +87,7 @@ def _text(context: CheckContext, finding: Finding) -> str:
 
 
 def _without_finding(context: CheckContext) -> Iterator[RecentXid]:
-    """XIDs from before gpuwatch started: a View has only the last time of each, and the agent's rules judge none."""
+    """XIDs from before gpuwatch started: a View has only the last time of each, and no rule of the agent judges it."""
     view, checks = context.facts.view, context.config.checks
     if view is None or context.facts.agent:
         return

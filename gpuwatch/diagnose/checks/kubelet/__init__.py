@@ -1,1 +1,1 @@
-"""What the kubelet has of the GPUs: the device plugin, the devices it counts, which pod holds which."""
+"""The GPUs as the kubelet has them: the device plugin, the devices it counts, the pods that hold them."""

@@ -1,4 +1,4 @@
-"""How many devices a device plugin should advertise for the GPUs that NVML shows, and which it calls healthy."""
+"""How many devices a device plugin should advertise for the GPUs that NVML lists, and which it reports as healthy."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -26,9 +26,9 @@ def nvidia_resources(advertised: Mapping[str, int]) -> dict[str, int]:
 def expected_devices(
     gpus: Iterable[Gpu], about: Mapping[str, str], advertised: Mapping[str, int]
 ) -> dict[str, int] | None:
-    """Resource -> devices. `about`: the Node's labels; `advertised`: what is there, which tells where labels do not.
+    """Resource -> devices. `about`: the Node's labels; `advertised`: its resources, used where labels are missing.
 
-    None: MIG is on, and nothing says by which strategy it is advertised.
+    None: MIG is on, and the strategy by which it is advertised is not known.
     """
     found = Counter({name: 0 for name in advertised})
     strategy = about.get(f"{DOMAIN}/mig.strategy")
@@ -54,7 +54,7 @@ def expected_devices(
 
 
 def healthy_devices(facts: NodeFacts) -> dict[str, tuple[str, ...]] | None:
-    """Resource -> devices the plugin has called healthy, as the kubelet has noted; None: nothing seen."""
+    """Resource -> devices that the plugin reported as healthy, by the kubelet's checkpoint; None: it was not read."""
     checkpoint = facts.kubelet.checkpoint if facts.kubelet else None
     if checkpoint is None:
         return None
@@ -85,7 +85,7 @@ def gpus_without_device(facts: NodeFacts, gpus: Iterable[Gpu]) -> tuple[int, ...
 
 
 def is_shared(facts: NodeFacts, resource: str) -> bool | None:
-    """Whether several pods may have one device; None: nothing tells."""
+    """Whether several pods may have one device; None: not known."""
     if resource.endswith(SHARED):
         return True
     ids = (facts.kubelet.checkpoint or {}).get(resource) if facts.kubelet else None

@@ -1,4 +1,4 @@
-"""Devices the kubelet hands out: as many as there are, all of them healthy, each to those it was given to."""
+"""Devices that the kubelet allocates: their number, their health, and that pods use only those they were given."""
 
 from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, failed, passed, skipped, warned
 from gpuwatch.diagnose.checks.kubelet.capacity import (
@@ -62,7 +62,7 @@ def check_capacity(context: CheckContext) -> CheckVerdict:
 
 
 def check_allocatable(context: CheckContext) -> CheckVerdict:
-    """Allocatable against capacity; without the API the kubelet's own note against NVML."""
+    """Allocatable against capacity; without the API the kubelet's checkpoint against NVML."""
     facts = context.facts
     if reason := _exempt(facts):
         return skipped(reason)
@@ -97,7 +97,7 @@ def _counts(counts: dict[str, int]) -> str:
 
 
 def check_allocations(context: CheckContext) -> CheckVerdict:
-    """What pods were given exists, and no exclusive device was given twice."""
+    """Every device given to a pod exists, and no exclusive device was given twice."""
     view = context.facts.view
     if reason := _unattributed(context.facts):
         return skipped(reason)
@@ -141,7 +141,7 @@ DOUBLE = (
 
 
 def check_strangers(context: CheckContext) -> CheckVerdict:
-    """Processes of pods on devices that the kubelet gave to others or to nobody."""
+    """Processes of pods on devices that the kubelet gave to other pods or to none."""
     view = context.facts.view
     reason = _unattributed(context.facts)
     if reason or view is None:
@@ -173,7 +173,7 @@ def _indexes(
 
 
 def _unattributed(facts: NodeFacts) -> str | None:
-    """Why nothing can be said of what the kubelet gave to whom."""
+    """Why the kubelet's allocations are not known; None: they are."""
     if facts.kubelet is not None and not facts.kubelet.present:
         return NO_KUBELET
     sources = facts.view.snapshot.sources if facts.view else ()

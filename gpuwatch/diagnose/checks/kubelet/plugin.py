@@ -1,4 +1,4 @@
-"""How the kubelet gets GPUs: the device plugin, its sockets, what it advertises and who holds it."""
+"""How the kubelet gets GPUs: its sockets, the device plugin and its configuration, the checkpoint of allocations."""
 
 from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, failed, passed, skipped, warned
 from gpuwatch.diagnose.checks.kubelet.capacity import DOMAIN
@@ -56,7 +56,7 @@ def _unwanted(facts: NodeFacts) -> str | None:
 
 
 def _pods(facts: NodeFacts) -> dict[str, str]:
-    """What the plugin's pods on this node say of themselves."""
+    """The plugin's pods on this node, and the state of each."""
     pods = (facts.cluster.pods or ()) if facts.cluster else ()
     found = [pod for pod in pods if "device-plugin" in (pod.app or "")]
     return {pod.path: pod.waiting or ("ready" if pod.ready else "not ready") for pod in found}
@@ -69,7 +69,7 @@ KUBELET_DOWN = (
 
 
 def check_checkpoint(context: CheckContext) -> CheckVerdict:
-    """The kubelet finds there, after a restart, which container has which device."""
+    """From this file the kubelet reads, after a restart, which container has which device."""
     kubelet = context.facts.kubelet
     if kubelet is None or not kubelet.present:
         return skipped(NO_KUBELET)

@@ -1,6 +1,6 @@
-"""Turns a parsed dump into a recording: what NVML must have answered for nvidia-smi to print this.
+"""Turns a parsed dump into a recording: the answers of NVML for which nvidia-smi prints this dump.
 
-ROWS says which answer each line came from; reading another line is adding a row to its list. Paths are labels in lower
+ROWS maps each line to the answer it came from; to read another line, add a row to its list. Paths are labels in lower
 case, words joined by `_`; text and XML, older and newer drivers use different ones.
 """
 
@@ -54,13 +54,13 @@ MIG_ROWS: tuple[DumpRow, ...] = (
 MAX_GPUS = 64
 MAX_MIG = 128
 EVENTS = "@events"
-"""A set in which nothing ever happens: a dump is one moment."""
+"""An event set without events: a dump shows one moment."""
 
 NO_BUS_ID = "00000000:00:00.0"
 
 
 def recording(log: DumpNode, extras: OtherOutputs, cut: DumpNode | None = None) -> Recording:
-    """Answers for the driver and every GPU of a dump; what is missing of the GPU `cut` is unknown, not unsupported."""
+    """Answers for the driver and every GPU of a dump; values that the GPU `cut` lacks are unknown, not unsupported."""
     gpus = list(log.named("gpu"))[:MAX_GPUS]
     driver = _optional(log, "kmd_version") or _optional(log, "driver_version")
     models = [_optional(gpu, "product_name") or "" for gpu in gpus]
@@ -175,8 +175,8 @@ def _answer(row: DumpRow, node: DumpNode, absent: int = pynvml.NVML_ERROR_NOT_SU
 
 
 def _migs(answers: Recording, gpu: DumpNode, migs: list[DumpNode], index: int, extras: OtherOutputs) -> None:
-    """MIG devices; their UUIDs and profiles are only in -L. Without it the UUID is the form of drivers before 470, and
-    the profile the one that has such memory and engines.
+    """MIG devices; their UUIDs and profiles are only in -L. Without it the UUID has the form of drivers before 470, and
+    the profile is the one with this memory and these engines.
     """
     handle, listed = f"@gpu{index}", 0
     gpu_uuid = answers.runs["nvmlDeviceGetUUID", handle][0][1]

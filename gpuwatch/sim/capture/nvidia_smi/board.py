@@ -122,7 +122,7 @@ def _reason_paths(reason: str) -> tuple[str, ...]:
 _REASON_PATHS = {bit: _reason_paths(reason) for reason, bit in CLOCK_EVENT_REASONS.items()}
 _REASONS = bits(flag, _REASON_PATHS)
 _KNOWN_REASONS = bits(lambda printed: flag(printed) | 1, _REASON_PATHS)
-"""Every reason that is printed as on or off is one the GPU supports."""
+"""The GPU supports every reason that is printed as on or off."""
 
 
 def _held(field_name: str, text: str, xml: str) -> DumpRow:
@@ -222,7 +222,7 @@ def fabric(gpu: DumpNode) -> dict[str, Any]:
 
 
 def cluster(gpu: DumpNode) -> list[int]:
-    """The 16 bytes of the cluster's UUID; zeros where none is printed, as NVML has it."""
+    """The 16 bytes of the cluster's UUID; zeros where none is printed, as NVML gives them."""
     try:
         digits = at(plain, "fabric/clusteruuid", "fabric/cluster_uuid")(gpu).replace("-", "")
         return list(bytes.fromhex(digits)[:16])

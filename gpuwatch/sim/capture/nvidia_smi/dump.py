@@ -1,7 +1,7 @@
-"""Finds the `nvidia-smi -q` blocks in a file, as people attach it to a support case, and reads one of them.
+"""Finds the `nvidia-smi -q` blocks in a file, such as one attached to a support case, and reads one of them.
 
 A file may hold several blocks and the output of other commands between them, under headings such as
-`## load :: query (-q)` or none at all. Of the other commands, -L, nvlink -s and --version add facts.
+`## load :: query (-q)` or none at all. The outputs of -L, nvlink -s and --version add facts.
 """
 
 import bisect
@@ -53,7 +53,7 @@ def read_dump(text: str, choice: str, name: str) -> Recording:
 
 
 def missing_parts(text: str, choice: str, name: str) -> str:
-    """What a dump lacks: GPUs that it counts, or the end of the last GPU. Empty for one that is whole.
+    """What a dump lacks: GPUs that it counts, or the end of the last GPU. Empty for a complete one.
 
     Raises:
         UsageError: as `read_dump`.
@@ -67,7 +67,7 @@ def missing_parts(text: str, choice: str, name: str) -> str:
 
 
 def _cut_gpu(log: DumpNode) -> DumpNode | None:
-    """The last GPU, if it has not the section with which the others end; a whole dump (no `-d`) has processes there."""
+    """The last GPU, if it lacks the section with which the others end: in a complete dump (no `-d`) the processes."""
     gpus = [gpu for gpu in log.named("gpu") if gpu.find(NO_HANDLE) is None and gpu.children]
     last = {part.label for part in gpus[-1].children} if gpus else set()
     ends_early = any(gpu.children[-1].label not in last for gpu in gpus)
@@ -93,7 +93,7 @@ def _starts(text: str) -> list[int]:
 
 
 def _body(phase: str) -> str:
-    """The block without what other commands printed after it."""
+    """The block without the output of other commands after it."""
     if "<nvidia_smi_log" in phase[:2000]:
         end = phase.find(_XML_END)
         return phase[: end + len(_XML_END)] if end >= 0 else phase

@@ -124,7 +124,7 @@ MAX_RETIRED = 4096
 
 
 def _pages(number: int) -> Answer:
-    """The dump counts pages; their addresses it does not print."""
+    """Zeros as addresses: the dump prints the number of pages, but not their addresses."""
     return [0] * min(number, MAX_RETIRED)
 
 

@@ -27,7 +27,7 @@ class DumpNode:
         return (child for child in self.children if child.label in labels)
 
     def find(self, path: str) -> "DumpNode | None":
-        """The first node at `a/b/c`; where the driver printed `b: N/A` instead of a section, that node."""
+        """The first node at `a/b/c`; where nvidia-smi printed `b: N/A` instead of a section, the node `b`."""
         node: DumpNode | None = self
         for label in path.split("/"):
             if node is None or (node.value and not node.children):
@@ -56,10 +56,10 @@ LOST_LINE = re.compile(
     r"Unable to determine the device handle for GPU\s*(?:[0-9]+:\s+)?"
     r"([0-9A-Fa-f]+:[0-9A-Fa-f]+:[0-9A-Fa-f]+(?:\.[0-9A-Fa-f])?)\s*:\s*(.*)"
 )
-"""What nvidia-smi says instead of a GPU's block when the GPU does not answer."""
+"""The lines that nvidia-smi prints instead of a GPU's block when the GPU does not answer."""
 
 NO_HANDLE = "no_handle"
-"""Label of the child that says why such a GPU has no handle."""
+"""Label of the child that holds the reason why such a GPU has no handle."""
 
 MAX_DEPTH = 64
 
@@ -105,7 +105,7 @@ def parse_xml(document: str) -> DumpNode:
     """The root element as a tree; a `gpu` element's value is its PCI address.
 
     Raises:
-        BadXml: see there.
+        BadXml: the document is not well-formed or too deep.
     """
     root = DumpNode("log")
     stack, said = [root], [[""]]  # the text of each open element in pieces: each child cuts it
@@ -141,7 +141,7 @@ LINK_LINE = re.compile(r"^\s*Link (\d+): (?:(\d+(?:\.\d+)?) GB/s|<?inactive>?)\s
 NVML_LINE = re.compile(r"^NVML version\s*: (\S+)\s*$", re.IGNORECASE)
 MAX_LINKS = 72
 LONGEST_LINE = 512
-"""Of what tells of GPUs; patterns may take the square of a line's length."""
+"""Characters of a line about GPUs: the time of a pattern may grow with the square of the length."""
 
 
 class MigListing(NamedTuple):

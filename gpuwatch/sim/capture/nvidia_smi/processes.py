@@ -16,13 +16,13 @@ LISTS = {
 
 SECTIONS = ("processes", "compute_processes")
 UNSEEN = "insufficient permissions"
-"""In a name's place, in brackets or not: whoever ran nvidia-smi may not see this process."""
+"""Printed in place of a name, in brackets or not: the user of nvidia-smi may not inspect this process."""
 
 MAX_PID = 1 << 32
 
 
 def process_lists(gpu: DumpNode) -> dict[str, Answer]:
-    """List call -> answer; a dump without the section knows of no list."""
+    """List call -> answer; without the section there is no list."""
     section = next(gpu.named(*SECTIONS), None)
     if section is None:
         return {}
@@ -70,7 +70,7 @@ def _processes(section: DumpNode) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _entries(section: DumpNode) -> list[dict[str, str]]:
-    """XML has an element per process; text a run of lines that begins anew with every instance id or pid."""
+    """XML has an element per process; in text an instance id or a pid begins the lines of the next process."""
     entries: list[dict[str, str]] = []
     ahead: dict[str, str] = {}
     for node in section.children:

@@ -1,4 +1,4 @@
-"""Where one value is printed in which driver generation, its unit, and the NVML call that it answers."""
+"""The place of one printed value in each driver generation, its unit, and the NVML call that it answers."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ Source = Callable[[DumpNode], Any]
 
 
 def at(convert: Callable[[str], Any], *paths: str) -> Source:
-    """The value at the first of these paths that the dump has; the same value is printed under one of them only."""
+    """The value at the first of these paths that the dump has: each dump prints the value under only one of them."""
 
     def get(gpu: DumpNode) -> Any:
         problem = NoValue()
@@ -64,7 +64,7 @@ def either(*sources: Source) -> Source:
 
 
 def bits(convert: Callable[[str], int], places: dict[int, tuple[str, ...]], required: bool = True) -> Source:
-    """A mask: each place's bits times its printed value; what is N/A is 0, and all N/A is no value."""
+    """A mask: each place's bits times its printed value; N/A counts 0, and all N/A is no value."""
 
     def get(gpu: DumpNode) -> int:
         mask, known = 0, 0

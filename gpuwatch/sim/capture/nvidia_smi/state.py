@@ -1,4 +1,4 @@
-"""Dump rows of what a GPU is, how it is set, how busy it is, and its memory."""
+"""Dump rows of a GPU's identity, settings, utilization and memory."""
 
 import re
 
@@ -24,7 +24,7 @@ _BRANDS = reverse(BRANDS) | {
     "NVIDIA RTX Virtual Workstation": 10,
     "NVIDIA Cloud Gaming": 11,
 }
-"""nvidia-smi spells out what NVML's constants abbreviate."""
+"""Names that nvidia-smi prints in full and NVML's constants abbreviate."""
 
 IDENTITY = [
     call("nvmlDeviceGetName", at(plain, "product_name")),

@@ -1,4 +1,4 @@
-"""Values as nvidia-smi prints them, read back into NVML's units; words in their place are the errors NVML gave."""
+"""Values as nvidia-smi prints them, converted back to NVML's units; words in their place are errors of NVML."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -31,7 +31,7 @@ WORDS = {
     "err": pynvml.NVML_ERROR_UNKNOWN,
     "timeout": pynvml.NVML_ERROR_TIMEOUT,
 }
-"""How a printed word begins -> nvmlReturn. nvidia-smi prints nvmlErrorString, in brackets or not."""
+"""Beginning of a printed word -> nvmlReturn. nvidia-smi prints nvmlErrorString, in brackets or not."""
 
 _NOTE = re.compile(r"(?<!\s)\s+\[deprecated\b[^\]]{0,200}\]?$", re.IGNORECASE)
 """`610.43.02 [Deprecated; will be removed in CUDA 14.0. Use KMD Version instead]`"""
@@ -43,7 +43,7 @@ _TIME = {"ns": 1.0, "ms": 1e6, "s": 1e9}
 
 
 def refuse_words(printed: str) -> str:
-    """The value without surrounding space, and without a note that its label is going away.
+    """The value without surrounding space and without a note on deprecation.
 
     Raises:
         NoValue: it is one of WORDS.
