@@ -37,7 +37,7 @@ def mark_repaired(
     at: float,
     evidence: Collection[str],
     actor: str = "operator",
-    why: str = "a person said so",
+    why: str = "confirmed by the operator",
 ) -> bool:
     """Store the declaration and an action for each subject; False when the store cannot be written: see its `trouble`.
 

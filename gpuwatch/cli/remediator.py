@@ -71,7 +71,7 @@ OVERRIDES = (
 @click.command(help=HELP, short_help="Keep new work off sick GPUs.")
 @row_options(OVERRIDES)
 @option("--once", is_flag=True, help="Look and act once, print the plan, end.")
-@option("--release", is_flag=True, help="Give back everything of gpuwatch on this Node, end. For an uninstall.")
+@option("--release", is_flag=True, help="Remove everything of gpuwatch on this Node, end. For an uninstall.")
 @pass_session
 def remediator(session: Session, /, *, once: bool, release: bool, **options: Any) -> None:
     """Wire agent, policy, API server and store to the remediator and run it."""

@@ -65,7 +65,7 @@ OVERRIDES = (
 
 @click.command(help=HELP, short_help="Tune GPUs, or say which could be; guard what was set.")
 @row_options(OVERRIDES)
-@option("--guard", is_flag=True, help="Give back what a tuner has set, once it is dead.")
+@option("--guard", is_flag=True, help="Restore what a tuner has set, once it is dead.")
 @option("--consents", is_flag=True, help="Bring tuner and agent what pods say.")
 @pass_session
 def tuner(session: Session, /, *, guard: bool, consents: bool, **options: Any) -> None:

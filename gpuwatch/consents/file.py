@@ -25,7 +25,7 @@ class ConsentsFile:
             Consents,
             trusted=True,  # it decides which GPUs may be slowed down
             folder_mode=STATE_MODE,
-            repair="remove it; `gpuwatch tuner --consents` writes it anew",
+            repair="remove it; `gpuwatch tuner --consents` writes it again",
         )
 
     def read(self) -> Consents | None:

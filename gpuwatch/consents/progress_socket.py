@@ -154,7 +154,7 @@ class ProgressSocket:
             return WorkOwner(found.pod_uid, user, is_pod=True)
         name = None if found.workload else found.name_outside_pods
         if name is None:
-            raise GpuwatchError(f"process {pid} cannot be counted", "nothing tells whose it is")
+            raise GpuwatchError(f"process {pid} cannot be counted", "its owner is not known")
         return WorkOwner(name, user, is_pod=False)
 
     def _make_room(self, name: str) -> None:

@@ -128,4 +128,4 @@ def _verdict(check: DiagnosticCheck, context: CheckContext, *, active: bool) -> 
         return check.judge(context)
     except Exception as error:
         log.warning("check %s failed by itself: %s: %s", check.id, type(error).__name__, error, exc_info=True)
-        return skipped(f"the check itself failed ({type(error).__name__}: {error}); please report it")
+        return skipped(f"the check itself failed ({type(error).__name__}: {error}); report it")

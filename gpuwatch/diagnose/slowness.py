@@ -99,7 +99,7 @@ def heat(of: SlowGpu) -> SlowCause | None:
     )
     actor = "the hardware halves" if hard else "the driver lowers"
     message = f"{actor} its clocks because of heat: {of.clocks}, in {share:.0%} of its time at work"
-    action = "check air flow, fans and inlet temperature; compare its siblings: `gpuwatch get gpus`"
+    action = "check air flow, fans and inlet temperature; compare the node's other GPUs: `gpuwatch get gpus`"
     return SlowCause("heat", Rank.HELD, of.clock_loss, message, action, evidence)
 
 
@@ -131,7 +131,7 @@ def power_cap(of: SlowGpu) -> SlowCause | None:
     return SlowCause("power_cap", Rank.HELD, of.clock_loss, f"{actor} {lowered}", action, evidence)
 
 
-TUNER_ACTION = "`gpuwatch tune status --gpu {gpu}` shows why; `gpuwatch tune stop` gives everything back"
+TUNER_ACTION = "`gpuwatch tune status --gpu {gpu}` shows why; `gpuwatch tune stop` restores everything"
 
 CLOCK_REASONS = ("sw_power_cap", "hw_power_brake_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_slowdown")
 

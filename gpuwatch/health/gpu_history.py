@@ -117,7 +117,7 @@ class GpuHistory:
             if energy is not None:
                 if self.energy is not None and energy < RESTARTED * self.energy:
                     self.repair = RepairEvidence(
-                        order, None, "its energy counter began anew: reset, or driver reloaded"
+                        order, None, "its energy counter began at zero: reset, or driver reloaded"
                     )
                 self.energy = energy
             corrected = self.gpu.ecc.counts.get("corrected/volatile/total")

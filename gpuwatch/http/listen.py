@@ -31,7 +31,7 @@ def parse_address(text: str) -> tuple[str, int]:
     """
     host, colon, port = text.rpartition(":")
     if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise UsageError(f"cannot listen on {text!r}", "it is not ADDR:PORT", "write e.g. :9400 or 127.0.0.1:9400")
+        raise UsageError(f"cannot listen on {text!r}", "it is not ADDR:PORT", "for example :9400 or 127.0.0.1:9400")
     bare = host.removeprefix("[").removesuffix("]")
     if ":" in bare and bare == host:
         raise UsageError(f"cannot listen on {text!r}", "an IPv6 address needs brackets", f"write [{host}]:{port}")

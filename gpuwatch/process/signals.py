@@ -105,7 +105,7 @@ class ConfigWatch:
             return None
         except Exception as error:  # a bug in reading a file must not end a process that runs with the previous one
             log.exception("the changed configuration could not be judged")
-            self.refuse(f"gpuwatch failed on it: {type(error).__name__}; please report it")
+            self.refuse(f"gpuwatch failed on it: {type(error).__name__}; report it")
             return None
         self.error = None
         for section in Config.__struct_fields__:
@@ -128,7 +128,7 @@ class ConfigWatch:
     def failed(self, error: Exception) -> None:
         """The configuration of `reload` was not taken over, or in part only: the next `reload` returns one again."""
         self._taken = False
-        self.refuse(f"gpuwatch failed on it: {type(error).__name__}; please report it")
+        self.refuse(f"gpuwatch failed on it: {type(error).__name__}; report it")
 
     def refuse(self, why: str) -> None:
         """Keep the configuration in force, and record and log why."""

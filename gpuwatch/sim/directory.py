@@ -252,7 +252,7 @@ def _current(directory: Path) -> NodeRecord:
         raise NoGpuStack(f"no simulated node in {directory}", "it has no node.json", "try `gpuwatch sim run`") from None
     if record.boot_id != _boot_id():
         raise NoGpuStack(
-            f"the simulated node in {directory} is over", "the machine was started anew", "try `gpuwatch sim run`"
+            f"the simulated node in {directory} is over", "the machine was restarted", "try `gpuwatch sim run`"
         )
     return record
 

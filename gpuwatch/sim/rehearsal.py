@@ -269,5 +269,5 @@ def _patched(step: PatchNode, made: Plan) -> RehearsedAction | None:
     if step.step in ("untaint", "forget"):
         return RehearsedAction(made.at, step.step, f"everything taken back{cordon}", made.message)
     return (
-        RehearsedAction(made.at, "cordon", "unschedulable for everybody", made.message) if step.unschedulable else None
+        RehearsedAction(made.at, "cordon", "unschedulable for all pods", made.message) if step.unschedulable else None
     )

@@ -222,7 +222,7 @@ class Store:
             self._file, aside = StoreFile.open(directory, self._clock.time())
             if aside is not None:
                 self._set_aside += 1
-                log.error("the store in %s could not be used and is begun anew; %s", directory, aside)
+                log.error("the store in %s could not be used and a new one is begun; %s", directory, aside)
             self._trim(self._file)
         file = self._file
         # only a write shows that writing works again
@@ -272,7 +272,7 @@ class Store:
         try:
             return None if body is None else msgspec.json.decode(body, type=prepared(type_))
         except UNREADABLE as error:
-            log.error("the store's %s cannot be read; %s; it is begun anew", name, error)
+            log.error("the store's %s cannot be read; %s; a new one is begun", name, error)
             return None
 
 

@@ -24,7 +24,7 @@ from tests.e2e.processes import prometheus
 from tests.waiting import BOUND_SECONDS, until
 
 RULES = ROOT / "alerts" / "gpuwatch.rules.yaml"
-DIVISOR, LONGEST = 100.0, 8.0
+DIVISOR, LONGEST = 50.0, 16.0
 SCRAPES = 4
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 SETTLE_SECONDS = 4.0

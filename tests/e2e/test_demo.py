@@ -218,7 +218,7 @@ def test_its_cluster_obeys_another_terminal_until_it_is_told_to_end(tmp_path):
         assert (done.returncode, done.stderr.count("error")) == (0, 0)
         status = node("status")
         assert status.returncode == 4
-        assert "only a person gives it back: new fan" in status.stdout
+        assert "only an operator releases it: new fan" in status.stdout
         assert node("release", "--yes").returncode == 0
         until(lambda: node("status").returncode == 0, step=0.5)
         process.send_signal(signal.SIGTERM)

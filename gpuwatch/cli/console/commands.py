@@ -32,7 +32,7 @@ COMMANDS = (
     Entry("xid", "Explain, list, parse and watch XIDs.", "xid.xid:xid", "Look"),
     Entry("events", "Show what happened: XIDs, SXids, lost GPUs, findings, actions.", "look.events:events", "Look"),
     Entry("node", "Show, plan, quarantine, validate and release a Kubernetes Node.", "node.node:node", "Act"),
-    Entry("tune", "Show what is tuned and what would be; stop it; give back what was set.", "tune.tune:tune", "Act"),
+    Entry("tune", "Show what is tuned and what would be; stop it; restore what was set.", "tune.tune:tune", "Act"),
     Entry(
         "recommend",
         "Show who holds more GPU than they use, and what to give them.",

@@ -82,7 +82,7 @@ class ClusterNarrator:
             yield "gpuwatch", f"asked it to leave and got a no: {refused}"
         self._refused = refused
         if plan.stage is NodeStage.RECOVERING and self._stage is not NodeStage.RECOVERING:
-            yield "gpuwatch", "finds nothing wrong any more, and goes on watching before it trusts that"
+            yield "gpuwatch", "finds no fault any more, and watches longer before it releases the node"
         self._stage = plan.stage
 
 
@@ -124,7 +124,7 @@ def _node_sentences(name: str, before: Object, after: Object) -> Iterator[str]:
     if gpus[0] and gpus[0] != gpus[1]:
         yield f"offers pods {gpus[1]} GPUs of {name} instead of {gpus[0]}, as the device plugin says"
     for taint in now - was:
-        yield f"taints {name} with {taint}: no new work here, what runs goes on"
+        yield f"taints {name} with {taint}: no new work here, running pods stay"
     for taint in was - now:
         yield f"takes the taint {taint} off {name}: new work may come again"
     conditions = [condition_of(each) for each in (before, after)]

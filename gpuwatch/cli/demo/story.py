@@ -35,7 +35,7 @@ STORY = (
         goal="limited",
     ),
     Chapter(
-        "Power for everybody",
+        "Power for all GPUs",
         "The budget is gone. The tuner reverts its settings: every limit is what it was before.",
         step="plenty",
         commands=("tune status", "events"),
@@ -46,8 +46,8 @@ STORY = (
         "The owners of three pods let them be tuned: an annotation each. The tuner watches their GPUs for a minute at "
         "full speed. Then it tries lower clocks for some minutes, five seconds at a time, in turns with full speed, "
         "and holds the one that saves most while the work keeps what was promised: 95 % of its speed, 97 % for the pod "
-        "that serves users. When something is wrong with a GPU or the node, it lets go and begins anew, so it will "
-        "still be searching when this story is over: leave the demo running to see what it finds.",
+        "that serves users. When something is wrong with a GPU or the node, it reverts its settings and starts "
+        "again, so it will still be searching when this story is over: leave the demo running to see what it finds.",
         step="agree",
         commands=("tune status",),
         goal="watched",
@@ -55,7 +55,7 @@ STORY = (
     Chapter(
         "A program makes a mistake",
         "The program on GPU 4 reads memory that is not its own. The driver reports XID 31 and stops it. The GPU is "
-        "well: gpuwatch notifies the pod's owner by an Event on the pod, and leaves the node alone.",
+        "healthy: gpuwatch notifies the pod's owner by an Event on the pod, and leaves the node alone.",
         ({"do": "xid", "gpu": 4, "xid": 31}, {"do": "xid", "gpu": 4, "xid": 43, "at": 0.5}),
         ("xid explain 31", "events"),
         goal="event",
@@ -63,7 +63,7 @@ STORY = (
     Chapter(
         "A first memory error",
         "GPU 4 has a memory error that the hardware contains. NVIDIA's device plugin, which offers GPUs to Kubernetes, "
-        "takes GPU 4 out: the pod on it goes on, and no new one is given that GPU.",
+        "takes GPU 4 out: the pod on it keeps running, and no new one is given that GPU.",
         (
             {"do": "ecc", "gpu": 4, "kind": "uncorrected"},
             {"do": "xid", "gpu": 4, "xid": 94},
@@ -75,7 +75,7 @@ STORY = (
     Chapter(
         "The GPU breaks",
         "The next error is not contained, and the driver asks for a reset. The plugin has taken GPU 4 out, so gpuwatch "
-        "sets no taint: the node goes on taking work for the other seven. (Without the plugin it would take none.) "
+        "sets no taint: the node still takes work for the other seven. (Without the plugin it would take none.) "
         "The policy of this demo also drains: the pod on GPU 4, and only that one, is asked to leave. It "
         "serves users, and its disruption budget says that one copy must always be ready. The other copy is still "
         "loading its model, so the answer is: not now. gpuwatch asks again later and forces nothing.",
@@ -86,14 +86,14 @@ STORY = (
     Chapter(
         "The work moves",
         "Now the other copy is ready. The budget allows the move: the pod leaves, and its replacement comes up on "
-        "another node. The other pods of gpu-node-1 go on working.",
+        "another node. The other pods of gpu-node-1 keep working.",
         step="ready",
         goal="moved",
         commands=("get pods", "events"),
     ),
     Chapter(
         "New work comes to the same node",
-        "A new job has two pods, which want a GPU each. The only free one that is well is GPU 7 of gpu-node-1: the "
+        "A new job has two pods, which want a GPU each. The only free one that is healthy is GPU 7 of gpu-node-1: the "
         "first pod gets it. The second pod has to wait for GPU 4.",
         step="work",
         goal="waiting",
@@ -103,9 +103,9 @@ STORY = (
         "Repair",
         "An operator starts gpuwatch's repairer, which is off by default. Nothing uses GPU 4, so it is reset. The "
         "policy demands a proof: the repairer also puts GPU 4 to work. (A simulated GPU cannot compute; it passes when "
-        "the driver asks for nothing.) When all has been well for a while (seconds here, five minutes by default), "
-        "gpuwatch takes away what it wrote on the Node, and nothing else. The device plugin counts a GPU in only when "
-        "it starts, so gpuwatch has its pod start anew, as the policy allows. The waiting pod gets GPU 4.",
+        "the driver asks for nothing.) When everything has been healthy for a while (seconds here, five minutes "
+        "by default), gpuwatch removes what it wrote on the Node, and nothing else. The device plugin counts a GPU in "
+        "only when it starts, so gpuwatch has its pod restarted, as the policy allows. The waiting pod gets GPU 4.",
         step="repair",
         goal="placed",
         commands=("node status", "describe gpu 4", "events"),
@@ -120,7 +120,7 @@ STORY = (
         goal="unhealthy",
     ),
     Chapter(
-        "All is well again",
+        "Everything is healthy again",
         "The driver comes back. What was counted stays counted; what a person wants to know later is in the events.",
         ({"do": "unhang", "gpu": 6}, {"do": "recover", "gpu": "all"}),
         ("status", "events", "get xids"),
@@ -128,7 +128,7 @@ STORY = (
     ),
     Chapter(
         "Your turn",
-        "Take the node out of use by hand and give it back, stop the tuner and let it go on, or break something.",
+        "Take the node out of use by hand and release it, stop the tuner and resume it, or break something.",
         commands=(
             "tune stop",
             "tune resume",

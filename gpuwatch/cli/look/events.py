@@ -60,7 +60,7 @@ def _since(_: click.Context, __: click.Parameter, value: str | None) -> float:
 
 @click.command(help=HELP, short_help="Show what happened: XIDs, SXids, lost GPUs, findings, actions.")
 @output("table", "wide", "json", "yaml", schema=("EventList", "cli.look.event_items:EventItem"))
-@option("-w", "--watch", is_flag=True, help="Go on with what happens; JSON becomes one event a line.")
+@option("-w", "--watch", is_flag=True, help="Continue with new events; JSON becomes one event a line.")
 @option("--since", metavar="TIME", callback=_since, help="Not before: 30m, 2h, 7d ago, or a time.")
 @option("--kind", type=click.Choice(EVENT_KINDS), multiple=True, help="Only these; repeatable.")
 @option("--limit", type=click.IntRange(1, MAX_EVENTS), default=EVERYTHING.limit, help="The newest N. Default: 1000.")

@@ -45,7 +45,7 @@ def scenario_views(
     """
     span = seconds(duration)
     if span is None:
-        raise UsageError(f"{duration} is no duration", "", "write e.g. 90s, 30m, 24h or 8d")
+        raise UsageError(f"{duration} is no duration", "", "for example 90s, 30m, 24h or 8d")
     return views(load(scenario or DEFAULT), config, STARTED, span, seed, with_gpm=with_gpm)
 
 

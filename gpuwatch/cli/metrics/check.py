@@ -116,7 +116,9 @@ def scrape_checks(ask: Ask) -> Iterator[ScrapeCheck]:
         yield ScrapeCheck(check=f"label {label}", result=result, found=found, miss=miss if without else "")
     others = "unless on (job) (up == 1 unless on (job, instance) gpuwatch_build_info)"
     down = _count(ask, f"count(up == 0 and on (job) group by (job) ({PROCESSES['agent']}) {others})")
-    yield _judged("targets down", not down, f"{down} beside {agents} that answer", "all that is said of those nodes")
+    yield _judged(
+        "targets down", not down, f"{down} beside {agents} that answer", "every statement about those nodes is missing"
+    )
     twice = _count(ask, "count(count by (cluster, uuid) (gpuwatch_gpu_info) > 1)")
     yield _judged("scraped twice", not twice, f"{twice} GPUs by two targets", "sums count those GPUs twice")
     kept = _count(ask, f'count({WORKLOADS}{{exported_pod!=""}})')

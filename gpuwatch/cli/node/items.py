@@ -176,14 +176,14 @@ def _change(node: NodeObject, step: Step, also: Sequence[str]) -> ChangeItem:
         case TakeSlot():
             target, words = f"lease/{step.name}", f"take or renew this one of {step.slots} slots of the budget"
         case FreeSlot():
-            target, words = f"lease/{step.name}", "give the slot back"
+            target, words = f"lease/{step.name}", "release the slot"
         case Evict(pod=pod):
             target, words = f"pod/{pod.path}", "ask it to leave (Eviction API; disruption budgets are respected)"
         case WriteRule(rule=rule):
             target = f"devicetaintrule/{rule.name}"
             words = f"taint the device {rule.pool}/{rule.device}: {rule.value}:{rule.effect}"
         case DeleteRule(name=name):
-            target, words = f"devicetaintrule/{name}", "give the device back"
+            target, words = f"devicetaintrule/{name}", "remove the rule, so that pods get the device again"
         case SetRebootSentinel(wanted=wanted):
             target = f"file/{step.sentinel}"
             words = (
@@ -215,8 +215,8 @@ _WORDS = {
     "taint": "take the Node out of use",
     "confine": "take only the sick GPUs out of use: the device plugin gives them to no pod",
     "refresh": "bring the annotations up to date",
-    "untaint": "give the Node back: labels and annotations of gpuwatch go",
-    "forget": "take the annotations of gpuwatch away",
+    "untaint": "release the Node: gpuwatch's labels and annotations are removed",
+    "forget": "remove gpuwatch's annotations",
     "label": "label the Node for schedulers",
 }
 

@@ -24,8 +24,8 @@ ENTRIES = (
     Entry("status", "Show what gpuwatch holds on the node, and why.", "node.node:status", "Commands"),
     Entry("plan", "Show what would be done now, as a diff; change nothing.", "node.node:plan", "Commands"),
     Entry("quarantine", "Take the node out of use until it is released.", "node.orders:quarantine", "Commands"),
-    Entry("validate", "Put idle GPUs to work, as proof that they are well.", "node.validate:validate", "Commands"),
-    Entry("release", "Give back all that gpuwatch holds on the node.", "node.orders:release", "Commands"),
+    Entry("validate", "Put idle GPUs to work, as proof that they are healthy.", "node.validate:validate", "Commands"),
+    Entry("release", "Release all that gpuwatch holds on the node.", "node.orders:release", "Commands"),
 )
 
 Command = TypeVar("Command", bound=Callable[..., Any])

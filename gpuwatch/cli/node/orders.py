@@ -27,7 +27,7 @@ from gpuwatch.remediation.service.executor import PlanOutcome
 @click.command(short_help="Take the node out of use until it is released.")
 @reach_options
 @option("--reason", default="by hand", metavar="TEXT", help="Why; others read it on the Node. Default: by hand.")
-@option("--cordon", is_flag=True, help="Also make the node unschedulable for everybody.")
+@option("--cordon", is_flag=True, help="Also make the node unschedulable for all pods.")
 @option("--drain", is_flag=True, help="Also ask pods with GPUs to leave. Never by force.")
 @option("--timeout", type=Number(0), metavar="SECONDS", help="For --drain. Default: the policy's.")
 @option("--ignore-budget", is_flag=True, help="Do so even if the budget has no slot left.")
@@ -75,12 +75,12 @@ def quarantine(
                 for one in progress.blocked:
                     session.terminal.hint(one.message)
             session.terminal.print("every pod that has to leave has left")
-    session.terminal.hint(f"give it back with: gpuwatch node release --node {shell_word(access.name)}")
+    session.terminal.hint(f"release it with: gpuwatch node release --node {shell_word(access.name)}")
 
 
-@click.command(short_help="Give back all that gpuwatch holds on the node.")
+@click.command(short_help="Release all that gpuwatch holds on the node.")
 @reach_options
-@option("--reason", default="by hand", metavar="TEXT", help="Why; said in the Event. Default: by hand.")
+@option("--reason", default="by hand", metavar="TEXT", help="Why; the Event names it. Default: by hand.")
 @option(
     "--acknowledge/--forget",
     default=True,
@@ -89,7 +89,7 @@ def quarantine(
 @option("--yes", is_flag=True, help="Do not ask.")
 @pass_session
 def release(session: Session, /, reason: str, *, acknowledge: bool, yes: bool, **where: str | None) -> None:
-    """Give back all that gpuwatch holds on the node.
+    """Release all that gpuwatch holds on the node.
 
     Removes its own taint, cordon, labels, annotations, condition and slot, also those of an uninstalled gpuwatch; needs
     no agent.

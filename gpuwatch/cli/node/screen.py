@@ -65,7 +65,7 @@ def _facts(item: NodeItem, words: Words, wide: bool) -> Iterator[tuple[str, str]
         if wide:
             yield "id", item.owner.id
     if item.owner is not None and item.owner.held and item.owner.state == "applied":
-        yield "held", f"only a person gives it back: {item.owner.held}"
+        yield "held", f"only an operator releases it: {item.owner.held}"
     if item.budget is not None:
         total = words.text(item.budget.slots)
         yield (
@@ -104,7 +104,7 @@ def _cordon(item: NodeItem) -> str:
     if not item.unschedulable:
         return "no"
     ours = item.owner is not None and item.owner.cordoned
-    return "yes, by gpuwatch" if ours else "yes, by somebody else: gpuwatch leaves it"
+    return "yes, by gpuwatch" if ours else "yes, not by gpuwatch, which leaves it"
 
 
 def _fault(fault: Fault, words: Words, width: int, named: Callable[[str], str]) -> list[Text]:

@@ -18,7 +18,7 @@ from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.errors import PermissionMissing, UsageError
 from gpuwatch.storage.store import Store
 
-HELP = """Put idle GPUs to work, as proof that they are well.
+HELP = """Put idle GPUs to work, as proof that they are healthy.
 
 Runs the checks of `gpuwatch diagnose --active` and the command of remediation.validation on these GPUs (all without
 ID), and records the result for the agent. With remediation.validate: active a quarantine ends only after that. A GPU in
@@ -33,7 +33,7 @@ Examples:
 """
 
 
-@click.command(help=HELP, short_help="Put idle GPUs to work, as proof that they are well.")
+@click.command(help=HELP, short_help="Put idle GPUs to work, as proof that they are healthy.")
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @option("--cuda-library", metavar="PATH", default="", help="libcuda.so.1 to load, for odd driver roots.")
 @state_dir

@@ -81,7 +81,7 @@ def limits(config: RemediationConfig, view: View | None, words: Words) -> list[T
         "mode": config.mode,
         "taint": f"gpuwatch.io/gpu-fault=CHECK:{config.effect}",
         "before a taint": f"a fault lasts {words.seconds(config.fault_hold)}",
-        "given back": f"well for {words.seconds(config.recovery_hold)}, "
+        "released": f"healthy for {words.seconds(config.recovery_hold)}, "
         f"at the earliest after {words.seconds(config.min_quarantine)}",
         "scope gpu": on_this_node(view),
         "held": f"{', '.join(config.held_checks) or 'none'}; the same fault {config.repeats} times in "
@@ -91,7 +91,7 @@ def limits(config: RemediationConfig, view: View | None, words: Words) -> list[T
         "drain": f"{EVICTED[drain.evict]}; at most {words.seconds(drain.deadline)}; "
         f"{_windows(drain.windows, 'at any time')}; never {', '.join(drain.protected_namespaces) or 'DaemonSets'}",
         "maintenance": _windows(config.maintenance, "none"),
-        "device plugin": f"{config.restart_plugin or 'never'} restarted where it counts out a GPU that is well",
+        "device plugin": f"{config.restart_plugin or 'never'} restarted where it counts out a healthy GPU",
     }
     return [Text(f"{name + ':':<16}{value}", no_wrap=True) for name, value in rows.items()]
 

@@ -69,7 +69,7 @@ def recommend(
     if body.items and not found.items:
         session.terminal.hint(f"hint: none of {len(body.items)} is what was asked for; without options all are shown")
     elif namespace and not body.workloads:
-        session.terminal.hint(f"hint: nobody in {', '.join(namespace)} was seen with a GPU; is the name right?")
+        session.terminal.hint(f"hint: no workload in {', '.join(namespace)} used a GPU; is the name right?")
     if output in ("table", "wide"):
         from gpuwatch.cli.console.words import Words
         from gpuwatch.cli.recommend.screen import lines

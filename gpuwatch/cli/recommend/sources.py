@@ -72,7 +72,9 @@ def _of_checkpoint(session: Session) -> tuple[Recommendations, str]:
     if ledger is None or ledger.at is None:
         where = f"no agent answers here, and none has left anything in {config.state_dir or 'a state directory'}"
         raise GpuwatchError(
-            "nobody has watched these GPUs", where, "start one with `gpuwatch agent`, or give --from-prometheus URL"
+            "no usage of these GPUs is recorded",
+            where,
+            "start one with `gpuwatch agent`, or give --from-prometheus URL",
         )
     age = Words(session.terminal.glyphs, time.time()).ago(ledger.at)
     session.terminal.hint(f"hint: no agent answers here; this is by what one has saved, its last look was {age}")

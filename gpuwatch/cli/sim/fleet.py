@@ -159,7 +159,7 @@ COST_COLUMNS: tuple[Column["ScopeCost"], ...] = (
     Column("SICK NODE-DAYS", lambda c, _: f"{c.node_hours / 24:,.1f}", right=True),
     Column("NODE SCOPE GPU-H", lambda c, _: f"{c.node_scope:,.0f}", right=True),
     Column("GPU SCOPE GPU-H", lambda c, _: f"{c.gpu_scope:,.0f}", right=True),
-    Column("GIVEN BACK", lambda c, _: f"{c.given_back:.1%}", right=True),
+    Column("RELEASED", lambda c, _: f"{c.given_back:.1%}", right=True),
 )
 
 MANY = 10
@@ -183,7 +183,7 @@ def _show_costs(session: Session, report: ScopeReport, output: str) -> None:
         wrong += [f"not done: {text}" for text in report.shortfalls[:MANY]]
         held = f"{report.nodes} nodes: a repaired one was held for {report.held_seconds:.0f} s at most"
         verdict = [Text(line, "red") for line in wrong] or [
-            Text("no healthy node was held, and all was given back", "green")
+            Text("no healthy node was held, and all were released", "green")
         ]
         session.terminal.show(*rows, Text(), Text(held), *verdict)
     if not report.is_good:

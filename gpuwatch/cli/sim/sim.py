@@ -140,7 +140,7 @@ def inject(
     for text in values:
         key, equals, value = text.partition("=")
         if not equals:
-            raise UsageError(f"{text!r} is no KEY=VALUE", "", "write e.g. gpu=3")
+            raise UsageError(f"{text!r} is no KEY=VALUE", "", "for example gpu=3")
         document[key] = decode(value, f"the value of {key}")
     inject_into(directory or default_directory(), document)
     session.terminal.hint(f"done: {action} {' '.join(values)}".rstrip())

@@ -67,8 +67,8 @@ def _driver(session: Session, config: Config) -> "Connect":
         return simulated_driver(running_simulation(session))
     if session.source not in (None, "nvml"):
         raise UsageError(
-            f"--source {session.source} has no knobs",
-            "settings are made and given back at a driver",
+            f"--source {session.source} has no settings to change",
+            "settings are made and restored at a driver",
             "leave it out, or name a simulated node that runs",
         )
     nvml = open_library(config.sources.nvml_library)

@@ -20,20 +20,20 @@ from gpuwatch.tuning.model.setting import Setting, Trigger
 from gpuwatch.tuning.service.state_dir import StopRequest, TunerStopFile, state_directory
 
 
-@click.command(short_help="Stop tuning at once and give everything back.")
-@option("--reason", metavar="TEXT", default="", help="Why, for whoever finds it stopped.")
+@click.command(short_help="Stop tuning at once and restore everything.")
+@option("--reason", metavar="TEXT", default="", help="Why, for those who find it stopped.")
 @option(
     "--wait",
     type=Number(0),
     default=5.0,
     metavar="SECONDS",
-    help="For a tuner that runs, to give back what it has set. Default: 5.",
+    help="For a tuner that runs, to restore what it has set. Default: 5.",
 )
 @keeps_state("Where tuner and guard keep their state.")
 @pass_session
 @click.pass_context
 def stop(ctx: click.Context, session: Session, *, reason: str, wait: float) -> None:
-    """Stop tuning at once and give everything back.
+    """Stop tuning at once and restore everything.
 
     Writes tuner.stop into the state directory; an older one stays, unless another reason is given. A running tuner
     reverts its settings within a cycle and sets nothing until `gpuwatch tune resume`, also after restarts. Exit 3:
@@ -50,7 +50,7 @@ def stop(ctx: click.Context, session: Session, *, reason: str, wait: float) -> N
     if before is None or reason:
         TunerStopFile(place).put(StopRequest(by=_who(), at=time.time(), why=reason))
     already = f" already ({before.message})" if before and not reason else ""
-    session.terminal.print(f"Tuning is stopped{already}. To go on: gpuwatch tune resume")
+    session.terminal.print(f"Tuning is stopped{already}. To continue: gpuwatch tune resume")
     left = held
     if beat:
         deadline = time.monotonic() + wait
@@ -81,10 +81,10 @@ def resume(session: Session) -> None:
     if before is None:
         session.terminal.hint("It was not stopped.")
     else:
-        session.terminal.print(f"Tuning goes on; it was {before.message}.")
+        session.terminal.print(f"Tuning continues; it was {before.message}.")
 
 
-@click.command(short_help="Give back every setting that gpuwatch has changed.")
+@click.command(short_help="Restore every setting that gpuwatch has changed.")
 @option(
     "--all",
     "everything",
@@ -95,7 +95,7 @@ def resume(session: Session) -> None:
 @keeps_state("Where tuner and guard keep their state.")
 @pass_session
 def restore(session: Session, *, everything: bool) -> None:
-    """Give back every setting that gpuwatch has changed.
+    """Restore every setting that gpuwatch has changed.
 
     Restores the former value of what the record in the state directory lists. Needs root and CAP_SYS_ADMIN. Run it
     before an uninstall; while a tuner runs, use `gpuwatch tune stop`.

@@ -86,13 +86,13 @@ def wrapped(text: str, width: int) -> list[str]:
 
 def _alarms(found: TuneStatus, words: Words) -> Iterator[str]:
     if found.stopped:
-        yield f"{found.stopped}; to go on: gpuwatch tune resume"
+        yield f"{found.stopped}; to continue: gpuwatch tune resume"
     if found.guard is False and found.mode == "enforce":
         yield "no guard answers, nothing is set without one; start it: gpuwatch tuner --guard"
     if found.consents is not None and words.age(found.consents) > OLD_SECONDS:
         yield f"pods were last asked {words.ago(found.consents.timestamp())}; look at gpuwatch tuner --consents"
     elif found.consents is None and any(item.reason is ObstacleReason.NO_CONSENT for item in found.items):
-        yield "nobody asks the pods, so theirs are left alone; start it: gpuwatch tuner --consents"
+        yield "no process reads the pods' consents, so their GPUs are left alone; start it: gpuwatch tuner --consents"
     if found.trouble:
         yield found.trouble
 
@@ -219,6 +219,6 @@ PLAN_COLUMNS: tuple[Column[PlanItem], ...] = (
     Column("WHY", _why, shorten="end", least=28),
     Column("LOWEST", lambda i, w: _value(i, i.lowest, w), right=True, wide=True),
     Column("TOP", lambda i, w: _value(i, i.top, w), right=True, wide=True),
-    Column("SAID BY", lambda i, w: i.said_by, wide=True),
+    Column("DECIDED BY", lambda i, w: i.said_by, wide=True),
     Column("UUID", lambda i, w: i.uuid, wide=True),
 )

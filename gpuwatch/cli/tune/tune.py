@@ -25,9 +25,9 @@ ENTRIES = (
         "Commands",
     ),
     Entry("plan", "Show what enforce would do with each GPU; change nothing.", "tune.tune:plan", "Commands"),
-    Entry("stop", "Stop tuning at once and give everything back.", "tune.orders:stop", "Commands"),
+    Entry("stop", "Stop tuning at once and restore everything.", "tune.orders:stop", "Commands"),
     Entry("resume", "Let a stopped tuner work again.", "tune.orders:resume", "Commands"),
-    Entry("restore", "Give back every setting that gpuwatch has changed.", "tune.orders:restore", "Commands"),
+    Entry("restore", "Restore every setting that gpuwatch has changed.", "tune.orders:restore", "Commands"),
 )
 
 DEGRADED = 3
@@ -36,7 +36,7 @@ DEGRADED = 3
 
 @click.group(cls=LazyGroup, entries=ENTRIES)
 def tune() -> None:
-    """Show what is tuned and what would be; stop it; give back what was set."""
+    """Show what is tuned and what would be; stop it; restore what was set."""
 
 
 @click.command(short_help="Show what is tuned, what it costs and saves, and why the rest is not.")
@@ -71,7 +71,7 @@ def status(ctx: click.Context, session: Session, output: str, gpu: str | None) -
         why = "no tuner answers here; this is judged now, by what is there at this moment"
         if sight.state is not None:
             ago = Words(ASCII, time.time()).ago(sight.state.at)
-            why = f"the tuner was last heard {ago}; this is judged now; look at its log, or start gpuwatch tuner"
+            why = f"the tuner's last state is from {ago}; this is judged now; look at its log, or start gpuwatch tuner"
         session.terminal.hint(f"hint: {why}")
     _print(session, found, output, status_lines)
     ctx.exit(DEGRADED if _is_degraded(sight) else 0)

@@ -52,7 +52,7 @@ def decoded(line: KernelLine) -> Iterator[Fact]:
     yield Fact("where", ", ".join(filter(None, where)) or "not given")
     if line.name or line.pid:
         yield Fact(
-            "process", f"{line.name or 'unknown'} (pid {line.pid or 'unknown'}): had the channel, is not to blame"
+            "process", f"{line.name or 'unknown'} (pid {line.pid or 'unknown'}): had the channel, did not cause it"
         )
     if line.message:
         yield Fact("message", line.message)

@@ -23,9 +23,9 @@ from gpuwatch.remediation.planning.policy import Policy
 ANSWERS = {
     Response.IGNORE: "nothing",
     Response.OBSERVE: "it is shown and counted; the Node is not touched",
-    Response.CONDITION: "condition GPUHealthy=False and an Event; the Node goes on getting work",
-    Response.TAINT: f"taint {TAINT}: the Node gets no new work, what runs goes on",
-    Response.CORDON: f"taint {TAINT} and cordon: the Node gets no new pods at all, what runs goes on",
+    Response.CONDITION: "condition GPUHealthy=False and an Event; the Node still gets work",
+    Response.TAINT: f"taint {TAINT}: the Node gets no new work, running pods stay",
+    Response.CORDON: f"taint {TAINT} and cordon: the Node gets no new pods at all, running pods stay",
     Response.DRAIN: f"taint {TAINT}, and the pods on the GPU are asked to leave; disruption budgets are respected",
 }
 
@@ -45,7 +45,7 @@ CONFIRMATIONS: dict[Confirmation, str] = {
 
 CLASSES: dict[Class, str] = {
     "fatal": "the GPU is out of order until it is repaired",
-    "contained": "the GPU goes on, and wants a reset when its work is done",
+    "contained": "the GPU works on, and needs a reset when its work is done",
     "warning": "worth knowing",
     "application": "the application's own fault: never held against the GPU",
     "ignore": "harmless",

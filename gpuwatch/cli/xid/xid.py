@@ -71,7 +71,9 @@ def explain(session: Session, code: str, output: str) -> None:
         line = read_pasted(code) if line.xid is None else line
     number = int(code) if line is None else line.xid
     if number is None:
-        raise UsageError(f"{code[:60]!r} is no XID", "it is neither a number nor an XID's kernel line", "write e.g. 79")
+        raise UsageError(
+            f"{code[:60]!r} is no XID", "it is neither a number nor an XID's kernel line", "for example 79"
+        )
     info = look_up(number)
     if info is None:
         raise GpuwatchError(f"XID {number} is not documented", "no NVIDIA document names it", "see gpuwatch xid list")

@@ -76,7 +76,7 @@ def records(frames: Iterable[Frame]) -> Iterator[Frame]:
                 continue
             yield opened
         opened = frame
-        if frame.stamp is None and not _opens_loss(frame):  # no line can follow in it: a live log continues
+        if frame.stamp is None and not _opens_loss(frame):  # complete: it must not wait for a later line
             yield frame
             opened = None
     if opened is not None:

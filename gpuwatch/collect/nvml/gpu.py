@@ -85,7 +85,7 @@ class GpuReader:
         """One sample. `at` is its unix time, `now` monotonic seconds, `force` reads rarely-read values at once.
 
         Raises:
-            NvmlFailure: of kind LOST or DRIVER_GONE; after any other failure values are absent and in `Gpu.errors`.
+            NvmlFailure: of kind LOST or DRIVER_GONE; any other failure leaves values absent, see `Gpu.errors`.
         """
         try:
             return self._read(at, now, force)

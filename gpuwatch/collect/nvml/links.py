@@ -219,7 +219,7 @@ def _is_unsupported(answer: float | NvmlFailure | None) -> bool:
 _MISSING = NvmlFailure(Failure.TRANSIENT, 0, "not read")
 
 NO_ADDRESS = "FFFFFFFF:FF"
-"""The address that GPUs of a rack-wide NVLink domain report for an other end that is no PCI device of this machine."""
+"""The address that GPUs of a rack-wide NVLink domain report for a remote end that is no PCI device of this machine."""
 
 REMOTE_TYPES = {0: "gpu", 1: "cpu", 2: "switch"}
 """nvmlIntNvLinkDeviceType_t (nvml.h); 1 is the CPU of POWER systems, 255 unknown."""

@@ -50,10 +50,12 @@ def _for_a_fault(context: CheckContext, cluster: ClusterFacts, owner: Ownership)
     if any(fault.key in there for fault in began):
         return passed(f"tainted for {named}, which is still there")
     if owner.held is not None:
-        return warned(f"tainted for {named}; only a person gives it back: {owner.held}", remedy=HELD)
+        return warned(f"tainted for {named}; only an operator releases it: {owner.held}", remedy=HELD)
     are_past = any(fault.xid is not None or fault.check.startswith(("xid", "sxid")) for fault in began)
     if are_past and not context.facts.agent:  # only an agent that ran at that time has the XIDs
-        return warned(f"tainted for {named}; without the agent it is not known whether that is over", remedy=UNTOLD)
+        return warned(
+            f"tainted for {named}; without the agent it is not known whether that is over", remedy=UNKNOWN_WITHOUT_AGENT
+        )
     silent = _silent(cluster, context.facts.at)
     if silent is None:
         return warned(f"tainted for {named}, of which nothing is seen any more", remedy=SOON)
@@ -126,8 +128,11 @@ NOT_OURS = (
 )
 BY_HAND = "No new work comes here until a person releases the node. When the reason is gone, release it."
 HELD = "Have the GPU looked at: the fault came back too often, or is not cured by a reset. Then release the node."
-UNTOLD = "Ask the agent of this node (gpuwatch status). If all is well and no remediator works here, release the node."
-SOON = "The remediator gives the node back by itself after remediation.recovery_hold (5 min). If not, release it."
+UNKNOWN_WITHOUT_AGENT = (
+    "Ask the agent of this node (gpuwatch status). If everything is healthy and no remediator works here, release the "
+    "node."
+)
+SOON = "The remediator releases the node by itself after remediation.recovery_hold (5 min). If not, release it."
 
 NODE: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(

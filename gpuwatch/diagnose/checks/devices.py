@@ -54,7 +54,7 @@ def check_files(context: CheckContext) -> CheckVerdict:
     if shut and not is_restricted:
         name, mode = next(iter(shut.items()))
         modes = {f"/dev/{name}": f"mode {mode:04o}" for name, mode in shut.items()}
-        return warned(f"/dev/{name} is not for everybody (mode {mode:04o})", modes)
+        return warned(f"/dev/{name} is not open to all users (mode {mode:04o})", modes)
     return passed(f"{len(wanted)} device files")
 
 

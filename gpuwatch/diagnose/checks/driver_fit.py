@@ -152,7 +152,7 @@ def check_firmware(context: CheckContext) -> CheckVerdict:
             "the GSP firmware of the driver was not found",
             {"kernel log": missing.text},
             remedy="Install the driver's firmware package of exactly its version (Ubuntu: "
-            "nvidia-firmware-BRANCH-server-VERSION; RHEL: nvidia-kmod-common), then load the driver anew.",
+            "nvidia-firmware-BRANCH-server-VERSION; RHEL: nvidia-kmod-common), then reload the driver.",
             commands=("cat /proc/driver/nvidia/version", "ls /lib/firmware/nvidia", DRIVER_PODS),
         )
     if dead:
@@ -172,7 +172,7 @@ def check_firmware(context: CheckContext) -> CheckVerdict:
     return warned(
         f"/lib/firmware/nvidia has no firmware for {version}: the GPUs will not start again after a reset or reload",
         {"firmware": ", ".join(have) or "none"},
-        remedy="Install the driver's firmware package of exactly its version before anybody resets a GPU.",
+        remedy="Install the driver's firmware package of exactly its version before a GPU is reset.",
         commands=("cat /proc/driver/nvidia/version", "ls /lib/firmware/nvidia"),
     )
 

@@ -17,8 +17,8 @@ from gpuwatch.diagnose.model import CheckStage
 
 UPGRADE_LABEL = "nvidia.com/gpu-driver-upgrade-state"
 _FAILED_UPGRADE = (
-    "Look at the driver pod and the validator on this node. When they are well, set the label to upgrade-required: the "
-    "operator tries again."
+    "Look at the driver pod and the validator on this node. When they are healthy, set the label to upgrade-required: "
+    "the operator tries again."
 )
 _TRY_AGAIN = (DRIVER_PODS, DRIVER_LOGS, f"kubectl label node {{node}} --overwrite {UPGRADE_LABEL}=upgrade-required")
 _AT_REST = frozenset({"", "upgrade-done", "upgrade-required"})

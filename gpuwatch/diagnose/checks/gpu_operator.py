@@ -79,7 +79,7 @@ def check_deployed(context: CheckContext) -> CheckVerdict:
 
 
 SWITCHED_OFF = (
-    "Somebody wants no device plugin of the operator here; that is right where another one hands out the GPUs "
+    "The label switches the operator's device plugin off here; that is right where another one hands out the GPUs "
     "(the cloud's own, or a DRA driver). If not, set the label to true."
 )
 SWITCH_ON = "kubectl label node {node} nvidia.com/gpu.deploy.device-plugin=true --overwrite"

@@ -28,7 +28,7 @@ def check_links(context: CheckContext) -> CheckVerdict:
         )
         is_switched = has_switches(context.facts.services) or gpu.fabric.state == COMPLETED
         if is_switched and up.get(index, most) < most:
-            problems.setdefault(index, f"fewer NVLinks are up than of its siblings, which have {most}")
+            problems.setdefault(index, f"fewer NVLinks are up than of the node's other GPUs, which have {most}")
     if not problems:
         counts = sorted(set(up.values()))
         return passed(f"{' or '.join(map(str, counts)) or 'unknown'} links per GPU")

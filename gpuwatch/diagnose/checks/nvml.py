@@ -103,7 +103,7 @@ def check_init(context: CheckContext) -> CheckVerdict:
         return failed(known.message, evidence, remedy=known.remedy, commands=known.commands)
     driver = view.snapshot.driver if view else None
     if driver is None:
-        return failed(f"nothing was heard of NVML: {nvml.reason}", evidence, remedy=SILENT)
+        return failed(f"NVML sent no reply: {nvml.reason}", evidence, remedy=SILENT)
     return passed(f"driver {driver.version}, CUDA {driver.cuda}")
 
 
@@ -112,7 +112,7 @@ AFTER_WEDGED = (KERNEL_LOG, "ps -eo pid,stat,wchan:32,comm | awk '$2 ~ /^D/'", D
 
 SILENT = (
     "The process that asks the driver ended or cannot be started. If nvidia-smi works, this is gpuwatch's fault: "
-    "please report it with the message. If it crashes as well, install the driver anew."
+    "report it with the message. If it crashes as well, install the driver again."
 )
 
 
@@ -155,8 +155,8 @@ def check_count(context: CheckContext) -> CheckVerdict:
 
 
 EXCLUDED = (
-    "Somebody has taken it out of service by a parameter of the module, most often because it is broken: ask before "
-    "it is given back. Take its uuid out of the file in /etc/modprobe.d (the GPU operator has a ConfigMap for "
+    "A parameter of the module takes it out of service, most often because it is broken: ask before "
+    "it is put back. Take its uuid out of the file in /etc/modprobe.d (the GPU operator has a ConfigMap for "
     "driver.kernelModuleConfig), rebuild the initramfs and reboot."
 )
 SHOW_EXCLUDED = ("grep ExcludedGpus /proc/driver/nvidia/params", "grep -r ExcludedGpus /etc/modprobe.d /proc/cmdline")
@@ -175,7 +175,7 @@ def check_answers(context: CheckContext) -> CheckVerdict:
     waking = {index: seconds for index, seconds in snapshot.awaited.items() if seconds < patience}
     bad = {s.identity.index: f"{s.state}: {s.detail}" for s in context.statuses if s.state in NO_ANSWER}
     bad |= {i: why for i, why in snapshot.unanswered.items() if context.selects(i) and i not in waking}
-    odd = {s.identity.index: s.detail or "nobody reads it" for s in context.statuses if s.state is GpuState.UNKNOWN}
+    odd = {s.identity.index: s.detail or "it is not read" for s in context.statuses if s.state is GpuState.UNKNOWN}
     odd |= {
         i: f"it has not reported its identity for {seconds:.0f} s"
         for i, seconds in waking.items()
@@ -199,7 +199,7 @@ NO_ANSWER = frozenset({GpuState.LOST, GpuState.UNRESPONSIVE})
 
 ODD = (
     "That says nothing about the GPU yet: reading failed, or its driver still wakes it, which takes a while without "
-    "persistence mode. Look again; if nvidia-smi works at once and this does not, please report it."
+    "persistence mode. Look again; if nvidia-smi works at once and this does not, report it."
 )
 
 AFTER_HANG = (KERNEL_LOG, DRAIN, REBOOT)

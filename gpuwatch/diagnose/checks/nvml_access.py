@@ -61,7 +61,7 @@ def check_actuation(context: CheckContext) -> CheckVerdict:
             "the tuner is to set clocks and limits, and a process like this one may not", {"euid": str(limits.euid)}
         )
     if not may:
-        return skipped("this process may not set clocks or limits, and nobody asks it to (tuning.mode is not enforce)")
+        return skipped("this process may not set clocks or limits, and does not need to (tuning.mode is not enforce)")
     fixed = problems_by_gpu(
         context, lambda gpu: None if gpu.power.limit_min is not None else "its power limit cannot be set"
     )

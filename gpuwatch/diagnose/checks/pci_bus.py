@@ -27,7 +27,7 @@ def check_gpus_on_the_bus(context: CheckContext) -> CheckVerdict:
 def check_all_gpus(context: CheckContext) -> CheckVerdict:
     wanted, source = _expected(context)
     if wanted is None:
-        return skipped("nobody says how many GPUs this node should have")
+        return skipped("it is not configured how many GPUs this node should have")
     facts, bus = context.facts, context.facts.bus or ()
     evidence = {"expected": f"{wanted}, says {source}", "on the bus": ", ".join(gpu.address for gpu in bus)}
     if len(bus) < wanted:

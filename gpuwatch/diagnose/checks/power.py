@@ -53,12 +53,12 @@ def check_others(context: CheckContext) -> CheckVerdict:
     found = dict(_other_setters(context))
     if not found:
         running = context.facts.services and context.facts.services.runs("nv-hostengine")
-        return passed("nobody else is seen", {"nv-hostengine": HOST_ENGINE} if running else {})
+        return passed("no other program is found", {"nv-hostengine": HOST_ENGINE} if running else {})
     setter, how = next(iter(found.items()))
     return warned(f"{setter} sets power or clocks as well: {how}", found)
 
 
-HOST_ENGINE = "it runs, and sets anew after each reset what it was told; see dcgmi config --get"
+HOST_ENGINE = "it runs, and repeats its settings after each reset; see dcgmi config --get"
 
 RIVAL_MARKS = {"dynamo.nvidia.com/gpu-power-limit": "the Dynamo power agent"}
 """Annotation or label of a pod or Node -> the program that acts on it."""
@@ -79,7 +79,7 @@ def _other_setters(context: CheckContext) -> Iterator[tuple[str, str]]:
         index, limit = limits.get(setting.uuid, (None, None))
         ours = (*setting.applied, *(() if setting.original is None else (setting.original,)))
         if setting.knob == "power_limit" and limit is not None and not any(is_same(limit, watts) for watts in ours):
-            yield "somebody", f"GPU {index} has a limit of {limit:.0f} W, gpuwatch has set {ours[0]:.0f} W"
+            yield "another program", f"GPU {index} has a limit of {limit:.0f} W, gpuwatch has set {ours[0]:.0f} W"
 
 
 def check_budget(context: CheckContext) -> CheckVerdict:
@@ -102,7 +102,7 @@ def check_energy(context: CheckContext) -> CheckVerdict:
     if view is None or before is None or before.snapshot.at >= view.snapshot.at:
         return skipped("it takes two looks")
     if view.snapshot.driver != before.snapshot.driver:
-        return skipped("the driver was loaded anew meanwhile")
+        return skipped("the driver was reloaded meanwhile")
     wrong: dict[int, str] = {}
     earlier = {gpu.identity.uuid: gpu for gpu in before.snapshot.gpus}
     for gpu in context.gpus:

@@ -40,7 +40,7 @@ CONTACT_SUPPORT = RepairAdvice(
     (DRAIN, "nvidia-bug-report.sh"),
 )
 
-RESTART_APP = RepairAdvice("Look at the application's own log and restart it; the GPU itself is not to blame.")
+RESTART_APP = RepairAdvice("Look at the application's own log and restart it; the GPU itself is not the cause.")
 
 ADVICE: dict[Remedy, RepairAdvice] = {
     Remedy.RESTART_APP: RESTART_APP,
@@ -82,8 +82,8 @@ BY_CODE: dict[int, RepairAdvice] = {
         ("nvidia-smi -i {gpu}",),
     ),
     46: RepairAdvice(
-        "The GPU takes no further program: its compute mode is EXCLUSIVE_PROCESS and somebody is on it, or PROHIBITED. "
-        "Set it to DEFAULT unless MPS needs it.",
+        "The GPU takes no further program: its compute mode is EXCLUSIVE_PROCESS and a process is on it, or "
+        "PROHIBITED. Set it to DEFAULT unless MPS needs it.",
         ("nvidia-smi -i {gpu} -q -d COMPUTE", "nvidia-smi -i {gpu} --compute-mode=DEFAULT"),
     ),
     100: RepairAdvice(

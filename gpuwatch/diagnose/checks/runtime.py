@@ -30,7 +30,7 @@ def check_toolkit_config(context: CheckContext) -> CheckVerdict:
 
 REWRITE = (
     "The nvidia runtime reads this file whenever a container starts, and none starts while it is broken. Put it right, "
-    "or write the default anew; with the GPU operator restart the toolkit pod, which writes its own."
+    "or write the default again; with the GPU operator restart the toolkit pod, which writes its own."
 )
 RESET_CONFIG = ("nvidia-ctk config default --output=/etc/nvidia-container-runtime/config.toml", OPERATOR_PODS)
 

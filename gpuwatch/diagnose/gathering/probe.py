@@ -94,7 +94,7 @@ def unread_message(section: str, error: Exception) -> ProbeMessage:
     elif isinstance(error, OSError | GpuwatchError):
         reason = str(error)
     else:
-        reason = f"reading it failed ({type(error).__name__}: {error}); please report it"
+        reason = f"reading it failed ({type(error).__name__}: {error}); report it"
     denied = isinstance(error, PermissionError | PermissionMissing)
     return ProbeMessage(section=section, reason=reason, denied=denied, usage=isinstance(error, UsageError))
 

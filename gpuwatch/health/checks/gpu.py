@@ -171,7 +171,7 @@ BOARD_CHECKS: tuple[Check, ...] = (
         "busier than {stuck_utilization} with less than {stuck_clock} of its highest clock, and no reason given",
         Severity.WARNING,
         Remedy.RESET_GPU,
-        "compare with its siblings; reset the GPU when its work is done",
+        "compare with the node's other GPUs; reset the GPU when its work is done",
         gpu=clocks_stuck,
         reads=("utilization.gpu", "clocks.sm", "clocks.sm_max", "clock_events.active"),
         raise_after=(10, 12),

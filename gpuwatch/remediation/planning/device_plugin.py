@@ -42,7 +42,7 @@ def restart_plugin(inputs: PlanInputs, draft: PlanDraft) -> PlanDraft:
         (BlockReason.MODE, config.mode != "enforce", f"mode is {config.mode}"),
         (BlockReason.RATE, name in inputs.memory.announced, "it was, within two days"),
         (BlockReason.HOLD, bool(others) or set(view.attribution.withheld) != set(found), "it would count in sick ones"),
-        (BlockReason.HOLD, inputs.observation.clean_for < hold, f"all must be well for {hold:.0f} s"),
+        (BlockReason.HOLD, inputs.observation.clean_for < hold, f"all must be healthy for {hold:.0f} s"),
         (
             BlockReason.VALIDATION,
             config.validate == "active" and not proven.issuperset(found),
@@ -51,7 +51,7 @@ def restart_plugin(inputs: PlanInputs, draft: PlanDraft) -> PlanDraft:
         (BlockReason.MAINTENANCE, not inputs.policy.may_drain(now), "only in the windows of remediation.drain.windows"),
         (BlockReason.RATE, inputs.pods is not None and not is_old, "no pod here, or started since or within a day"),
     )
-    why = f"{config.restart_plugin} counts out a GPU that is well and is not restarted: "
+    why = f"{config.restart_plugin} counts out a healthy GPU and is not restarted: "
     obstacles = [blocked(reason, why + detail) for reason, holds, detail in table if holds]
     obstacles += new_is_barred(inputs, cordoned=False)
     if obstacles or (pod is not None and pod.deleting):
@@ -59,7 +59,7 @@ def restart_plugin(inputs: PlanInputs, draft: PlanDraft) -> PlanDraft:
     if pod is None:
         return draft.replace(wants=draft.wants | {"pods"})
     gpus = ", ".join(sorted(map(str, found)))
-    message = f"{pod.path} is asked to leave, to start anew: it counts out {gpus}, which gpuwatch finds well"
+    message = f"{pod.path} is asked to leave, to be restarted: it counts out {gpus}, which gpuwatch finds healthy"
     about = (pod.namespace, pod.name, pod.uid)
     event = CreateEvent(name=name, reason="GPUPluginRestart", message=visible(message), warning=False, pod=about)
     return draft.replace(message=f"{draft.message}; {message}", after=(*draft.after, event, Evict(pod=pod)))

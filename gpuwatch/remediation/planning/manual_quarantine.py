@@ -123,7 +123,7 @@ def release(
     if node.condition is not None:
         steps.append(SetCondition(condition=None))
     if state.claim in CHANGED and state.owner is not None:
-        told = f"a person gave this node back: {wish.reason}"
+        told = f"an operator released this node: {wish.reason}"
         name = digest("released", node.uid, state.owner.id)
         steps.append(CreateEvent(name=name, reason=ConditionReason.RECOVERED, message=told, warning=False))
     steps += [FreeSlot(name=lease.name) for lease in leases]

@@ -223,7 +223,7 @@ def _verdict(inputs: PlanInputs, draft: PlanDraft) -> tuple[ConditionReason | No
         return ConditionReason.DEGRADED, _listed(found, inputs.view)
     if not gpus or Health.UNKNOWN in inputs.view.judgement.gpus.values():
         return ConditionReason.UNKNOWN, "not every GPU can be read" if gpus else "no GPU can be read"
-    return (None, "") if seconds_until_healthy(inputs) else (ConditionReason.HEALTHY, f"{gpus} GPUs are well")
+    return (None, "") if seconds_until_healthy(inputs) else (ConditionReason.HEALTHY, f"{gpus} GPUs are healthy")
 
 
 def _listed(found: tuple[Fault, ...], view: View) -> str:

@@ -171,7 +171,7 @@ def xid_cap(code: int, most: Mapping[str, Response], classes: Mapping[int, XidCl
     if code in classes:
         return most.get(_CLASS_CHECK[classes[code]], Response.DRAIN), f"checks.xids calls {code} {classes[code]}"
     if info is None:
-        return most.get("xid_unknown", Response.OBSERVE), f"nobody has documented XID {code}: say what it means first"
+        return most.get("xid_unknown", Response.OBSERVE), f"XID {code} is not documented: look it up first"
     if info.category == "application":
         return most.get("xid_application", Response.OBSERVE), f"XID {code} is an application's own fault"
     return Response.DRAIN, ""
@@ -181,7 +181,7 @@ _NATURES = {
     "monitoring_degraded": "trouble of the monitor, not of a GPU",
     "xid_application": "an application's own fault",
     "xid_application_repeated": "most likely still an application's fault",
-    "xid_unknown": "an XID that nobody has documented",
+    "xid_unknown": "an XID that is not documented",
 }
 
 

@@ -216,7 +216,7 @@ def unknown_marks(inputs: PlanInputs) -> tuple[Blocked, ...]:
 def stale(inputs: PlanInputs) -> Blocked:
     """The obstacle of a View that is too old."""
     age = inputs.observation.age
-    return blocked(BlockReason.STALE, f"the last view is {age:.0f} s old: nothing is added or taken away")
+    return blocked(BlockReason.STALE, f"the last view is {age:.0f} s old: nothing is added or removed")
 
 
 def _leave(inputs: PlanInputs, obstacles: tuple[Blocked, ...], faults: tuple[Fault, ...]) -> PlanDraft:
@@ -228,7 +228,7 @@ def _leave(inputs: PlanInputs, obstacles: tuple[Blocked, ...], faults: tuple[Fau
         rules = (DeleteRule(name=name, owner=inputs.owner.id) for name in inputs.owner.rules)
         steps = (*rules, *steps, PatchNode(step="forget", annotations={OWNER: None, FAULTS: None}))
         wants = frozenset({"slots"}) if inputs.slots is None else wants
-    message = sentence(faults) if faults else "all is well"
+    message = sentence(faults) if faults else "no fault"
     young = any(obstacle.reason is BlockReason.HOLD for obstacle in obstacles)
     return PlanDraft(
         stage=NodeStage.SUSPECT if faults else NodeStage.HEALTHY,

@@ -88,7 +88,7 @@ def accept_override(inputs: PlanInputs) -> PlanDraft:
     latest = {fault.key: fault.last for fault in found}
     meant = (*began, *found) if len(began) >= MAX_FAULTS else began
     acks = inputs.overruled | {fault.key: max(fault.last, latest.get(fault.key, 0.0)) for fault in meant}
-    message = "a person took the taint away: not set again for these faults"
+    message = "a person removed the taint: not set again for these faults"
     undone = _undo(inputs, owner)
     annotations = {**undone.annotations, ACKNOWLEDGED: encode(acks)}
     return PlanDraft(

@@ -40,7 +40,7 @@ def why_node(inputs: PlanInputs, faults: Sequence[Fault]) -> str:
             f", and {inputs.devices.why}" if inputs.devices and inputs.devices.why else ""
         )
     if sum(node.capacity.values()) - sum(node.allocatable.values()) < len(gpus):
-        return "the Node's status.allocatable has not dropped, so the kubelet's list is not believed"
+        return "the Node's status.allocatable has not dropped, so the kubelet's list is not trusted"
     return ""
 
 

@@ -76,7 +76,7 @@ class RemediatorService(RoleService):
                 try:
                     wait = self._remediator.step()
                 except Exception:  # a bug in one cycle must not end the work for this node
-                    log.exception("this cycle failed; the next begins anew from what is there")
+                    log.exception("this cycle failed; the next begins from what is there")
                     self.stopping.wait(BUG_PAUSE)
                 state, quarantined = self._remediator.state, self._remediator.quarantined
                 at = self._clock.time()

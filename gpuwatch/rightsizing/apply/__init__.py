@@ -69,7 +69,7 @@ SCALE_NOTES = {
     "StatefulSet": "Back again with --replicas and the number it has now. Where a controller owns it (a Notebook of"
     " Kubeflow does), that scales it up again: stop it there.",
     "ReplicaSet": "Back again with --replicas and the number it has now. Where a controller owns it, scale that.",
-    "Job": "Suspends it: its pods end, what they hold in memory is lost; `suspend` false starts it anew.",
+    "Job": "Suspends it: its pods end, what they hold in memory is lost; `suspend` false starts it again.",
     "CronJob": "Suspends the Jobs that run now: their pods end. The next one comes as planned.",
     "Pod": "Its memory is lost. A hub starts it again when its user comes back; a bare pod stays away.",
 }

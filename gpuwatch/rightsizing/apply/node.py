@@ -53,7 +53,7 @@ def sharing(about: Recommendation, around: ApplyContext) -> tuple[Apply, ...]:
         " work may share. It is for a node that no pod uses a GPU of: the plugin would give a GPU to others that a pod"
         " has alone, and MPS lets no process of that pod begin any more. When the pods of the cordoned node have ended:"
         f" {labelling}, then uncordon it."
-        f" The plugin has to be told of the ConfigMap once: {switch}, or the chart's config.name."
+        f" The plugin has to be given the ConfigMap once: {switch}, or the chart's config.name."
         f" Where it has one already, put the key {name} in there instead."
         f" {WORDS['mps' if key == 'mps' else 'time_slicing']}"
     )
@@ -129,7 +129,7 @@ def _by_operator(about: str, nodes: Mapping[str, list[str]], around: ApplyContex
     configs |= {_name(specs): specs for specs in around.specs.values()}
     made = config_map(MIG_CONFIG, {"config.yaml": pretty({"version": "v1", "mig-configs": configs})})
     note = (
-        "With the GPU Operator, and the device plugin's MIG strategy `mixed`. MIG manager has to be told of the"
+        "With the GPU Operator, and the device plugin's MIG strategy `mixed`. MIG manager has to be given the"
         f" ConfigMap once: {switch}. Where it has one already, put the configurations in there instead. {words}"
     )
     return Apply(what="mig_parted", note=note, command="\n".join([add(made), *steps]), manifest=made)

@@ -51,12 +51,12 @@ ELSEWHERE = {
 
 RECREATED = {
     "Job": "A Job's template cannot be changed: put this into its manifest, under spec.template.spec.containers, and"
-    " make it anew with `kubectl replace --force -f FILE`, when losing what it has computed does no harm.",
-    "Pod": "The resources of a pod cannot be changed: put this into its manifest, under spec.containers, and make it"
-    " anew with `kubectl replace --force -f FILE`, or have who makes it (a hub, a pipeline) ask for this.",
+    "create it again with `kubectl replace --force -f FILE`, when losing what it has computed does no harm.",
+    "Pod": "The resources of a pod cannot be changed: put this into its manifest, under spec.containers, and create it"
+    " again with `kubectl replace --force -f FILE`, or change what creates it (a hub, a pipeline).",
 }
 
-FEWER = "What it starts must be told of the new number (--nproc-per-node, --tensor-parallel-size, ...)."
+FEWER = "What it starts needs the new number (--nproc-per-node, --tensor-parallel-size, ...)."
 
 USUAL = "nvidia.com/gpu"
 MIG = "nvidia.com/mig-"

@@ -130,7 +130,7 @@ def never_used(facts: WorkloadFacts) -> Recommendation | None:
         f"Held for {span(held)}, since {time(since)}. No compute process is on it, and no window was busy "
         f"for {percent(0.01)} or more of its time."
     )
-    risk = "Whoever asked for it may be about to begin: nothing is lost but the place."
+    risk = "Its owner may be about to begin: nothing is lost but the place."
     return _advice(facts, FindingKind.NEVER_USED, rests, why, risk)
 
 
@@ -219,7 +219,7 @@ def _advice(
         Proposal(
             action=RecommendedAction.SCALE_DOWN if may_go else RecommendedAction.ASK_OWNER,
             current=allocation_text(holds),
-            recommended="give it back" if may_go else "ask whether it is needed",
+            recommended="release it" if may_go else "ask whether it is needed",
             change=RecommendedChange(
                 resource=facts.resource, count=facts.summary.gpus_per_pod, to_count=0 if may_go else None
             ),
@@ -239,7 +239,7 @@ def _advice(
 def _why_asked(facts: WorkloadFacts, at_work: list[str]) -> str:
     """Why the owner is asked."""
     if facts.may_serve:
-        named = "It serves" if facts.summary.work_class == "serving" else "Nobody says that it does not serve"
+        named = "It serves" if facts.summary.work_class == "serving" else "It is not declared that it does not serve"
         return f"{named}, so quiet may be normal: only its owner can tell."
     if at_work:
         return f"Another container of {some(set(at_work))} works."

@@ -125,7 +125,7 @@ def _advice(
         target=RecommendationTarget(nodes=(node,), gpus=tuple(gpu.uuid for gpu in gpus), model=model),
         current="; ".join(f"{_name(gpu)}: {_words(gpu.layout) or 'not cut'}, free" for gpu in gpus),
         recommended="; ".join(f"{_name(gpu)}: {_words(each.profile for each in layout)}" for gpu, layout in cut),
-        why=f"Place for {instances} instance{'s' if instances > 1 else ''} on {whole} that nobody holds, for "
+        why=f"Place for {instances} instance{'s' if instances > 1 else ''} on {whole} that no pod holds, for "
         f"{', '.join(names[:NAMED])}{others}. {gain}",
         evidence=Evidence(
             days=min(fit.evidence.days for fit in fits), coverage=min(fit.evidence.coverage for fit in fits)

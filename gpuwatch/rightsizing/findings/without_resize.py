@@ -157,7 +157,7 @@ def energy(facts: WorkloadFacts) -> Recommendation | None:
             level=Level.LOW,
             text="It takes up to 5 % longer, unless its annotations or the configuration say otherwise.",
         ),
-        why=f"Busy {percent(busy.mean)} of the time, and nobody waits for its answers.{drawn} The tuner has saved "
+        why=f"Busy {percent(busy.mean)} of the time, and no client waits for its answers.{drawn} The tuner has saved "
         f"about {percent(SAVED)} of the draw above idle in its evaluation, at 5 % longer runs or less.",
         savings=savings(facts.config, facts.model, 0.0, saved),
     )

@@ -89,7 +89,7 @@ class FleetHistory:
             self._report(plan, at)
             fleet = fleet_facts(self._api, plan, ledger.namespaces(plan.end), self._options.namespaces)
             if ledger.rejected:
-                log.warning("there are more workloads than rightsizing.max_workloads; nothing is said of some")
+                log.warning("there are more workloads than rightsizing.max_workloads; some are left out")
             return ledger, fleet
         finally:
             self._api.http.close()

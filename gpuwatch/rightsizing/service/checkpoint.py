@@ -125,9 +125,9 @@ def _read(path: Path, kind: type[State], schema: Schema) -> State:
     first, _, body = read_file(path, MOST_BYTES)[1].removesuffix(b"\n").partition(b"\n")
     head = _head(first)
     if head.schema > schema.number:
-        next_step = "give it back its name for the gpuwatch that wrote it, or remove it"
+        next_step = "restore its name for the gpuwatch that wrote it, or remove it"
         raise _Unusable("newer", f"it has schema {head.schema}, this gpuwatch knows {schema.number}", next_step)
-    anew = "history is collected anew from what is left; look at the disk, then remove it"
+    anew = "history is collected again from what is left; look at the disk, then remove it"
     if len(body) != head.size:
         raise _Unusable("corrupt", f"{len(body)} of {head.size} bytes are there", anew)
     if zlib.crc32(body) != head.crc32:
@@ -155,7 +155,7 @@ def _head(line: bytes) -> Head:
         head = msgspec.json.decode(line, type=prepared(Head))
     except BROKEN as error:
         why = f"its first line is not one that gpuwatch writes ({error})"
-        raise _Unusable("corrupt", why, "history is collected anew; find out who wrote it, then remove it") from error
+        raise _Unusable("corrupt", why, "history is collected again; find out who wrote it, then remove it") from error
     if head.format != FORMAT:
         raise _Unusable("foreign", f"it is of format {head.format!r}", "find out who wrote it, then remove it")
     return head

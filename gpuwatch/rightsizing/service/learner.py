@@ -94,7 +94,7 @@ class UsageLearner:
         try:
             consents = self._consents.read()
         except GpuwatchError as error:
-            self._say("consents", f"{error}; the owners of pods are told from their names")
+            self._say("consents", f"{error}; the owners of pods are derived from their names")
         else:
             self._say("consents", "")
             if consents is not None:
@@ -121,6 +121,6 @@ def _restored(path: Path | None, config: RightsizingConfig) -> UsageLedger:
         if ledger.at is not None:
             list(ledger.summaries(ledger.at))
     except (ArithmeticError, *usage_checkpoint.BROKEN) as error:  # else every start would fail on it
-        log.warning("%s says what cannot be; %s: %s; history is collected anew", path, type(error).__name__, error)
+        log.warning("%s holds impossible values; %s: %s; history is collected again", path, type(error).__name__, error)
         return UsageLedger(config)
     return ledger

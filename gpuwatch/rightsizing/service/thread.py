@@ -20,7 +20,7 @@ OFF = "right-sizing is switched off; set rightsizing.enabled to true"
 LATER_SECONDS = 3.0
 """After the first View."""
 
-LEARNING = "it has just begun to watch; ask again in two minutes"
+LEARNING = "it began to watch a moment ago; ask again in two minutes"
 
 
 class Rightsizer:
@@ -133,11 +133,11 @@ class _Thread(threading.Thread):
                     except Exception as error:  # one odd View must not end the thread
                         trouble = f"{type(error).__name__}: {error}"
                         if trouble != self.trouble:
-                            log.exception("right-sizing could not use a View; the agent goes on")
+                            log.exception("right-sizing could not use a View; the agent continues")
                         self.trouble = trouble
                     else:
                         self.advice, self.trouble = watch.advice, ""
             watch.end()
         except Exception:  # the exporter continues without it
-            log.exception("right-sizing has ended; the agent goes on without it")
+            log.exception("right-sizing has ended; the agent continues without it")
             self.advice, self.trouble = None, "right-sizing failed; the agent's log says how"

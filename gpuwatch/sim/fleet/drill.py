@@ -93,7 +93,7 @@ class DrillStory:
         """Run the phases; yields each one when it is over."""
         fleet = self._fleet
         yield self._phase("start", "all remediators start within a minute", START_SECONDS)
-        rest = self._phase("rest", "all is well", self._drill.seconds)
+        rest = self._phase("rest", "everything is healthy", self._drill.seconds)
         if rest.writes_per_node_hour > REST_WRITES_PER_HOUR + 0.05:
             self.shortfalls.append(f"at rest each node writes {rest.writes_per_node_hour:.1f} times an hour")
         yield rest
@@ -130,7 +130,7 @@ class DrillStory:
             lambda: not (fleet.sick or invariants.tainted or invariants.held),
         )
         fleet.disturb(Disturbances())
-        yield self._phase(f"after{again}", "all is well again", AFTER_SECONDS)
+        yield self._phase(f"after{again}", "everything is healthy again", AFTER_SECONDS)
 
     def _phase(
         self, name: str, description: str, seconds: float, until: Callable[[], bool] = lambda: False

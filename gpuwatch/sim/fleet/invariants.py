@@ -155,7 +155,7 @@ class InvariantChecker:
         self.confined.discard(name)
         well = self._well_for(name)
         if well is None or well < self.recovery_hold:
-            how = "is still sick" if well is None else f"has been well for {well:.0f} s only"
+            how = "is still sick" if well is None else f"has been healthy for {well:.0f} s only"
             self._violation(name, "released too early", f"it {how}")
 
     def _lease(self, write: CommittedWrite) -> None:

@@ -239,7 +239,7 @@ class _Replay:
         fleet.at(self._chance.uniform(*RESTART_SECONDS), lambda: self._withhold(name, 0))
         well = fleet.clock.time()
         if not fleet.run(SETTLE_SECONDS, lambda: name not in invariants.tainted | invariants.confined):
-            self.shortfalls.append(f"{self._scope} scope: {name} is held though it is well")
+            self.shortfalls.append(f"{self._scope} scope: {name} is held though it is healthy")
         self.held = max(self.held, fleet.clock.time() - well)
 
     def _withhold(self, name: str, gpus: int) -> None:

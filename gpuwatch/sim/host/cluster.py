@@ -24,7 +24,7 @@ OPERANDS = {
     "nvidia-operator-validator": {},
     "node-feature-discovery-worker": {},
 }
-"""The operator's DaemonSets that matter here -> what steers them."""
+"""The operator's DaemonSets that matter here -> environment that controls them."""
 
 DEPLOYED = (
     "container-toolkit", "dcgm", "dcgm-exporter", "device-plugin", "driver", "gpu-feature-discovery",

@@ -216,7 +216,7 @@ class NvmlActuator:
         """Restore everything, and set nothing any more; what an earlier EXIT could not restore is left to the guard."""
         if not self._closed:
             for message in self.give_back(Trigger.EXIT):
-                log.error("not given back: %s", message)
+                log.error("not restored: %s", message)
         self._connect.close()
 
     def apply(self, orders: Sequence[SettingOrder]) -> tuple[ApplyResult, ...]:

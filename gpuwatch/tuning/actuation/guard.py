@@ -72,7 +72,7 @@ class Guard:
         waits = self._tried is not None and now - self._tried < self._retry
         if recorded and not waits:
             if why := self._abandoned(now):
-                log.warning("%s; giving back what it has set", why)
+                log.warning("%s; restoring what it has set", why)
                 self._restore()
                 self._tried = self._clock.monotonic()
             else:

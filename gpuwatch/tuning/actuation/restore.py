@@ -134,7 +134,7 @@ class Restorer:
             if held:
                 found = self._forgotten(found)
         if not held:
-            log.warning("another process is at GPU %s; what is given back of it stays recorded", uuid)
+            log.warning("another process is at GPU %s; what is restored of it stays recorded", uuid)
         answers.update({(each.setting.uuid, each.setting.knob): each for each in found})
 
     def _forgotten(self, found: tuple[Restored, ...]) -> tuple[Restored, ...]:
@@ -144,7 +144,7 @@ class Restorer:
         try:
             self._record.settle(gone, done, self._trigger)
         except RecordBusy as error:
-            log.warning("%s; what is given back stays recorded", error)
+            log.warning("%s; what is restored stays recorded", error)
         except GpuwatchError as error:
             return tuple(
                 each._replace(outcome=RestoreOutcome.KEPT, message=f"{each.message}; {error}") for each in found

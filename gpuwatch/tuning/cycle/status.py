@@ -28,14 +28,14 @@ MESSAGES: Mapping[ObstacleReason, str] = {
     ObstacleReason.WEAK_SIGNAL: "its memory and pipes are used too little to tell its speed, or pipes not at all",
     ObstacleReason.NO_PROGRESS: "several owners share it, and not each has a counter of progress that can be used",
     ObstacleReason.NO_SLO: "the histogram that its SLO names cannot be read",
-    ObstacleReason.UNSTEADY: "its work varies too much to tell what a cap costs",
-    ObstacleReason.DISAGREE: "memory and pipe activity told two stories of what a cap costs",
+    ObstacleReason.UNSTEADY: "its work varies too much to measure what a cap costs",
+    ObstacleReason.DISAGREE: "memory and pipe activity contradict each other in what a cap costs",
     ObstacleReason.NO_STEP: "there is no lower setting that may be tried",
     ObstacleReason.NOT_OBEYED: "it was not measured at the cap that was set",
     ObstacleReason.UNREADABLE: "its counters or its energy could not be read",
     ObstacleReason.NO_GAIN: "no cap within the bound saved energy",
     ObstacleReason.FAILED: "the cap that was held no longer kept the bound",
-    ObstacleReason.RELEASED: "its cap was given back a while ago",
+    ObstacleReason.RELEASED: "its cap was released a while ago",
 }
 
 

@@ -101,9 +101,9 @@ def _words(watch: ConflictWatch, clock: float | None, cap: float | None, allowed
         return ""
     most = f"{'its highest' if cap is None else 'our cap'} {_mhz(allowed)}"
     if watch.above >= ABOVE:
-        return f"{now}, {most}: somebody has locked or reset its clocks, {WHO}"
+        return f"{now}, {most}: another program has locked or reset its clocks, {WHO}"
     if len(watch.below) == BELOW_SAMPLES and max(watch.below) - min(watch.below) <= STILL_HERTZ:
-        return f"{now}, {most}, and the driver names no reason: somebody has locked its clocks, {WHO}"
+        return f"{now}, {most}, and the driver names no reason: another program has locked its clocks, {WHO}"
     return ""
 
 

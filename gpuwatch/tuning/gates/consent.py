@@ -203,7 +203,7 @@ def _ignorance(consents: Consents | None, now: float) -> str:
         return "there is no file of `gpuwatch tuner --consents`"
     if consents.is_old(now):
         return f"`gpuwatch tuner --consents` wrote {now - consents.at:.0f} s ago"
-    return "the API server has not told of it yet"
+    return "the API server has not reported it yet"
 
 
 def _places(consents: Consents, pod: PodConsent) -> tuple[Place, ...]:
@@ -213,7 +213,7 @@ def _places(consents: Consents, pod: PodConsent) -> tuple[Place, ...]:
 
 
 def _permit(config: TuningConfig, consents: Consents, pod: PodConsent) -> ConsentDecision:
-    message = f"nobody says {AUTOTUNE} of {pod.namespace}/{pod.name}, and tuning.pods is {config.pods}"
+    message = f"{pod.namespace}/{pod.name} has no {AUTOTUNE}, and tuning.pods is {config.pods}"
     return consent_decision(_places(consents, pod)) or ConsentDecision(config.pods, message)
 
 
@@ -223,7 +223,7 @@ def _class(config: TuningConfig, places: Sequence[Place]) -> tuple[Latency | Non
         if (text := texts.get(CLASS)) is not None:
             found = next((each for each in CLASSES if each == text.strip()), None)
             return found, "" if found else f"{who} says {CLASS}: {_shown(text)}, which is none of {', '.join(CLASSES)}"
-    return config.work_class, "" if config.work_class else f"nobody says {CLASS} of {places[0][0]}"
+    return config.work_class, "" if config.work_class else f"{places[0][0]} has no {CLASS}"
 
 
 def _slo(places: Sequence[Place]) -> tuple[tuple[Target, ...], str]:

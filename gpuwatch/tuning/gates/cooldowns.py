@@ -32,9 +32,9 @@ def failed_orders(
         if each.outcome is OrderOutcome.DONE or order.knob not in knobs:
             continue
         if each.outcome is OrderOutcome.FOREIGN:
-            yield order.uuid, conflict_cooldown(now, each.message or f"somebody else has turned {order.knob}")
+            yield order.uuid, conflict_cooldown(now, each.message or f"another program has changed {order.knob}")
         else:
-            what = "giving back" if order.value is None else "setting"
+            what = "restoring" if order.value is None else "setting"
             message = f"{what} {order.knob}: {each.outcome}{f', {each.message}' if each.message else ''}"
             yield order.uuid, Cooldown(now + NOT_SET_SECONDS, ObstacleReason.NOT_SET, message)
 

@@ -92,7 +92,7 @@ def _in_state(state: GpuState) -> Callable[[GateInputs], str]:
 
 def _unknown(case: GateInputs) -> str:
     if case.status.state is GpuState.UNKNOWN or (case.gpu is None and case.status.state is GpuState.FRESH):
-        return f"nobody reads it: {case.status.detail or 'no sample'}"
+        return f"it is not read: {case.status.detail or 'no sample'}"
     health = case.view.judgement.gpus.get(case.uuid, Health.UNKNOWN)
     return "its health is not known" if case.gpu is not None and health is Health.UNKNOWN else ""
 
@@ -171,7 +171,7 @@ def _owners_unknown(case: GateInputs) -> str:
     if "podresources" in down:
         return "the kubelet does not say who has it"
     if any(owner.name == NOBODY for owner in case.owners):
-        return "nobody can tell whose its processes are: the work of a pod that has said no, maybe"
+        return "the owner of its processes is not known: they may be of a pod that has declined"
     return "its processes cannot be listed" if case.gpu is not None and case.gpu.processes is None else ""
 
 
@@ -189,7 +189,7 @@ def _shared(case: GateInputs) -> str:
 
 def _conflict(case: GateInputs) -> str:
     agents = {name for owner in case.owners if (name := power_agent(case.consents, owner))}
-    message = [f"by {name} somebody else sets its power" for name in sorted(agents)]
+    message = [f"{name} sets its power" for name in sorted(agents)]
     if (gpu := case.gpu) is None:
         return "; ".join(message)
     if foreign_limit(gpu, case.settings):

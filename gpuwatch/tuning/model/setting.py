@@ -113,7 +113,7 @@ def original_limit(board: GpuCapabilities, before: Setting | None) -> float:
     if before is None or before.original is None:
         return board.limit
     if is_foreign(before, board.limit):
-        raise OrderRefused(OrderOutcome.FOREIGN, f"somebody else has set the power limit to {board.limit:g} W")
+        raise OrderRefused(OrderOutcome.FOREIGN, f"another program has set the power limit to {board.limit:g} W")
     return before.original
 
 

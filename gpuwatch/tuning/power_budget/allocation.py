@@ -120,7 +120,7 @@ def share(budget: float, gpus: Sequence[PowerDemand]) -> Shares:
     roomy = {gpu.uuid: Range(gpu.range.clip((_draw(gpu) or 0.0) / FULL), gpu.ceiling) for gpu in free}
     if all(_draw(gpu) is not None for gpu in free) and sum(each.low for each in roomy.values()) <= left:
         drawn = sum(_draw(gpu) or 0.0 for gpu in free)
-        message = f"{drawn:.0f} W are drawn of {left:.0f} W: nobody is held"
+        message = f"{drawn:.0f} W are drawn of {left:.0f} W: no GPU is limited"
         return _shares(free, _by_tiers(left, free, roomy), ShareMethod.ROOMY, message)
     if not any(_curve(gpu) for gpu in free):
         return _shares(free, uniform(left, free), ShareMethod.UNIFORM, f"{left:.0f} W in equal parts: nothing is known")

@@ -222,7 +222,7 @@ def cycle(memory: BudgetMemory, look: BudgetInputs) -> BudgetStep:
     try:
         return _kept(memory, look, look.budget)
     except ValueError as error:
-        message = f"the budget cannot be shared, everything is given back: {error}"
+        message = f"the budget cannot be shared, everything is restored: {error}"
         state = BudgetState(budget=look.budget, how=BudgetCondition.INVALID, message=message)
         mine = replace(memory, ours=memory.ours | look.settings.keys())
         return replace(_returned(mine, look), state=state)
@@ -262,7 +262,7 @@ def _kept(memory: BudgetMemory, look: BudgetInputs, budget: float) -> BudgetStep
     verdict, read = memory.verdict, [each.watts for each in now if each.watts is not None]
     blind = [f"{each.uuid} counts for {each.most:.0f} W: it cannot be read" for each in now if each.watts is None]
     late = [f"{uuid} may still get {watts:.0f} W" for uuid, watts in memory.limits.failed.items()]
-    message = verdict.message if verdict else "nobody is held yet: looking what each GPU draws"
+    message = verdict.message if verdict else "no GPU is limited yet: measuring what each one draws"
     total, is_whole = drawn(memory, look)
     return BudgetStep(
         memory=memory,

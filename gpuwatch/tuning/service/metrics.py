@@ -134,9 +134,9 @@ def _unready(now: TunerState) -> str | None:
 def _page_rows(now: TunerState) -> Iterator[tuple[str, str]]:
     yield "Mode", now.mode
     if now.stopped:
-        yield "Stopped", f"{now.stopped}; to go on: gpuwatch tune resume"
+        yield "Stopped", f"{now.stopped}; to continue: gpuwatch tune resume"
     if now.guard is not None:
-        yield "Guard", "answers" if now.guard else "is not heard; nothing is set without one"
+        yield "Guard", "answers" if now.guard else "does not answer; nothing is set without one"
     if (budget := now.budget) is not None:
         sums = (f"{name} {watts:.0f} W" for name, watts in (("limits", budget.limits), ("draw", budget.draw)) if watts)
         parts = f"{budget.budget:.0f} W", *sums, *filter(None, (budget.how, budget.message))

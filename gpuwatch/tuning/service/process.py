@@ -67,11 +67,11 @@ class TunerService(RoleService):
             try:
                 self._tuner.step()
             except Exception:  # a bug in one cycle must not end the tuner
-                log.exception("this cycle failed; everything is given back, and the next begins anew")
+                log.exception("this cycle failed; everything is restored, and the next begins from there")
                 try:
                     self._tuner.give_up()
                 except Exception:  # a bug there, too: settings stay recorded, the next cycle restores what it finds
-                    log.exception("not everything was given back")
+                    log.exception("not everything was restored")
                 self.stopping.wait(PAUSE)
             if self._views.trouble is not None:
                 self.stopping.wait(PAUSE)

@@ -161,7 +161,7 @@ class SavedSearches:
         try:
             self._file.write(self._kept)
         except GpuwatchError as error:
-            log.warning("%s; a restarted tuner searches anew", error)
+            log.warning("%s; a restarted tuner searches again", error)
 
 
 CAPS_NAME = "tuner-caps.json"
@@ -192,7 +192,7 @@ class KnownCaps:
         try:
             self._file.write(dict(self.known))
         except GpuwatchError as error:
-            log.warning("%s; a restarted tuner searches anew", error)
+            log.warning("%s; a restarted tuner searches again", error)
 
 
 class TunerFolder(NamedTuple):

@@ -152,7 +152,7 @@ class Tuner:
     def _give_back(self, actuator: Actuator, trigger: Trigger, kept_knobs: Collection[Knob] = ()) -> list[str]:
         left = list(actuator.give_back(trigger, kept_knobs=kept_knobs))
         for message in left:
-            log.error("not given back: %s", message)
+            log.error("not restored: %s", message)
         return left
 
     def _forget(self) -> None:
@@ -172,7 +172,7 @@ class Tuner:
         if actuation is not None and actuation.settings and self._actuator is None:
             troubles.append(
                 f"{len(actuation.settings)} settings of an earlier tuner are recorded; "
-                "a guard gives them back, or `gpuwatch tune restore`"
+                "a guard restores them, or `gpuwatch tune restore`"
             )
         return CycleInputs(
             view=view,

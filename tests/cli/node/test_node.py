@@ -280,7 +280,7 @@ def test_status_of_a_quarantined_node_tells_who_why_and_what_next(place):
     place.node("quarantine", "--yes", "--reason", "new fan")
     result = place.node("status", "-o", "wide")
     assert result.exit_code == 4
-    for words in ("a person, since", "only a person gives it back: new fan", "1 of 1 slots used", f"{TAINT}=operator"):
+    for words in ("a person, since", "only an operator releases it: new fan", "1 of 1 slots used", f"{TAINT}=operator"):
         assert words in result.stdout
     item = json.loads(place.node("status", "-o", "json").stdout)["items"][0]
     assert (item["stage"], item["owner"]["by"], item["claim"]) == ("quarantined", "operator", "applied")

@@ -297,7 +297,7 @@ def test_without_an_agent_its_checkpoint_is_judged_and_its_age_told(tmp_path: Pa
     assert "its last look was 1h ago" in found.stderr
     nobody = run("recommend", "--state-dir", str(tmp_path / "empty"))
     assert nobody.exit_code == 1
-    assert "nobody has watched these GPUs" in nobody.stderr
+    assert "no usage of these GPUs is recorded" in nobody.stderr
 
 
 def test_a_folder_gets_data_and_manifests(tmp_path: Path):

@@ -136,7 +136,7 @@ def test_it_says_that_a_check_is_ignored(tmp_path):
 def test_who_had_the_channel_is_named_and_not_blamed():
     line = "NVRM: Xid (PCI:0000:01:00 GPU-I:05): 45, pid=77, name=python3, Ch 00000001 caused by previous Xid 149"
     text = run("xid", "explain", line).stdout
-    assert "python3 (pid 77): had the channel, is not to blame" in text
+    assert "python3 (pid 77): had the channel, did not cause it" in text
     assert "GPU 0000:01:00, GPU instance 5" in text
     assert "gpuwatch xid explain 149" in text
 

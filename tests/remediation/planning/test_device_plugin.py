@@ -29,7 +29,7 @@ def plugin(uid: str = "plugin", *, created: float = START - MIN_AGE - 60, **more
 
 
 def story(*pods: PodObject, **settings: Any) -> Story:
-    """All has been well for long, but for the plugin's list."""
+    """All has been healthy for long, but for the plugin's list."""
     made = Story(**({"restart_plugin": DAEMON_SET} | settings))
     made.cluster.pods = {pod.uid: pod for pod in pods or (plugin(),)}
     made.clean_for = DAY

@@ -173,7 +173,7 @@ def test_an_older_gpuwatch_takes_what_was_before_and_keeps_the_newer_for_its_wri
     assert state == OLDER
     (aside,) = path.parent.glob("rightsizing.newer-*.json")
     assert f"{path} cannot be used, it is now {aside}; it has schema {newer.number}" in trouble
-    assert trouble.endswith("give it back its name for the gpuwatch that wrote it, or remove it")
+    assert trouble.endswith("restore its name for the gpuwatch that wrote it, or remove it")
     save(path, OLDER)
     aside.replace(path)
     assert load(path, LedgerState, newer) == (KNOWN, ())

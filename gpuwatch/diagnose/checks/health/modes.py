@@ -17,7 +17,7 @@ def check_persistence(context: CheckContext) -> CheckVerdict:
     if not servers:
         return no_reading(context, "no GPU of a data center")
     if context.facts.runtime and context.facts.runtime.gke:
-        return skipped("Google's nodes: the device plugin keeps the GPUs open, and nobody may change the image")
+        return skipped("Google's nodes: the device plugin keeps the GPUs open, and the image cannot be changed")
     services = context.facts.services
     daemon = services.runs("nvidia-persistenced") if services else None
     off = {gpu.identity.index: "persistence mode is off" for gpu in servers if not gpu.persistence_mode}
@@ -55,7 +55,7 @@ def check_left_over(context: CheckContext) -> CheckVerdict:
     dead = {
         gpu.identity.index: text for gpu in context.gpus if (text := "; ".join(_ended_processes(context, view, gpu)))
     }
-    return verdict_on_gpus(dead) if dead else passed("all memory in use is somebody's")
+    return verdict_on_gpus(dead) if dead else passed("all memory in use belongs to processes")
 
 
 def _ended_processes(context: CheckContext, view: View, gpu: Gpu) -> Iterator[str]:
@@ -158,7 +158,7 @@ MODES: tuple[DiagnosticCheck, ...] = (
     DiagnosticCheck(
         "G14", CheckStage.HEALTH, "the driver asks for no repair",
         how="NVML_FI_DEV_GET_GPU_RECOVERY_ACTION (driver 570 and newer), before that the two reset status fields",
-        remedy="Do what it asks: it knows best. " + RESET_GPU.text,
+        remedy="Do what it asks for. " + RESET_GPU.text,
         commands=RESET_GPU.commands,
         judge=check_asked, needs=("N04", "G03", "G05"), reads=("view",), each=True,
     ),

@@ -180,7 +180,7 @@ def _unattributed(facts: NodeFacts) -> str | None:
     asked = next((source for source in sources if source.name == "podresources"), None)
     if asked is None or asked.up:
         return None if asked else "the kubelet was not asked which pods have devices"
-    return f"not seen: {asked.reason}" if asked.reason else "the kubelet did not tell which pods have devices"
+    return f"not seen: {asked.reason}" if asked.reason else "the kubelet did not report which pods have devices"
 
 
 KUBELET_DEVICES: tuple[DiagnosticCheck, ...] = (

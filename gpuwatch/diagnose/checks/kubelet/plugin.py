@@ -36,7 +36,7 @@ def check_plugin(context: CheckContext) -> CheckVerdict:
         message = "the kubelet does not listen for device plugins: no kubelet.sock in its folder device-plugins"
         return failed(message, remedy=KUBELET_DOWN, commands=("systemctl status kubelet", KUBELET_LOG))
     if kubelet.refusing:
-        return failed(f"nobody listens on {kubelet.refusing[0]}: the device plugin has ended", _pods(context.facts))
+        return failed(f"no process listens on {kubelet.refusing[0]}: the device plugin has ended", _pods(context.facts))
     names = [path.rpartition("/")[2] for path in kubelet.plugins] or [f"DRA driver {name}" for name in kubelet.dra]
     if not names:
         return failed("no device plugin of NVIDIA's has registered with the kubelet", _pods(context.facts))
