@@ -71,6 +71,8 @@ class GpuReader:
     def _build(self) -> None:
         with_gpm, buffers = self._options
         nvml, handle = self._nvml, self._handle
+        if self._parts_built:
+            self._mig.close()
         self._fields = FieldReader(nvml, handle, FIELDS)
         self._links = LinkReader(nvml, handle)
         self._processes = ProcessReader(nvml, handle)

@@ -1,5 +1,6 @@
 """What a GPU is divided into: MIG instances, and the vGPUs of a hypervisor's host (SR-IOV or mediated devices)."""
 
+import contextlib
 from typing import Any
 
 from gpuwatch.collect.nvml.library import Nvml, NvmlFailure, ask, ask_optional, text
@@ -33,6 +34,12 @@ class MigReader:
             self._samplers.pop(gi).close()
         self._starts = {each.uuid: each.start for each in instances}
         return tuple(instances)
+
+    def close(self) -> None:
+        """Free the samples of the GPU and of its instances. What the driver refuses to free is left to it."""
+        for sampler in (*self._samplers.values(), *([self._gpm] if self._gpm else [])):
+            with contextlib.suppress(NvmlFailure):
+                sampler.close()
 
     def _instance(self, mig: Any, index: int, now: float) -> MigInstance:
         gi = int(ask(self._nvml, "nvmlDeviceGetGpuInstanceId", mig))

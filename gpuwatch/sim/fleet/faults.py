@@ -68,6 +68,7 @@ class FaultInjector:
 
     def _boot(self, member: FleetNode) -> None:
         """After a reboot: agent and remediator have restarted, and the boot id is another."""
+        self._is_well(member)  # before the agent restarts, which is news of nothing
         boot = f"boot-at-{self._fleet.clock.monotonic():.0f}-of-{member.name}"
         agent = member.context.agent
         agent.host, agent.trouble = msgspec.structs.replace(agent.host, boot_id=boot), None
@@ -77,7 +78,6 @@ class FaultInjector:
         if node is not None:
             info = {**node["status"]["nodeInfo"], "bootID": boot}
             cluster.put("nodes", {**node, "status": {**node["status"], "nodeInfo": info}})
-        self._is_well(member)
         self._fleet.restart(member.name)
 
     def _is_well(self, member: FleetNode) -> None:

@@ -225,6 +225,8 @@ def test_switching_mig_on_and_off_is_noticed(driver: FakeDriver) -> None:
     assert "utilization.gpu" in cut.unsupported
     assert again.utilization.gpu == 0
     assert again.activity.sm is not None
+    # of three readers in a row, with the GPU's two samples each and those of the instance, one is left
+    assert driver.calls("nvmlGpmSampleAlloc") - driver.calls("nvmlGpmSampleFree") == 2
 
 
 def test_an_instance_that_goes_away_gives_its_samples_back(driver: FakeDriver) -> None:
