@@ -252,8 +252,8 @@ API_REFUSALS = dict.fromkeys(
     (path for path, _ in API),
     text(
         403,
-        "pods, users, processes and serial numbers are not shown over TCP without authentication; use the agent's unix "
-        "socket, add basic_auth_users to its web configuration (--web-config), or set `agent.api: open`",
+        "pods, users, processes and serial numbers need authentication over TCP; use the agent's unix socket, "
+        "add basic_auth_users to its web configuration (--web-config), or set `agent.api: open`",
     ),
 )
 """Path -> refusal of a request over TCP, unless the web configuration identifies every client."""

@@ -35,10 +35,11 @@ def _newer(agent: AgentProcess, before: dict[int, float], gpus: set[int]) -> boo
     return all(gpu in now and now[gpu] > before.get(gpu, 0) for gpu in gpus)
 
 
-def told_within(agent: AgentProcess, since: float, intervals: float = 3.0) -> None:
+def told_within(agent: AgentProcess, since: float, intervals: float = 4.0) -> None:
     """What was waited for was told in time, counted from monotonic `since`.
 
-    Two intervals, which tests/agent/test_node_state.py holds on a turned clock, and one for a machine with other work.
+    Two intervals, which tests/agent/test_node_state.py holds on a turned clock, and two for a machine with other work,
+    on which the slowest call, twice of which is waited for, is slow.
     """
     took = time.monotonic() - since
     print(f"told after {took:.2f} s, {took / agent.interval:.2f} intervals")

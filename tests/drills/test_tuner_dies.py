@@ -206,7 +206,7 @@ def test_s14_a_person_gives_everything_back_but_not_from_under_a_living_tuner(
     until(lambda: HeartbeatFile(state).look(), "the holder beats")
     refused = tune(driver, state, "restore")
     assert refused.returncode == 2
-    assert f"running tuner (process {holder.pid})" in refused.stderr
+    assert f"a tuner runs (process {holder.pid})" in refused.stderr
     assert limits(driver) == [400, 300]
     done = tune(driver, state, "restore", "--all")
     assert (done.returncode, done.stdout.count("restored")) == (0, 4)

@@ -20,7 +20,7 @@ STORY = (
     r"tuner +shares 2800 W among the GPUs: more than 2800 W was drawn",
     r"tuner +limits GPUs 0 to 7 to 350 W each",
     r"of 2800 W its GPUs may draw 2800 W and do draw \d+ W",
-    r"3\. Power for everybody",
+    r"3\. Power for all GPUs",
     r"tuner +gives the power limit of GPUs? [0-7].* back",
     r"4\. Less energy",
     r"a person +annotates ml-research/llama-pretrain-0 with \S+=batch, gpuwatch.io/autotune=enforce",

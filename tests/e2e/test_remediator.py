@@ -155,7 +155,7 @@ def test_an_agent_that_goes_is_said_and_changes_nothing(server, node, command):
 def test_once_prints_the_plan_and_release_gives_everything_back(server, node, command):
     said = command.once("--once", "--mode", "observe")
     assert said.returncode == 0, said.stderr
-    assert said.stdout.startswith(f"{NODE}: healthy; all is well\n")
+    assert said.stdout.startswith(f"{NODE}: healthy; no fault\n")
     inject(node.directory, {"do": "lose", "gpu": 0})
     until(lambda: "gpu_lost" in (fetch(f"{node.url}/api/v1/view") or b"").decode(), "the agent has found it")
     said = command.once("--once", "--mode", "observe")

@@ -101,7 +101,7 @@ def test_what_cannot_be_patched_gets_a_fragment_and_words(kind):
     has_requests = {"nvidia.com/mig-1g.10gb.me": "1"}
     assert found.command is None
     assert found.manifest == {"name": "main", "resources": {"limits": has_requests, "requests": has_requests}}
-    assert ELSEWHERE.get(kind, kind if kind == "SomethingElse" else "anew") in found.note
+    assert ELSEWHERE.get(kind, kind if kind == "SomethingElse" else "create it") in found.note
     assert "Take nvidia.com/gpu out" in found.note
 
 

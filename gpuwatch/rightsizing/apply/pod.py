@@ -51,7 +51,7 @@ ELSEWHERE = {
 
 RECREATED = {
     "Job": "A Job's template cannot be changed: put this into its manifest, under spec.template.spec.containers, and"
-    "create it again with `kubectl replace --force -f FILE`, when losing what it has computed does no harm.",
+    " create it again with `kubectl replace --force -f FILE`, when losing what it has computed does no harm.",
     "Pod": "The resources of a pod cannot be changed: put this into its manifest, under spec.containers, and create it"
     " again with `kubectl replace --force -f FILE`, or change what creates it (a hub, a pipeline).",
 }

@@ -115,7 +115,7 @@ def test_documents_keep_the_name_and_screens_and_errors_and_help_get_the_path(in
     assert '"hint":"start it with `gpuwatch agent`' in refused[1]
     assert "see bin/gpuwatch xid --help" in run("xid", "nonsense").stderr
     assert "  bin/gpuwatch xid explain 79" in run("xid", "explain", "--help").stdout
-    assert "To go on: bin/gpuwatch tune resume" in run("tune", "stop", "--state-dir", str(installed.parent)).stdout
+    assert "To continue: bin/gpuwatch tune resume" in run("tune", "stop", "--state-dir", str(installed.parent)).stdout
 
 
 def answered(typed: str, folder: Path, environ: dict[str, str]) -> subprocess.CompletedProcess[str] | None:

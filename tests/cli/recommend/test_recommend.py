@@ -120,7 +120,7 @@ def test_a_choice_that_leaves_nothing_is_said(asked: tuple[str, ...]):
 
 def test_a_namespace_of_which_nobody_was_seen_is_said():
     unseen = replace(advice.nothing(), workloads=0, learning=0)
-    assert "nobody in nosuch was seen with a GPU" in advised(unseen, "recommend", "-n", "nosuch").stderr
+    assert "no workload in nosuch used a GPU" in advised(unseen, "recommend", "-n", "nosuch").stderr
 
 
 def test_nothing_to_recommend_is_said_and_is_no_error():

@@ -90,7 +90,7 @@ def test_stop_waits_until_a_living_tuner_has_given_back(tmp_path: Path):
     found = order(tmp_path, "stop", "--wait", "60")
     tuner.join()
     assert (found.exit_code, record.read().settings) == (0, ())
-    assert "Given back: 1 setting" in found.stdout
+    assert "Restored: 1 setting" in found.stdout
 
 
 def test_what_a_tuner_gives_back_before_the_command_reads_again_is_counted(
@@ -106,7 +106,7 @@ def test_what_a_tuner_gives_back_before_the_command_reads_again_is_counted(
         record.settle(record.read().settings, 1, Trigger.TUNER)
 
     monkeypatch.setattr(TunerStopFile, "put", put_and_obey)
-    assert "Given back: 1 setting." in order(tmp_path, "stop").stdout
+    assert "Restored: 1 setting." in order(tmp_path, "stop").stdout
 
 
 def test_a_tuner_that_does_not_give_back_is_told_of(tmp_path: Path):

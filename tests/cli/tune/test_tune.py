@@ -70,7 +70,7 @@ def test_what_a_tuner_says_is_told_in_base_units(tmp_path: Path):
 def test_a_tuner_that_has_been_silent_is_not_quoted(tmp_path: Path, ago: float):
     place = says(tmp_path, tuner_states.enforcing(), ago)
     found = ask(views.healthy(), "tune", "status", "-o", "json", *place)
-    assert "the tuner was last heard" in found.stderr
+    assert "the tuner's last state is from" in found.stderr
     assert {item["clock_cap"] for item in json.loads(found.stdout)["items"]} == {None}
 
 

@@ -45,7 +45,7 @@ def enforcing() -> TunerState:
         mode="enforce",
         guard=True,
         consents_at=views.AT - 8,
-        budget=BudgetState(budget=1800.0, how="roomy", message="nobody is held", limits=1795.0, draw=1042.4),
+        budget=BudgetState(budget=1800.0, how="roomy", message="no GPU is limited", limits=1795.0, draw=1042.4),
         gpus=(held, tried, gpu(2, TuningState.IDLE)),
     )
 

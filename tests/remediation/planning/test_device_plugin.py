@@ -48,7 +48,7 @@ def reasons(made: Plan) -> set[BlockReason]:
 def test_its_pod_is_asked_to_leave_and_an_event_says_why() -> None:
     made = story()
     plan = made.cycle()
-    assert "GPU-0, which gpuwatch finds well" in plan.message
+    assert "GPU-0, which gpuwatch finds healthy" in plan.message
     assert evicted(made) == ["plugin"]
     assert "GPUPluginRestart" in [step.reason for step in made.done if isinstance(step, CreateEvent)]
     assert made.node.taint is None

@@ -590,7 +590,7 @@ def test_a_pod_that_could_not_come_back_to_its_tainted_node_says_so(server, capl
 
 def test_the_condition_says_what_the_monitor_lacks(bench):
     bench.run(5)
-    assert bench.condition["message"] == "4 GPUs are well"
+    assert bench.condition["message"] == "4 GPUs are healthy"
     bench.finds(
         Finding(
             check="monitoring_degraded",

@@ -82,7 +82,7 @@ def test_free_gpus_are_cut_for_those_who_fit() -> None:
     assert item.target == RecommendationTarget(nodes=("a",), gpus=("GPU-a-1", "GPU-a-2"), model=A100)
     assert item.current == "GPU 1: not cut, free; GPU 2: not cut, free"
     assert item.recommended == "GPU 1: 2 x 3g.20gb; GPU 2: 3 x 1g.5gb"
-    assert item.why.startswith("Place for 5 instances on 2 GPUs that nobody holds, for team/web, team/tiny.")
+    assert item.why.startswith("Place for 5 instances on 2 GPUs that no pod holds, for team/web, team/tiny.")
     assert item.confidence is Level.MEDIUM, "no surer than what it is for"
     assert item.evidence == Evidence(days=9.0, coverage=0.99)
     assert item.savings.gpu_hours_per_day == 0, "counted with the workloads"

@@ -129,7 +129,7 @@ def test_a_checkpoint_that_says_what_cannot_be_is_no_reason_to_end(
         second.take(view)
     assert second.advice is not None
     assert second.advice.since == hour[60].snapshot.at
-    assert f"{file} says what cannot be" in caplog.text
+    assert f"{file} holds impossible values" in caplog.text
 
 
 def test_a_disk_that_cannot_be_written_is_said_once(

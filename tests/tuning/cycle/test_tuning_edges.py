@@ -143,8 +143,8 @@ def test_a_board_without_clocks_or_a_whole_limit_has_no_knob(missing: str) -> No
     ("value", "outcome", "message", "expected"),
     [
         (1e9, OrderOutcome.REFUSED, "no", "setting locked_clocks: refused, no"),
-        (None, OrderOutcome.REFUSED, "", "giving back locked_clocks: refused"),
-        (1e9, OrderOutcome.FOREIGN, "", "somebody else has turned locked_clocks"),
+        (None, OrderOutcome.REFUSED, "", "restoring locked_clocks: refused"),
+        (1e9, OrderOutcome.FOREIGN, "", "another program has changed locked_clocks"),
         (1e9, OrderOutcome.FOREIGN, "not ours", "not ours"),
     ],
 )

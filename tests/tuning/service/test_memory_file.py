@@ -86,4 +86,4 @@ def test_caps_that_cannot_be_written_are_known_all_the_same(tmp_path: Path, capl
     caps = KnownCaps(TunerFolder.at(tmp_path / "missing").caps)
     caps.keep({"work": 1e9})
     assert caps.known == {"work": 1e9}
-    assert "searches anew" in caplog.text
+    assert "searches again" in caplog.text

@@ -30,7 +30,7 @@ def test_each_gpu_says_what_is_done_for_whom_and_what_it_costs():
 
 def test_what_keeps_it_from_working_is_said():
     text = page(troubled())
-    for message in ("stopped by ada", "gpuwatch tune resume", "is not heard", "Permission denied", "is not known"):
+    for message in ("stopped by ada", "gpuwatch tune resume", "does not answer", "Permission denied", "is not known"):
         assert message in text
 
 
