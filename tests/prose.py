@@ -74,7 +74,7 @@ def remarks(text: str) -> list[str]:
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             lines[node.lineno - 1 : node.end_lineno] = source[node.lineno - 1 : node.end_lineno]
-    return [re.sub(r"`[^`]*`", "", line) for line in lines]
+    return [re.sub(r"`[^`]*`|--[\w-]+", "", line) for line in lines]
 
 
 def findings(name: str, text: str) -> Iterator[Finding]:

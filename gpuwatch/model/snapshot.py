@@ -15,7 +15,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Utilization(Record, frozen=True, kw_only=True):
-    """Share of the driver's sampling window in which an engine was busy, 0..1 (nvmlDeviceGetUtilizationRates etc.)."""
+    """Share of the driver's sampling window in which an engine was busy, 0..1 (nvmlDeviceGetUtilizationRates, ...)."""
 
     gpu: float | None = None
     memory: float | None = None

@@ -70,7 +70,7 @@ def fleet(
     """Let a fault strike many nodes at once, and watch the budget hold.
 
     Each node has a real remediator, before one simulated API server over real HTTP, in simulated time. Every write is
-    checked at once: no more nodes tainted than the budget allows, none twice for one fault, none that is well, none
+    checked at once: no more nodes tainted than the budget allows, none twice for one fault, none that is healthy, none
     released too early, nothing foreign touched; and in the end nothing is left behind. If not so: exit code 4.
 
     --scopes and --trace play the same faults twice, with remediation.scope node and gpu, and count the GPU-hours lost.

@@ -71,7 +71,7 @@ def stop(ctx: click.Context, session: Session, *, reason: str, wait: float) -> N
 def resume(session: Session) -> None:
     """Let a stopped tuner work again.
 
-    Takes away what `gpuwatch tune stop` has put there. It starts no tuner, and changes no mode.
+    Removes what `gpuwatch tune stop` has put there. It starts no tuner, and changes no mode.
 
     \b
     Examples:

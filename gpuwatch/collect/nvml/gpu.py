@@ -80,7 +80,7 @@ class GpuReader:
         self._samples = SampleReader(nvml, handle) if buffers else None
         self._gpm = GpmSampler(nvml, handle) if with_gpm and has_gpm(nvml, handle) else None
         self._gpm_refused = None
-        self._mig = MigReader(nvml, handle, self._gpm)
+        self._mig: MigReader = MigReader(nvml, handle, self._gpm)
         self._parts_built = True
 
     def read(self, at: float, now: float, force: bool = False) -> Gpu:

@@ -209,7 +209,11 @@ BROKEN: tuple[Broken, ...] = (
     Broken("L04", tainted(written=None), "no remediator works here", "start the remediator again"),
     Broken("L04", tainted(written=60.0), "nothing is seen any more", "remediation.recovery_hold", CheckStatus.WARN),
     Broken(
-        "L04", tainted(held="came back 3 times in 7 days"), "only an operator releases it", "looked at", CheckStatus.WARN
+        "L04",
+        tainted(held="came back 3 times in 7 days"),
+        "only an operator releases it",
+        "looked at",
+        CheckStatus.WARN,
     ),
     Broken(
         "L04",
