@@ -18,8 +18,10 @@ from tests.waiting import until
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLE = ROOT / "alerts" / "alertmanager.example.yaml"
-WAITS = {"10s": "2s", "30s": "5s"}
-"""The example's group_wait -> that of the tests."""
+WAITS = {"10s": "6s", "30s": "9s"}
+"""The example's group_wait -> that of the tests. What an alert waits, the one that holds it back may come later: on a
+machine that is busy two GPUs of a hung driver are found seconds apart.
+"""
 
 
 class Alert(NamedTuple):

@@ -31,7 +31,7 @@ ELSEWHERE = {
 }
 """Alerts that only promtool's unit tests let fire, and why."""
 
-URGENT_SECONDS = 20.0
+URGENT_SECONDS = 40.0
 """From a fault to the webhook, where the rule has no `for`; far more than usual, for machines that are busy."""
 
 QUICK = "falls off the bus (XID 79)"

@@ -129,7 +129,7 @@ DRIVER = (
            "the GSP firmware of the driver was not found", "firmware package", well=lost),
     Broken("D09", xid(119, "Timeout after 6s of waiting for RPC response from GPU3 GSP!"),
            "its firmware (GSP) does not answer", "update the driver", well=lost),
-    Broken("D09", remove("lib/firmware/nvidia"), "no firmware for 580.105.08", "before anybody resets", WARN),
+    Broken("D09", remove("lib/firmware/nvidia"), "no firmware for 580.105.08", "before a GPU is reset", WARN),
     Broken("D10", rebound(None, GPU3), f"GPU 3 ({GPU3}): no driver is bound", "power it off"),
     Broken("D10", rebound("vfio-pci", GPU3), "1 of 8 GPUs belong to vfio-pci", "virtual machines", WARN),
 )  # fmt: skip
