@@ -170,6 +170,7 @@ def _of_kubeconfig(path: str, connections: int) -> Access:
         loader.load_and_set(configuration)
 
     load()
+    configuration.proxy = cluster.get("proxy-url") or configuration.proxy  # older clients do not read it
     if configuration.host.startswith("https:"):
         check_certificates(configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)
     if not configuration.verify_ssl:
