@@ -9,6 +9,7 @@ import errno
 import fcntl
 import os
 import sqlite3
+import stat
 import time
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
@@ -81,7 +82,8 @@ class StoreFile:
         tighten_state(directory)
         with _locked(directory / f"{NAME}.lock"):
             with contextlib.suppress(FileNotFoundError):
-                if not (directory / NAME).lstat().st_size:  # emptied: who still has it open holds locks on it
+                found = (directory / NAME).lstat()
+                if stat.S_ISREG(found.st_mode) and not found.st_size:  # a process that has it open holds a lock on it
                     for suffix in ("", "-wal", "-shm"):
                         (directory / f"{NAME}{suffix}").unlink(missing_ok=True)
             try:

@@ -1,6 +1,8 @@
 """The store in one process: what comes back after a restart, what is dropped, and what a bad file or disk changes."""
 
+import contextlib
 import logging
+import os
 import sqlite3
 import time
 from contextlib import closing
@@ -12,7 +14,7 @@ from msgspec.structs import replace
 from gpuwatch.model.event import ActionEvent, Change, EventQuery, FindingEvent, Result
 from gpuwatch.model.finding import Finding, Severity
 from gpuwatch.model.xid import BusLossEvent, KernelCursor, SxidEvent, XidEvent
-from gpuwatch.storage.file import APPLICATION, BUSY_SECONDS, KEPT_ASIDE, NAME, SCHEMA
+from gpuwatch.storage.file import APPLICATION, BUSY_SECONDS, FAILURES, KEPT_ASIDE, NAME, SCHEMA, StoreFile
 from gpuwatch.storage.store import Retention, Store, stored_events
 from tests.waiting import until
 
@@ -309,6 +311,14 @@ def test_a_file_that_is_emptied_is_not_waited_for_while_another_process_has_it_o
     assert found is not None
     assert "mine" in {each.target for each in found.actions}
     assert [each.sequence for each in found.xids] == [7]
+
+
+def test_what_is_no_plain_file_is_not_removed(tmp_path) -> None:
+    """Its size is 0, too."""
+    os.mkfifo(tmp_path / NAME)
+    with contextlib.suppress(*FAILURES):
+        StoreFile.open(tmp_path, AT)
+    assert any(path.is_fifo() for path in tmp_path.iterdir())
 
 
 def test_only_some_unusable_files_are_kept(opened, tmp_path) -> None:

@@ -70,7 +70,7 @@ class StepResult(NamedTuple):
 
 class PlanOutcome(NamedTuple):
     """The result of a plan. `node` is as the last write left it. `stopped`: why later steps were not tried. `put_off`:
-    its reports, and what comes after them, are left for a later cycle.
+    its condition or Events are left for a later cycle.
     """
 
     node: NodeObject
