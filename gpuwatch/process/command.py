@@ -60,11 +60,7 @@ def run_command(
     until = time.monotonic() + seconds
     try:
         kept = _output(process, until, answer_bytes or MAX_OUTPUT)
-    except BaseException:  # Ctrl-C reaches only gpuwatch's own session
-        _end(process)
-        raise
-    answer, text = (each.decode(errors="replace").strip() for each in (kept[0], kept[-1]))
-    try:
+        answer, text = (each.decode(errors="replace").strip() for each in (kept[0], kept[-1]))
         status = process.wait(max(0.0, until - time.monotonic()))
         return CommandResult(status, text if status else answer)
     except subprocess.TimeoutExpired:
@@ -76,6 +72,9 @@ def run_command(
             threading.Thread(target=process.wait, name="left command", daemon=True).start()
             return CommandResult(None, f"{late}, nor after SIGTERM: process {process.pid} was left alone; {text}")
         return CommandResult(None, f"{late}; {text}")
+    except BaseException:  # Ctrl-C reaches only gpuwatch's own session
+        _end(process)
+        raise
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:

@@ -1,7 +1,11 @@
 """The history of a small fleet, out of a real Prometheus: the windows that come of it, limits and logins."""
 
 import contextlib
+import http.server
+import json
 import subprocess
+import threading
+import urllib.request
 from collections import defaultdict
 
 import bcrypt
@@ -63,6 +67,45 @@ def by_pod(url, **changes):
     return found
 
 
+TOO_LARGE = "query processing would load too many samples into memory in query execution"
+
+
+@contextlib.contextmanager
+def refusing(url, words):
+    """Its address, with a server before it for which queries with these words are too large."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self):
+            form = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            if words.encode() in form:
+                status = 422
+                body = json.dumps({"status": "error", "errorType": "execution", "error": TOO_LARGE}).encode()
+            else:
+                asked = urllib.request.Request(url + self.path, form or None)
+                with urllib.request.urlopen(asked) as answer:
+                    status, body = answer.status, answer.read()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_POST
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 @pytest.fixture(scope="module")
 def seen(url):
     return by_pod(url)
@@ -101,6 +144,14 @@ def test_kubernetes_tells_owner_image_class_start_and_throttling(seen):
     assert (window.key.kind, window.key.name, window.key.image) == ("CronJob", "train", "registry/train:7")
     assert (window.declared_class, window.autotune) == ("batch", "off")
     assert (window.held_since, window.cpu_throttled) == (BEGIN - 1000, pytest.approx(0.3))
+
+
+def test_a_throttling_query_that_is_too_large_costs_the_throttling_alone(url, seen):
+    with refusing(url, "throttled_periods") as proxy:
+        found = by_pod(proxy)
+    assert {pod: len(rows) for pod, rows in found.items()} == {pod: len(rows) for pod, rows in seen.items()}
+    assert seen["train-abcde"][5].cpu_throttled is not None
+    assert found["train-abcde"][5] == msgspec.structs.replace(seen["train-abcde"][5], cpu_throttled=None)
 
 
 def test_who_shares_a_gpu_has_only_what_is_his_own(seen):

@@ -12,8 +12,10 @@ import pytest
 import yaml
 
 from gpuwatch.kube.objects import TAINT
+from gpuwatch.remediation.service.remediator import CROWDED_SECONDS
 from gpuwatch.sim.directory import inject
 from gpuwatch.sim.kubeapi.cluster import SimulatedCluster
+from gpuwatch.sim.kubeapi.faults import ApiFaults
 from gpuwatch.sim.kubeapi.server import SimulatedApiServer
 from tests.e2e.processes import agent, fetch, running, series
 from tests.ports import free_port
@@ -161,8 +163,11 @@ def test_once_prints_the_plan_and_release_gives_everything_back(server, node, co
     said = command.once("--once", "--mode", "observe")
     assert "mode is observe: nothing is written" in said.stdout, said.stderr
     assert not tainted(server)
+    server.cluster.faults = ApiFaults(slow=1.0, delay=2 * CROWDED_SECONDS, verbs=["get"], resources=["nodes"])
     assert command.once("--once").returncode == 0
     assert tainted(server)
+    assert [each["reason"] for each in server.cluster.objects("events", "default")] == ["GPUQuarantined"]
+    server.cluster.faults = ApiFaults()
     said = command.once("--release")
     assert said.returncode == 0, said.stderr
     assert "untaint" in said.stdout

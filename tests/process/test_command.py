@@ -1,9 +1,15 @@
 """An operator's command: real processes, a deadline, a bounded output, no shell."""
 
+import signal
+import subprocess
 import sys
 import time
 
+import psutil
+import pytest
+
 from gpuwatch.process.command import MAX_OUTPUT, run_command
+from tests.waiting import BOUND_SECONDS, until
 
 PYTHON = sys.executable
 
@@ -37,3 +43,25 @@ def test_a_program_that_is_not_there_is_a_result() -> None:
 def test_a_child_that_keeps_the_pipe_open_is_not_waited_for() -> None:
     ended = run_command(("/bin/sh", "-c", "sleep 5 & echo begun"), 60.0)
     assert ended == (0, "begun")
+
+
+@pytest.mark.parametrize("output", ["", "exec >&- 2>&-; "], ids=["while it may print", "while it only runs"])
+def test_ctrl_c_ends_the_command_too(tmp_path, output):
+    """It runs in a session of its own, which no terminal interrupts."""
+    begun = tmp_path / "pid"
+    script = f"echo $$ > {begun}.new; mv {begun}.new {begun}; {output}exec sleep 600"
+    code = f"from gpuwatch.process.command import run_command; run_command(('/bin/sh', '-c', {script!r}), 600.0)"
+    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE) as runner:
+        until(begun.exists, "the command runs")
+        command = psutil.Process(int(begun.read_text()))
+        until(lambda: command.name() == "sleep", "it runs what it is to run")
+        runner.send_signal(signal.SIGINT)
+        assert b"KeyboardInterrupt" in runner.communicate(timeout=BOUND_SECONDS)[1]
+    until(lambda: _has_ended(command), "it has ended")
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True

@@ -124,8 +124,9 @@ def hasty(context: NodeContext):
     return remediator(context._replace(config=replace(context.config, recovery_hold=1.0, min_quarantine=1.0)))
 
 
-def test_a_node_that_is_given_back_too_early_is_caught():
-    assert [v.rule for v in run(drill(fault="flapping"), hasty).violations][:1] == ["released too early"]
+@pytest.mark.parametrize("fault", ["flapping", "xid-79"], ids=["without a reboot", "after a reboot"])
+def test_a_node_that_is_given_back_too_early_is_caught(fault):
+    assert [v.rule for v in run(drill(fault=fault), hasty).violations][:1] == ["released too early"]
 
 
 class Blind:

@@ -39,14 +39,16 @@ class FaultInjector:
     def repair(self, name: str) -> None:
         """Remove a node's fault."""
         member = self._fleet.nodes[name]
-        fault, member.fault, member.symptomatic = member.fault, None, False
-        member.context.agent.driver = DRIVER
+        agent, fault = member.context.agent, member.fault
+        member.fault, member.symptomatic, agent.driver = None, False, DRIVER
         if fault is not None and fault.reboot:
-            member.context.agent.trouble = "the node is rebooting"
+            agent.trouble = "the node is rebooting"
+            if not agent.has_news:
+                member.well_before = None
             self._fleet.at(REBOOT_SECONDS, partial(self._boot, member))
         else:
             self._is_well(member)
-        member.context.agent.set_symptoms({})
+        agent.set_symptoms({})
         self._wake(member)
 
     def _apply(self, member: FleetNode, fault: FleetFault) -> None:
@@ -68,7 +70,7 @@ class FaultInjector:
 
     def _boot(self, member: FleetNode) -> None:
         """After a reboot: agent and remediator have restarted, and the boot id is another."""
-        self._is_well(member)  # before the agent restarts, which is news of nothing
+        self._is_well(member)
         boot = f"boot-at-{self._fleet.clock.monotonic():.0f}-of-{member.name}"
         agent = member.context.agent
         agent.host, agent.trouble = msgspec.structs.replace(agent.host, boot_id=boot), None

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.kube.devices import DRIVER, MANAGED
-from gpuwatch.kube.errors import ApiCall
+from gpuwatch.kube.errors import ApiCall, Forbidden
 from gpuwatch.kube.transport import Transport
 from gpuwatch.model.finding import Response
 from gpuwatch.remediation.service.plan_reads import SERVED_SECONDS
@@ -50,16 +50,20 @@ def test_a_sick_gpu_is_taken_out_by_a_rule_alone_and_given_back(bench: Bench) ->
 
 
 class CountedBench(Bench):
-    """It counts how often it was asked which groups the API server serves."""
+    """It counts how often it was asked which groups the API server serves; `forbidden`: nobody is answered."""
 
     asked = 0
+    forbidden = False
 
     def _connect(self) -> Transport:
         bench = self
 
         class Counted(Transport):
             def request(self, call: ApiCall, path: str, **more: Any) -> bytes:
-                bench.asked += call.resource == "resource.k8s.io"
+                if call.resource == "resource.k8s.io":
+                    bench.asked += 1
+                    if bench.forbidden:
+                        raise Forbidden(call, "discovery is not for this account")
                 return super().request(call, path, **more)
 
         return Counted(self.kubeconfig)
@@ -86,6 +90,18 @@ def test_that_no_rules_are_served_is_found_out_at_rest_and_again_when_they_are(t
         bench.finds(fatal(clock.time()))
         bench.run(10)
         assert bench.is_confined()
+
+
+def test_where_the_question_is_forbidden_it_is_asked_no_more_often(tmp_path: Any) -> None:
+    clock = HandClock()
+    cluster = SimulatedCluster(clock)
+    cluster.add_namespace(NAMESPACE)
+    cluster.add_node(NODE, gpus=4)
+    with SimulatedApiServer(cluster, folder=tmp_path) as running:
+        bench = CountedBench(cluster, running.kubeconfig(), clock, settings())
+        bench.forbidden = True
+        bench.run(SERVED_SECONDS)
+    assert 0 < bench.asked <= 3
 
 
 @pytest.mark.parametrize("lie", [{"driver": "evil.example.com"}, {"pool": "another"}, {"uuid": "GPU-77"}])
