@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -46,7 +47,7 @@ def test_a_child_that_keeps_the_pipe_open_is_not_waited_for() -> None:
 
 
 @pytest.mark.parametrize("output", ["", "exec >&- 2>&-; "], ids=["while it may print", "while it only runs"])
-def test_ctrl_c_ends_the_command_too(tmp_path, output):
+def test_ctrl_c_ends_the_command_too(tmp_path: Path, output: str) -> None:
     """It runs in a session of its own, which no terminal interrupts."""
     begun = tmp_path / "pid"
     script = f"echo $$ > {begun}.new; mv {begun}.new {begun}; {output}exec sleep 600"
