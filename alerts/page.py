@@ -19,7 +19,7 @@ INTRODUCTION = """\
 The rules are one file for Prometheus 2.42 and newer, [alerts/gpuwatch.rules.yaml](../alerts/gpuwatch.rules.yaml):
 `rule_files:` on a machine, a PrometheusRule for the Prometheus Operator (`kubectl apply -k alerts`, or the component
 `monitoring`). They work with any names of scrape jobs. The label `node` joins what agent, remediator and tuner say of a
-node; without it, `instance` tells nodes apart. `gpuwatch metrics check` names what your Prometheus lacks for them.
+node; without it, `instance` distinguishes nodes. `gpuwatch metrics check` names what your Prometheus lacks for them.
 
 - **critical** pages a person now, **warning** is for working hours, **info** is context for other alerts.
 - Alerts about GPUs are levels over the findings of the [checks](checks.md) that stand after their summary; these have

@@ -1,6 +1,6 @@
 """Makes what is released: `python -m deploy.release [FOLDER [VERSION]]`. The same tree gives the same bytes.
 
-With VERSION it is a release: the tree has to be of that version, committed, and the changelog has to tell of it.
+With VERSION it is a release: the tree has to be of that version, committed, and the changelog has to have a section of it.
 
 Every time in it is SOURCE_DATE_EPOCH, or that of the last commit. A release is what `SHA256SUMS` lists; the releaser
 signs that file.
@@ -45,7 +45,7 @@ class NotReady(Exception):
 
 
 def notes(version: str) -> str:
-    """What the changelog tells of a release.
+    """What the changelog says about a release.
 
     Raises:
         NotReady: the tree is of another version, differs from its last commit, or the changelog has no dated section.
@@ -56,7 +56,7 @@ def notes(version: str) -> str:
         ["git", "-C", str(TREE), "status", "--porcelain"], capture_output=True, text=True, check=True
     )
     if changed.stdout:
-        raise NotReady("files differ from the last commit, so nobody could build this again; commit them")
+        raise NotReady("files differ from the last commit, so this could not be built again; commit them")
     return section((TREE / "CHANGELOG.md").read_text(), version)
 
 
@@ -66,7 +66,7 @@ def section(changelog: str, version: str) -> str:
         rf"^## \[{re.escape(version)}\] - \d{{4}}-\d\d-\d\d\n(.*?)(?=^## |\Z)", changelog, re.DOTALL | re.MULTILINE
     )
     if headed is None or not headed[1].strip():
-        raise NotReady(f"CHANGELOG.md does not tell of {version}; head its section: ## [{version}] - YEAR-MONTH-DAY")
+        raise NotReady(f"CHANGELOG.md has no section of {version}; head its section: ## [{version}] - YEAR-MONTH-DAY")
     return headed[1].strip() + "\n"
 
 

@@ -49,7 +49,7 @@ def get() -> Path:
 
 
 def _forget(place: Path) -> None:
-    """Remove what nobody has made or used for long."""
+    """Remove what has not been made or used for long."""
     for folder in (found for kind in ("history", "prometheus") for found in place.glob(f"{kind}-*")):
         if folder.is_dir() and time.time() - folder.stat().st_mtime > KEPT_SECONDS:
             shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""A Prometheus that serves a folder of blocks, for as long as somebody asks it."""
+"""A Prometheus that serves a folder of blocks, for as long as it is queried."""
 
 import contextlib
 import json

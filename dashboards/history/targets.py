@@ -117,7 +117,7 @@ class Remediator(Target):
         """One cycle."""
         known = len(self._rehearsal.steps)
         for _ in self._rehearsal.watch([view]):
-            pass  # what it says of itself is told by its state
+            pass  # its state says what it says of itself
         for step in self._rehearsal.steps[known:]:
             self._actions[action_of(step), Result.DONE] += 1
         at = view.snapshot.at

@@ -1,4 +1,4 @@
-"""What a page tells of the process behind it and of the scrape: made up, since nothing runs, and always the same."""
+"""What a page reports about the process behind it and of the scrape: made up, since nothing runs, and always the same."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -32,7 +32,7 @@ DURATIONS = {"nvml": 0.031, "gpm": None, "kmsg": None, "podresources": 0.0007, "
 
 
 class Self:
-    """One process. `name` tells it from all others."""
+    """One process. `name` distinguishes it from all others."""
 
     def __init__(self, name: str, appetite: Appetite, started: float) -> None:
         self._stream, self._appetite = noise.key("telemetry", name), appetite

@@ -26,7 +26,7 @@ STEP_HERTZ = 15e6
 BUDGET = NODES[0]
 """The node that has a power budget."""
 RIVAL = NODES[3], 5, BEGIN + 50 * MINUTE
-"""A node, a GPU of it, and from when on somebody else has locked its clocks."""
+"""A node, a GPU of it, and from when on another program has locked its clocks."""
 DIED = NODES[4], BEGIN + 65 * MINUTE
 """A node, and when its tuner was killed, so that the guard gave its settings back."""
 

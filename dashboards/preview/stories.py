@@ -1,4 +1,4 @@
-"""What is drawn: dashboards at moments at which they have something to tell."""
+"""What is drawn: dashboards at moments at which they have something to show."""
 
 from typing import NamedTuple
 

@@ -52,7 +52,7 @@ def _current(variable: Mapping[str, Any]) -> str:
 
 
 def fill(text: str, chosen: Mapping[str, Chosen], story: Story, step: float = STEP) -> str:
-    """The text with everything put in; a name that nobody knows stays as it is. `step`: seconds between points."""
+    """The text with everything put in; an unknown name stays as it is. `step`: seconds between points."""
     seconds = round(story.end - story.begin)
     known = {
         "__interval": f"{step:.0f}s",

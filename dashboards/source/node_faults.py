@@ -105,7 +105,7 @@ FAULTS = Section(
             description="The state of each GPU's memory. Uncorrected, volatile: reset the GPU when its work is done. "
             "Remap or repair pending: the same. Remap failed or unrepairable: replace the GPU. No spares: banks "
             "without spare rows: the next fault there cannot be repaired. Wants: what the driver asks for. Retired "
-            "pages: Volta and older; rows: Ampere and newer. Absent: the GPU does not tell.",
+            "pages: Volta and older; rows: Ampere and newer. Absent: the GPU does not report it.",
             queries=(
                 Query(_worst("gpuwatch_gpu_recovery_action")),
                 Query(_ecc("corrected", "volatile")),

@@ -27,7 +27,7 @@ HOLDER = f'({PODS} unless on (node, gpu) {HOLDERS} > 1 or label_replace({HOLDERS
 HEADROOM = """max by (node, gpu) (gpuwatch_gpu_temperature_margin_celsius{@gpu}
     or on (cluster, node, gpu, uuid) (gpuwatch_gpu_temperature_threshold_celsius{@gpu, threshold="slowdown"}
         - on (cluster, node, gpu, uuid) group_left () gpuwatch_gpu_temperature_celsius{@gpu, sensor="gpu"}))"""
-"""Degrees to the slowdown: as the GPU tells it, else its own threshold less its temperature."""
+"""Degrees to the slowdown: as the GPU reports it, else its own threshold less its temperature."""
 
 MEMORY = (
     "max by (node, gpu) (gpuwatch_gpu_memory_used_bytes{@gpu, gi=''} / gpuwatch_gpu_memory_total_bytes{@gpu, gi=''})"

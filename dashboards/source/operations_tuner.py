@@ -8,7 +8,7 @@ _NONE = "no tuner"
 _BY_GPU = "cluster, node, gpu, uuid"
 _CODE = tuning_code("@node", _BY_GPU)
 _ROWS = f"topk(50, {_CODE} > 0)"
-"""GPUs of which there is something to tell; those that are tuned come first."""
+"""GPUs that the tuner has something to report about; those that are tuned come first."""
 
 _JOULES = "increase(gpuwatch_tuner_energy_saved_joules_total{@node}[$__range])"
 _USED = "increase(gpuwatch_gpu_energy_joules_total{@node}[$__range])"

@@ -64,7 +64,7 @@ TUNING = Section(
             kind="timeseries",
             interval="1m",
             description="Upper end of the estimated slowdown (95 %) of each GPU, and the least that was promised. "
-            "Above the dashed line for hours: tell the operator, or set `gpuwatch.io/autotune: off` on the pod.",
+            "Above the dashed line for hours: notify the operator, or set `gpuwatch.io/autotune: off` on the pod.",
             unit="percentunit",
             queries=(
                 Query(of_twenty("topk", _UPPER), _RANK),

@@ -21,7 +21,7 @@ TO_NODE = board("node", "Open GPU", node="${__field.labels.node}", gpu="${__fiel
 IDLEST = twenty("bottomk", mean(ACTIVITY_5M), BY_PLACE)
 ACTIVITY = f"({ACTIVITY_5M} {IDLEST})"
 ALONE = f"({HELD} {IDLEST} unless on ({BY_PART}) {SHARED})"
-"""Those of them that nobody else has."""
+"""Those of them that no other pod has."""
 SPANS = f"floor((clamp_max({ACTIVITY}, 0.3) - {IDLE_BELOW}) / (0.3 - {IDLE_BELOW})) + 1"
 """0 idle, 1 little, 2 busy. Two comparisons would read every place twice."""
 HIGHEST, OTHERS = by_workload("workload:gpuwatch_gpu_power_watts:sum{@workload}")

@@ -16,7 +16,7 @@ from gpuwatch.config import Config
 
 TYPES = Path(__file__).parent / "values.types.yaml"
 OF_PARENTS = {
-    "global": {"type": "object", "description": "What a parent chart tells all of its charts; not used here."},
+    "global": {"type": "object", "description": "What a parent chart sets for all of its charts; not used here."},
     "enabled": {"type": "boolean", "description": "For the condition of a parent chart; not used here."},
 }
 """What Helm or the author of a parent chart adds to the values."""

@@ -48,10 +48,10 @@ CONDITIONS = "only the condition GPUHealthy may be changed"
 STATUS = "of the status only conditions may be changed"
 SLOTS = "only gpuwatch-slot-N may be changed"
 TAKE = "a slot may be taken for the own node only"
-FREE = "a slot of another node may not be given back"
+FREE = "a slot of another node may not be released"
 SLOT_LABEL = "a slot has the label app.kubernetes.io/managed-by=gpuwatch"
 SLOT_SHARD = "a slot has the label gpuwatch.io/shard of its node"
-TELLER = "the Event is not told by the token's node"
+TELLER = "the Event does not come from the token's node"
 
 UNSHARDED = {key: value for key, value in slot_labels("").items() if key != SHARD}
 

@@ -66,7 +66,7 @@ def test_the_notes_of_a_release_are_its_section_of_the_changelog():
     assert release.section(CHANGELOG, "1.2.0") == "- New.\n"
     assert release.section(CHANGELOG, "1.1.0") == "- Old.\n"
     for version in ("1.3.0", "1.2", "1x1x0"):
-        with pytest.raises(release.NotReady, match=f"does not tell of {version}"):
+        with pytest.raises(release.NotReady, match=f"has no section of {version}"):
             release.section(CHANGELOG, version)
 
 

@@ -58,7 +58,7 @@ resources:
   {{- toYaml .Values.tuner.guardResources | nindent 2 }}
 {{- if eq (include "gpuwatch.tuner.mode" .) "enforce" }}
 lifecycle:
-  preStop:  # on its own node, whoever deletes the pod; tuner and guard give back at their end as well
+  preStop:  # on its own node, whoever deletes the pod; tuner and guard restore at their end as well
     exec:
       command: [gpuwatch, --config=/etc/gpuwatch/gpuwatch.yaml, tune, restore, --all]
 {{- end }}
