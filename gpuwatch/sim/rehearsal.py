@@ -158,10 +158,12 @@ class Rehearsal:
     def watch(self, views: Iterable[View]) -> Iterator[RehearsedAction]:
         """The actions on each View, as it comes."""
         for view in views:
-            yield from self._look(_known(view))
+            yield from self._look(view)
 
     def _look(self, view: View) -> Iterator[RehearsedAction]:
         now = view.snapshot.at
+        if view.snapshot.host == Host():  # a recording without a host: its View must belong to the imaginary Node
+            view = replace(view, snapshot=replace(view.snapshot, host=Host(boot_id="recorded")))
         if self._cluster is None:
             self._cluster = InMemoryCluster(
                 view.snapshot.node or "node", view.snapshot.host, self._policy.config.budget.slot_seconds, self._leases
@@ -192,8 +194,8 @@ class Rehearsal:
                 if isinstance(step, Evict):
                     self._gone.add(step.pod.uid)
                     self._evictions = self._evictions.with_attempt(step.pod, now)
-                if (deed := _deed(step, made)) is not None:
-                    yield deed
+                if (action := _action(step, made)) is not None:
+                    yield action
             self._note(made)
             self._memory = remember(self._memory, node, made, now)
 
@@ -233,14 +235,7 @@ class Rehearsal:
             self.quarantines[-1] = self.quarantines[-1]._replace(end=made.at)
 
 
-def _known(view: View) -> View:
-    """The View, with a made-up host where a recording has none, so that it belongs to the imaginary Node."""
-    if view.snapshot.host != Host():
-        return view
-    return replace(view, snapshot=replace(view.snapshot, host=Host(boot_id="recorded")))
-
-
-def _deed(step: Step, made: Plan) -> RehearsedAction | None:
+def _action(step: Step, made: Plan) -> RehearsedAction | None:
     """A step in words; None for a step that only renews a state."""
     if isinstance(step, PatchNode):
         return _patched(step, made)

@@ -92,32 +92,28 @@ def record(
         UsageError: the file cannot be written.
     """
     with new_capture(path) as save:  # opened first, so that a wrong path does not cost hours of samples
-        recording = _recording(nvml, samples, interval, sleep, masked=masked)
+        recording = Recording()
+        recorder = Recorder(nvml, recording)
+        try:
+            ask(recorder, "nvmlInit")
+            readers = _readers(recorder)
+        except NvmlFailure as error:
+            raise NoGpuStack("cannot record", f"NVML: {error}", "check the driver with nvidia-smi") from None
+        taken = _sample(recorder, readers, _events(recorder, readers), samples, interval, sleep)
+        recording.header = Header(
+            gpuwatch=__version__,
+            at=rfc3339(time.time()),
+            driver=_text(nvml, SYSTEM[0]),
+            models=[reader.identity.name or "" for reader in readers],
+            samples=taken,
+            interval=interval,
+            masked=masked,
+            fields_by_name=getattr(nvml, "fields_by_name", False),
+        )
+        if masked:
+            recording = mask(recording)
         save(recording)
     return recording
-
-
-def _recording(nvml: Nvml, samples: int, interval: float, sleep: Callable[[float], None], *, masked: bool) -> Recording:
-    recorder = Recorder(nvml, Recording())
-    try:
-        ask(recorder, "nvmlInit")
-        readers = _readers(recorder)
-    except NvmlFailure as error:
-        raise NoGpuStack("cannot record", f"NVML: {error}", "check the driver with nvidia-smi") from None
-    events = _events(recorder, readers)
-    taken = _sample(recorder, readers, events, samples, interval, sleep)
-    recording = recorder.recording
-    recording.header = Header(
-        gpuwatch=__version__,
-        at=rfc3339(time.time()),
-        driver=_text(nvml, SYSTEM[0]),
-        models=[reader.identity.name or "" for reader in readers],
-        samples=taken,
-        interval=interval,
-        masked=masked,
-        fields_by_name=getattr(nvml, "fields_by_name", False),
-    )
-    return mask(recording) if masked else recording
 
 
 def _readers(nvml: Nvml) -> list[GpuReader]:

@@ -53,21 +53,15 @@ ENCODERS: list[tuple[Any, Callable[[Any, Callable[[Any], str | None]], Answer]]]
 
 def members(struct: ctypes.Structure, token: Callable[[Any], str | None]) -> dict[str, Any]:
     """The members of a struct by name; bytes reserved for later versions are left out."""
-    values = {name: _member(struct, name) for name, *_ in _members_of(type(struct))}
-    return {
-        name: encode(value, token)
-        for name, value in values.items()
-        if not (name.startswith("reserved") and isinstance(value, ctypes.Array))
-    }
-
-
-def _member(struct: ctypes.Structure, name: str) -> Any:
-    """A member; pynvml decodes every char as UTF-8, though some are numbers."""
-    value = object.__getattribute__(struct, name)
-    if isinstance(value, bytes):
-        with contextlib.suppress(UnicodeDecodeError):
-            return value.decode()
-    return value
+    found = {}
+    for name, *_ in _members_of(type(struct)):
+        value = object.__getattribute__(struct, name)  # pynvml decodes every char as UTF-8, though some are numbers
+        if isinstance(value, bytes):
+            with contextlib.suppress(UnicodeDecodeError):
+                value = value.decode()
+        if not (name.startswith("reserved") and isinstance(value, ctypes.Array)):
+            found[name] = encode(value, token)
+    return found
 
 
 def decode(data: Answer, handle: Callable[[str], Any]) -> Any:

@@ -212,24 +212,20 @@ _BYTES = ("clusterUuid", "chassisSerialNumber", "ibGuid")
 
 def mask(recording: Recording) -> Recording:
     """A copy in which equal ids stay equal; the device part of a PCI address stays, as faults depend on it."""
-    masking = _Masking(_serials(recording))
-    masked = Recording(recording.header)
-    for asked, runs in recording.runs.items():
-        question = tuple(masking.plain(part) for part in asked)
-        masked.runs[question] = [(count, masking.plain(answer)) for count, answer in runs]
-        masked.microseconds[question] = recording.microseconds.get(asked, [])
-    return masked
-
-
-def _serials(recording: Recording) -> list[str]:
-    found = {
+    serials = {
         text
         for asked, runs in recording.runs.items()
         if asked[0] in _SERIALS
         for _, answer in runs
         for text in _strings(answer)
     }
-    return sorted(found, key=len, reverse=True)
+    masking = _Masking(sorted(serials, key=len, reverse=True))
+    masked = Recording(recording.header)
+    for asked, runs in recording.runs.items():
+        question = tuple(masking.plain(part) for part in asked)
+        masked.runs[question] = [(count, masking.plain(answer)) for count, answer in runs]
+        masked.microseconds[question] = recording.microseconds.get(asked, [])
+    return masked
 
 
 def _strings(answer: Answer) -> list[str]:

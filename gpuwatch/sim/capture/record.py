@@ -112,7 +112,11 @@ class Recorder:
         self._keep(asked, True, microseconds)
         for wanted, item in zip(fields, answers, strict=True):
             field, scope = wanted if isinstance(wanted, tuple) else (wanted, 0)
-            self._keep((*asked, field, scope), _field(item), getattr(item, "latencyUsec", 0))
+            if item.nvmlReturn:
+                answer = error(item.nvmlReturn)
+            else:
+                answer = {"type": item.valueType, "value": getattr(item.value, VALUE_MEMBERS[item.valueType])}
+            self._keep((*asked, field, scope), answer, getattr(item, "latencyUsec", 0))
         return answers
 
     def _unnamed(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
@@ -162,9 +166,3 @@ def _key(handle: Any) -> Any:
     if isinstance(handle, Pointer):
         return address(handle)
     return handle if isinstance(handle, tuple) else id(handle)
-
-
-def _field(item: Any) -> Answer:
-    if item.nvmlReturn:
-        return error(item.nvmlReturn)
-    return {"type": item.valueType, "value": getattr(item.value, VALUE_MEMBERS[item.valueType])}

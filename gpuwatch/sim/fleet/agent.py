@@ -102,7 +102,15 @@ class SimulatedAgent:
         self.symptoms: dict[int, Symptom] = {}
         """By index; GPUs that are not here are healthy."""
         self._clock = clock
-        self._gpus = [_identity(index, random.Random(f"{seed} {node} {index}")) for index in range(gpus)]  # noqa: S311
+        self._gpus: list[Identity] = []
+        for index in range(gpus):
+            chance = random.Random(f"{seed} {node} {index}")  # noqa: S311
+            parts = (chance.getrandbits(32), *(chance.getrandbits(16) for _ in range(3)), chance.getrandbits(48))
+            uuid = "GPU-" + "-".join(f"{part:0{width}x}" for part, width in zip(parts, (8, 4, 4, 4, 12), strict=True))
+            address = f"00000000:{0x1B + 16 * index:02X}:00.0"
+            self._gpus.append(Identity(index=index, uuid=uuid, pci_bus_id=address, name="NVIDIA H100"))
+        self.uuids = tuple(gpu.uuid for gpu in self._gpus)
+        """By index."""
         self._view: View | None = None
         self.has_news = True
         """Whether something has happened since the newest View."""
@@ -121,16 +129,6 @@ class SimulatedAgent:
     def age(self) -> float:
         """Seconds since it was published; infinite before the first."""
         return float("inf") if self._view is None else self._clock.time() - self._view.snapshot.at
-
-    @property
-    def gpus(self) -> int:
-        """The number of GPUs."""
-        return len(self._gpus)
-
-    @property
-    def uuids(self) -> tuple[str, ...]:
-        """UUIDs of its GPUs, by index."""
-        return tuple(gpu.uuid for gpu in self._gpus)
 
     def set_symptoms(self, symptoms: dict[int, Symptom]) -> None:
         """Set how GPUs look from now on, and raise the XIDs of it (again)."""
@@ -186,9 +184,3 @@ class SimulatedAgent:
             attribution=Attribution(withheld=self.withheld),
             judgement=judgement,
         )
-
-
-def _identity(index: int, chance: random.Random) -> Identity:
-    parts = (chance.getrandbits(32), *(chance.getrandbits(16) for _ in range(3)), chance.getrandbits(48))
-    uuid = "GPU-" + "-".join(f"{part:0{width}x}" for part, width in zip(parts, (8, 4, 4, 4, 12), strict=True))
-    return Identity(index=index, uuid=uuid, pci_bus_id=f"00000000:{0x1B + 16 * index:02X}:00.0", name="NVIDIA H100")

@@ -61,7 +61,7 @@ class FaultInjector:
             member.well_before, member.well_since = member.well_since, None
         else:
             self._is_well(member)
-        hit = range(agent.gpus if fault.gpus is None else fault.gpus)
+        hit = range(len(agent.uuids) if fault.gpus is None else fault.gpus)
         agent.set_symptoms(dict.fromkeys(hit, fault.symptom) if member.symptomatic else {})
         again = fault.comes_and_goes or fault.again
         if again is not None:

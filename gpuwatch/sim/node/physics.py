@@ -94,7 +94,15 @@ class Physics:
         dynamic *= 1 + 0.01 * (uniform(self.gpu.stream, int(self.time * 1000)) - 0.5)
         self.clock = self._clock(held, base, dynamic)
         self.power = base + dynamic * self._draw(self.clock)
-        self._stretch()
+        # a lower clock makes the clock-bound part of the work take longer
+        bound, ratio = self.load.clock_bound, self.clock / self.gpu.model.clock_max
+        pace = self.pace = 1 / (1 - bound + bound / ratio)
+        strain = self.strain = pace / ratio
+        if ratio < 1 and self.load.busy:
+            load = self.load
+            self.load = load._replace(tensor=load.tensor * strain, dram=load.dram * pace, nvlink=load.nvlink * pace)
+            for unit in units:
+                unit.load = unit.load._replace(tensor=unit.load.tensor * strain, dram=unit.load.dram * pace)
         faults, model = self.gpu.faults, self.gpu.model
         self.nvlink_rate = 0.0
         if self.load.nvlink:
@@ -162,15 +170,3 @@ class Physics:
             clock = float(gpu.faults.clock_cap)
             self.reasons &= ~(SW_POWER | SW_THERMAL)  # it draws too little for them
         return max(clock, float(model.clock_idle))
-
-    def _stretch(self) -> None:
-        """A lower clock makes the clock-bound part of the work take longer."""
-        bound, ratio = self.load.clock_bound, self.clock / self.gpu.model.clock_max
-        pace = self.pace = 1 / (1 - bound + bound / ratio)
-        strain = self.strain = pace / ratio
-        if ratio >= 1 or not self.load.busy:
-            return
-        load = self.load
-        self.load = load._replace(tensor=load.tensor * strain, dram=load.dram * pace, nvlink=load.nvlink * pace)
-        for unit in self.gpu.units:
-            unit.load = unit.load._replace(tensor=unit.load.tensor * strain, dram=unit.load.dram * pace)

@@ -1,7 +1,7 @@
 """The answers that are lists: field values, sample buffers, processes and their utilization."""
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,26 +35,18 @@ Read = Callable[[ResolvedDevice, int], float | None]
 """A field's value of a device and a scope; None: not supported."""
 
 
-def _duration(bit: int) -> Read:
+def _duration(bit: int, d: ResolvedDevice, scope: int) -> float:
     """Nanoseconds for which a clock event lasted."""
-
-    def read(d: ResolvedDevice, scope: int) -> float:
-        rate = 1.0 if d.physics.reasons & bit else 0.0
-        return 1e9 * d.physics.counter(d.physics.seconds[bit], rate, d.t)
-
-    return read
+    rate = 1.0 if d.physics.reasons & bit else 0.0
+    return 1e9 * d.physics.counter(d.physics.seconds[bit], rate, d.t)
 
 
-def _margin(threshold: str) -> Read:
+def _margin(threshold: str, d: ResolvedDevice, scope: int) -> float | None:
     """A threshold as its distance from the highest operating temperature, where the model states it so."""
-
-    def read(d: ResolvedDevice, scope: int) -> float | None:
-        found = getattr(d.gpu.model, threshold)
-        if found is None or not d.gpu.model.margins:
-            return None
-        return 0 if threshold == "memory_max" else int(d.gpu.model.max_operating - found)
-
-    return read
+    found = getattr(d.gpu.model, threshold)
+    if found is None or not d.gpu.model.margins:
+        return None
+    return 0 if threshold == "memory_max" else int(d.gpu.model.max_operating - found)
 
 
 def _memory_temperature(d: ResolvedDevice, scope: int) -> float | None:
@@ -63,34 +55,25 @@ def _memory_temperature(d: ResolvedDevice, scope: int) -> float | None:
     return round(d.physics.temperature + 4 + 6 * d.physics.load.dram)
 
 
-def _traffic(nvlink5: bool, unit: int) -> Read:
-    def read(d: ResolvedDevice, link: int) -> float | None:
-        model, faults = d.gpu.model, d.gpu.faults
-        if model.nvlink5 is not nvlink5 or not 0 <= link < model.nvlinks:
-            return None
-        total = d.physics.counter(d.physics.nvlink_bytes, d.physics.nvlink_rate, d.t)
-        return total / model.nvlinks / unit if faults.link_active[link] or total else 0
-
-    return read
+def _traffic(nvlink5: bool, unit: int, d: ResolvedDevice, link: int) -> float | None:
+    model, faults = d.gpu.model, d.gpu.faults
+    if model.nvlink5 is not nvlink5 or not 0 <= link < model.nvlinks:
+        return None
+    total = d.physics.counter(d.physics.nvlink_bytes, d.physics.nvlink_rate, d.t)
+    return total / model.nvlinks / unit if faults.link_active[link] or total else 0
 
 
-def _link_error(label: str) -> Read:
-    def read(d: ResolvedDevice, link: int) -> float | None:
-        if d.gpu.model.nvlink5 is (label in OLD_LINK_ERRORS) or not 0 <= link < d.gpu.model.nvlinks:
-            return None
-        return d.gpu.faults.link_errors[link].get(label, 0)
-
-    return read
+def _link_error(label: str, d: ResolvedDevice, link: int) -> float | None:
+    if d.gpu.model.nvlink5 is (label in OLD_LINK_ERRORS) or not 0 <= link < d.gpu.model.nvlinks:
+        return None
+    return d.gpu.faults.link_errors[link].get(label, 0)
 
 
-def _ecc(kind: str, scope: str, location: str) -> Read:
-    """Errors of one location, or of all."""
+def _ecc(counter: str, d: ResolvedDevice, _: int) -> float | None:
+    """Errors of one location, or of all. `counter`: a key of ECC_FIELDS."""
+    kind, scope, location = counter.split("/")
     places = ("dram", "sram") if location == "total" else (location,)
-
-    def read(d: ResolvedDevice, _: int) -> float | None:
-        return sum(d.gpu.faults.ecc.get((kind, scope, place), 0) for place in places) if d.gpu.model.ecc else None
-
-    return read
+    return sum(d.gpu.faults.ecc.get((kind, scope, place), 0) for place in places) if d.gpu.model.ecc else None
 
 
 def _state(d: ResolvedDevice, link: int) -> float | None:
@@ -112,42 +95,38 @@ def _bit_errors(d: ResolvedDevice, link: int) -> float | None:
     return 0x10F if d.gpu.faults.link_errors[link] else 0xFFF
 
 
-def _mended(bin_: int) -> Read:
+def _fec_blocks(bin_: int, d: ResolvedDevice, link: int) -> float | None:
     """Blocks of 64 bytes that the link carried: bin 0 has all, bin 1 a thousandth, each further bin a tenth of that."""
-
-    def read(d: ResolvedDevice, link: int) -> float | None:
-        carried = _traffic(True, 1)(d, link)
-        return None if carried is None else carried // 64 // (10 ** (2 + bin_) if bin_ else 1)
-
-    return read
+    carried = _traffic(True, 1, d, link)
+    return None if carried is None else carried // 64 // (10 ** (2 + bin_) if bin_ else 1)
 
 
-_READS: dict[str, tuple[int, Callable[[ResolvedDevice, int], float | None]]] = {
+_READS: dict[str, tuple[int, Read]] = {
     "DEV_POWER_INSTANT": (UNSIGNED, lambda d, scope: 1000 * d.physics.power),
     "DEV_POWER_AVERAGE": (UNSIGNED, lambda d, scope: BOARD["nvmlDeviceGetPowerUsage"](d)),
     "DEV_POWER_CURRENT_LIMIT": (
         UNSIGNED,
         lambda d, scope: None if d.gpu.model.unified else round(1000 * d.gpu.power_limit),
     ),
-    **{field: (LONG, _ecc(*key.split("/"))) for key, field in ECC_FIELDS.items()},
+    **{field: (LONG, partial(_ecc, counter)) for counter, field in ECC_FIELDS.items()},
     "DEV_TOTAL_ENERGY_CONSUMPTION": (
         LONG,
         lambda d, scope: 1000 * d.physics.counter(d.physics.energy, d.physics.power, d.t),
     ),
     "DEV_MEMORY_TEMP": (UNSIGNED, _memory_temperature),
-    "DEV_TEMPERATURE_SHUTDOWN_TLIMIT": (UNSIGNED, _margin("shutdown")),
-    "DEV_TEMPERATURE_SLOWDOWN_TLIMIT": (UNSIGNED, _margin("slowdown")),
-    "DEV_TEMPERATURE_GPU_MAX_TLIMIT": (UNSIGNED, _margin("max_operating")),
-    "DEV_TEMPERATURE_MEM_MAX_TLIMIT": (UNSIGNED, _margin("memory_max")),
-    "DEV_PERF_POLICY_POWER": (LONG, _duration(SW_POWER)),
-    "DEV_PERF_POLICY_THERMAL": (LONG, _duration(SW_THERMAL)),
-    "DEV_PERF_POLICY_LOW_UTILIZATION": (LONG, _duration(IDLE)),
+    "DEV_TEMPERATURE_SHUTDOWN_TLIMIT": (UNSIGNED, partial(_margin, "shutdown")),
+    "DEV_TEMPERATURE_SLOWDOWN_TLIMIT": (UNSIGNED, partial(_margin, "slowdown")),
+    "DEV_TEMPERATURE_GPU_MAX_TLIMIT": (UNSIGNED, partial(_margin, "max_operating")),
+    "DEV_TEMPERATURE_MEM_MAX_TLIMIT": (UNSIGNED, partial(_margin, "memory_max")),
+    "DEV_PERF_POLICY_POWER": (LONG, partial(_duration, SW_POWER)),
+    "DEV_PERF_POLICY_THERMAL": (LONG, partial(_duration, SW_THERMAL)),
+    "DEV_PERF_POLICY_LOW_UTILIZATION": (LONG, partial(_duration, IDLE)),
     "DEV_PERF_POLICY_SYNC_BOOST": (LONG, lambda d, scope: 0),
     "DEV_PERF_POLICY_BOARD_LIMIT": (LONG, lambda d, scope: 0),
     "DEV_PERF_POLICY_RELIABILITY": (LONG, lambda d, scope: 0),
-    "DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN": (LONG, _duration(SW_THERMAL)),
-    "DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN": (LONG, _duration(HW_THERMAL)),
-    "DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN": (LONG, _duration(HW_BRAKE)),
+    "DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN": (LONG, partial(_duration, SW_THERMAL)),
+    "DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN": (LONG, partial(_duration, HW_THERMAL)),
+    "DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN": (LONG, partial(_duration, HW_BRAKE)),
     "DEV_PCIE_REPLAY_COUNTER": (UNSIGNED, lambda d, scope: d.gpu.faults.pcie_replays),
     "DEV_PCIE_COUNT_TX_BYTES": (
         LONG,
@@ -160,14 +139,14 @@ _READS: dict[str, tuple[int, Callable[[ResolvedDevice, int], float | None]]] = {
     "DEV_GET_GPU_RECOVERY_ACTION": (UNSIGNED, lambda d, scope: d.gpu.faults.recovery_action),
     "DEV_RESET_STATUS": (UNSIGNED, lambda d, scope: int(d.gpu.faults.recovery_action in (1, 2))),
     "DEV_DRAIN_AND_RESET_STATUS": (UNSIGNED, lambda d, scope: int(d.gpu.faults.recovery_action == 4)),
-    "DEV_NVLINK_COUNT_XMIT_BYTES": (LONG, _traffic(True, 1)),
-    "DEV_NVLINK_COUNT_RCV_BYTES": (LONG, _traffic(True, 1)),
-    "DEV_NVLINK_THROUGHPUT_DATA_TX": (LONG, _traffic(False, KIB)),
-    "DEV_NVLINK_THROUGHPUT_DATA_RX": (LONG, _traffic(False, KIB)),
+    "DEV_NVLINK_COUNT_XMIT_BYTES": (LONG, partial(_traffic, True, 1)),
+    "DEV_NVLINK_COUNT_RCV_BYTES": (LONG, partial(_traffic, True, 1)),
+    "DEV_NVLINK_THROUGHPUT_DATA_TX": (LONG, partial(_traffic, False, KIB)),
+    "DEV_NVLINK_THROUGHPUT_DATA_RX": (LONG, partial(_traffic, False, KIB)),
     SPEED: (UNSIGNED, _speed),
     STATE: (UNSIGNED, _state),
-    **{field: (LONG, _link_error(label)) for label, field in ERRORS.items()},
-    **{field: (LONG, _mended(int(bin_))) for bin_, field in FEC_HISTORY.items()},
+    **{field: (LONG, partial(_link_error, label)) for label, field in ERRORS.items()},
+    **{field: (LONG, partial(_fec_blocks, int(bin_))) for bin_, field in FEC_HISTORY.items()},
     **{field: (UNSIGNED, _bit_errors) for field in BIT_ERROR_RATES.values()},
 }
 
@@ -229,28 +208,24 @@ def _microseconds(d: ResolvedDevice, t: float) -> int:
     return round(1e6 * d.nvml.replica.wall_time(t))
 
 
-def _processes(kind: str) -> Answer:
-    """The getter of one kind of process list."""
-
-    def read(d: ResolvedDevice) -> list[SimpleNamespace]:
-        units = [d.unit] if d.unit is not None else d.gpu.units
-        return [
-            struct(
-                pid=process.pid,
-                usedGpuMemory=round(unit.memory * process.workload.memory) * MIB,
-                gpuInstanceId=unit.gi if unit.profile else NO_INSTANCE,
-                computeInstanceId=0 if unit.profile else NO_INSTANCE,
-            )
-            for unit in units
-            for process in unit.processes
-            if process.workload.kind == kind
-        ]
-
-    return read
+def _processes(kind: str, d: ResolvedDevice) -> list[SimpleNamespace]:
+    units = [d.unit] if d.unit is not None else d.gpu.units
+    return [
+        struct(
+            pid=process.pid,
+            usedGpuMemory=round(unit.memory * process.workload.memory) * MIB,
+            gpuInstanceId=unit.gi if unit.profile else NO_INSTANCE,
+            computeInstanceId=0 if unit.profile else NO_INSTANCE,
+        )
+        for unit in units
+        for process in unit.processes
+        if process.workload.kind == kind
+    ]
 
 
 for name, kind in (("Compute", "compute"), ("Graphics", "graphics"), ("MPSCompute", "mps")):
-    COUNTERS |= {f"nvmlDeviceGet{name}RunningProcesses{suffix}": _processes(kind) for suffix in ("", "_v2", "_v3")}
+    for suffix in ("", "_v2", "_v3"):
+        COUNTERS[f"nvmlDeviceGet{name}RunningProcesses{suffix}"] = partial(_processes, kind)
 
 
 @answers(COUNTERS, "nvmlDeviceGetProcessUtilization")

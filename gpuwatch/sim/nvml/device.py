@@ -38,6 +38,12 @@ def _engine(name: str) -> Answer:
     return whole_only(lambda d: [round(100 * min(1.0, getattr(d.physics.load, name, 0.0))), 167_000])
 
 
+def _link_state(d: ResolvedDevice, link: int) -> int:
+    if not 0 <= link < d.gpu.model.nvlinks:
+        return refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT if d.gpu.model.nvlinks else pynvml.NVML_ERROR_NOT_SUPPORTED)
+    return int(d.gpu.faults.link_active[link] and not d.gpu.mig_enabled)
+
+
 DEVICE: dict[str, Answer] = {
     "nvmlDeviceGetName": lambda d: d.gpu.model.name,
     "nvmlDeviceGetUUID": lambda d: d.gpu.uuid,
@@ -87,6 +93,9 @@ DEVICE: dict[str, Answer] = {
     "nvmlDeviceGetMaxPcieLinkGeneration": lambda d: d.gpu.model.pcie_generation,
     "nvmlDeviceGetMaxPcieLinkWidth": lambda d: 16,
     "nvmlDeviceGetPcieReplayCounter": lambda d: d.gpu.faults.pcie_replays,
+    "nvmlDeviceGetNvLinkState": _link_state,
+    "nvmlDeviceGetNvLinkVersion": lambda d, link: d.gpu.model.nvlink_version if _link_state(d, link) else refuse(),
+    "nvmlDeviceGetNvLinkRemoteDeviceType": lambda d, link: SWITCH if _link_state(d, link) else refuse(),
     **BOARD,
     **COUNTERS,
     **ECC,
@@ -177,28 +186,11 @@ def _attributes(d: ResolvedDevice) -> SimpleNamespace:
     )
 
 
-@answers(DEVICE, "nvmlDeviceGetNvLinkState")
-def _link_state(d: ResolvedDevice, link: int) -> int:
-    if not 0 <= link < d.gpu.model.nvlinks:
-        return refuse(pynvml.NVML_ERROR_INVALID_ARGUMENT if d.gpu.model.nvlinks else pynvml.NVML_ERROR_NOT_SUPPORTED)
-    return int(d.gpu.faults.link_active[link] and not d.gpu.mig_enabled)
-
-
-@answers(DEVICE, "nvmlDeviceGetNvLinkVersion")
-def _link_version(d: ResolvedDevice, link: int) -> int:
-    return d.gpu.model.nvlink_version if _link_state(d, link) else refuse()
-
-
 @answers(DEVICE, "nvmlDeviceGetNvLinkRemotePciInfo")
 def _link_remote(d: ResolvedDevice, link: int) -> SimpleNamespace:
     if not _link_state(d, link):
         return refuse()
     return struct(busId=f"00000000:{5 + link % 4:02X}:00.0", domain=0, bus=5 + link % 4, device=0)
-
-
-@answers(DEVICE, "nvmlDeviceGetNvLinkRemoteDeviceType")
-def _link_remote_type(d: ResolvedDevice, link: int) -> int:
-    return SWITCH if _link_state(d, link) else refuse()
 
 
 @answers(DEVICE, "nvmlDeviceGetNvLinkErrorCounter")

@@ -50,10 +50,12 @@ def node_consents(node: SimNode, at: float) -> Consents:
         pod = pod_of(node, workload)
         if pod is not None and workload.pod is not None:
             namespace, name = workload.pod
-            said = _kept(workload.annotations)
+            annotations = _kept(workload.annotations)
             labels = {"label_team": namespace, "label_app_kubernetes_io_name": name.partition("-")[0]}
             found.append(
-                PodConsent(namespace=namespace, name=name, uid=pod.pod_uid or "", annotations=said, labels=labels)
+                PodConsent(
+                    namespace=namespace, name=name, uid=pod.pod_uid or "", annotations=annotations, labels=labels
+                )
             )
     return Consents(at=at, pods=tuple(found), namespaces={each.namespace: {} for each in found})
 

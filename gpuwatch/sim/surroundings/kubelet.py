@@ -7,8 +7,9 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -80,7 +81,7 @@ class SimKubelet:
         server = grpc.server(pool, options=(("grpc.max_send_message_length", -1),))
         handlers = {
             method: grpc.unary_unary_rpc_method_handler(
-                self._handler(method), request_deserializer=bytes, response_serializer=bytes
+                partial(self._handle, method), request_deserializer=bytes, response_serializer=bytes
             )
             for method in METHODS
         }
@@ -109,28 +110,41 @@ class SimKubelet:
                 with connection:
                     connection.sendall(b"SSH-2.0-not-a-kubelet\r\n" * 50)
 
-    def _handler(self, method: str) -> Callable[[bytes, grpc.ServicerContext], bytes]:
+    def _handle(self, method: str, _: bytes, context: grpc.ServicerContext) -> bytes:
+        self.calls.append(method)
+        fault = self._fault
+        if fault == "slow":
+            self._stopping.wait(self._delay)
+        elif fault == "limited":
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
+        elif fault == "old" and method != "List":
+            context.abort(grpc.StatusCode.UNIMPLEMENTED, f"unknown method {method}")
+        elif fault == "gated" and method != "List":
+            context.abort(grpc.StatusCode.UNKNOWN, f"PodResources API {method} method disabled")
+        elif fault == "garbage":
+            return b"\xff\xfe no protobuf"
         answer = {"List": self._list, "GetAllocatableResources": self._list_allocatable}[method]
-
-        def handle(_: bytes, context: grpc.ServicerContext) -> bytes:
-            self.calls.append(method)
-            fault = self._fault
-            if fault == "slow":
-                self._stopping.wait(self._delay)
-            elif fault == "limited":
-                context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
-            elif fault == "old" and method != "List":
-                context.abort(grpc.StatusCode.UNIMPLEMENTED, f"unknown method {method}")
-            elif fault == "gated" and method != "List":
-                context.abort(grpc.StatusCode.UNKNOWN, f"PodResources API {method} method disabled")
-            elif fault == "garbage":
-                return b"\xff\xfe no protobuf"
-            return encode(SCHEMA, METHODS[method][1], answer())
-
-        return handle
+        return encode(SCHEMA, METHODS[method][1], answer())
 
     def _list(self) -> dict[str, Any]:
-        pods = _pods(self._allocations)
+        """Allocations of one container become rows of one ContainerResources."""
+
+        def container_of(row: Allocation) -> tuple[str, str, str]:
+            return row.workload.namespace or "", row.workload.pod or "", row.workload.container or ""
+
+        pods = []
+        in_order = sorted(self._allocations, key=container_of)
+        for (namespace, name), of_pod in groupby(in_order, key=lambda row: container_of(row)[:2]):
+            containers = []
+            for (_, _, container), rows in groupby(of_pod, key=container_of):
+                devices, claims = [], []
+                for row in rows:
+                    if row.claim is None:
+                        devices.append({"resource_name": row.resource, "device_ids": row.device_ids})
+                    else:
+                        claims.append(_claim(row, row.claim))
+                containers.append({"name": container, "devices": devices, "dynamic_resources": claims})
+            pods.append({"name": name, "namespace": namespace, "containers": containers})
         if self._fault == "oversized":
             pods.append({"name": "x" * self._reply_bytes, "namespace": "padding"})
         return {"pod_resources": pods}
@@ -139,34 +153,6 @@ class SimKubelet:
         """One row per device, as a kubelet with NUMA topology writes them."""
         rows = [(row.resource, device) for row in self._allocatable for device in row.device_ids]
         return {"devices": [{"resource_name": resource, "device_ids": [device]} for resource, device in rows]}
-
-
-def _pods(allocations: Iterable[Allocation]) -> list[dict[str, Any]]:
-    """Messages of the schema; allocations of one container become rows of one ContainerResources."""
-
-    def container_of(row: Allocation) -> tuple[str, str, str]:
-        return row.workload.namespace or "", row.workload.pod or "", row.workload.container or ""
-
-    def pod_of(row: Allocation) -> tuple[str, str]:
-        return container_of(row)[:2]
-
-    return [
-        {
-            "name": name,
-            "namespace": namespace,
-            "containers": [_container(key[2], list(rows)) for key, rows in groupby(of_pod, key=container_of)],
-        }
-        for (namespace, name), of_pod in groupby(sorted(allocations, key=container_of), key=pod_of)
-    ]
-
-
-def _container(name: str, rows: list[Allocation]) -> dict[str, Any]:
-    plain = [{"resource_name": row.resource, "device_ids": row.device_ids} for row in rows if row.claim is None]
-    return {
-        "name": name,
-        "devices": plain,
-        "dynamic_resources": [_claim(row, row.claim) for row in rows if row.claim is not None],
-    }
 
 
 def _claim(row: Allocation, claim: str) -> dict[str, Any]:

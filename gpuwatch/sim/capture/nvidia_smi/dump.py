@@ -80,8 +80,14 @@ def blocks(text: str) -> list[Block]:
     headings = [(match.start(), match[1].rstrip()) for match in _HEADING.finditer(text)]
     found = []
     for start, following in zip(starts, [*starts[1:], len(text)], strict=True):
+        body = text[start:following]  # the output of other commands may follow the block
+        if "<nvidia_smi_log" in body[:2000]:
+            content, end, _ = body.partition(_XML_END)
+            body = content + end
+        elif other := _NEXT_OUTPUT.search(body, body.find("\n") + 1):
+            body = body[: other.start()]
         before = bisect.bisect_left(headings, (start, "")) - 1
-        found.append(Block(headings[before][1] if before >= 0 else "", _body(text[start:following])))
+        found.append(Block(headings[before][1] if before >= 0 else "", body))
     return found
 
 
@@ -90,16 +96,6 @@ def _starts(text: str) -> list[int]:
     if not found and (bare := _BARE_START.search(text)):
         found = [bare.start()]
     return found
-
-
-def _body(phase: str) -> str:
-    """The block without the output of other commands after it."""
-    if "<nvidia_smi_log" in phase[:2000]:
-        end = phase.find(_XML_END)
-        return phase[: end + len(_XML_END)] if end >= 0 else phase
-    first_line = phase.find("\n") + 1
-    following = _NEXT_OUTPUT.search(phase, first_line)
-    return phase[: following.start()] if following else phase
 
 
 def _choose(found: list[Block], choice: str, name: str) -> Block:

@@ -62,11 +62,6 @@ _SRAM = {
 }
 
 
-def _sram(member: str) -> Source:
-    convert = flag if member == "bThresholdExceeded" else count
-    return at(convert, *(f"ecc_errors/{path}" for path in _SRAM[member]))
-
-
 ECC = [
     DumpRow(
         "nvmlDeviceGetEccMode",
@@ -84,7 +79,10 @@ ECC = [
     DumpRow(
         "nvmlDeviceGetSramEccErrorStatus",
         (),
-        tuple(_sram(member) for member in SRAM_STATUS.values()),
+        tuple(
+            at(flag if member == "bThresholdExceeded" else count, *(f"ecc_errors/{path}" for path in _SRAM[member]))
+            for member in SRAM_STATUS.values()
+        ),
         lambda *values: {"fills": [dict(zip(SRAM_STATUS.values(), values, strict=True))]},
     ),
     DumpRow(
@@ -95,14 +93,6 @@ ECC = [
     ),
     call("nvmlDeviceGetUnrepairableMemoryFlag_v1", at(flag, "ecc_errors/unrepairable_memory")),
 ]
-
-
-def _banks(name: str) -> Source:
-    return at(
-        count,
-        f"remapped_rows/bank_remap_availability_histogram/{name}",
-        f"remapped_rows/row_remapper_histogram/row_remapper_histogram_{name}",
-    )
 
 
 def _remapped(convert: Callable[[str], int], text: str, xml: str) -> Source:
@@ -149,7 +139,14 @@ REPAIRS = [
     DumpRow(
         "nvmlDeviceGetRowRemapperHistogram",
         (),
-        tuple(_banks(name) for name in ("max", "high", "partial", "low", "none")),
+        tuple(
+            at(
+                count,
+                f"remapped_rows/bank_remap_availability_histogram/{name}",
+                f"remapped_rows/row_remapper_histogram/row_remapper_histogram_{name}",
+            )
+            for name in ("max", "high", "partial", "low", "none")
+        ),
         struct("c_nvmlRowRemapperHistogramValues", "max", "high", "partial", "low", "none"),
     ),
     DumpRow(

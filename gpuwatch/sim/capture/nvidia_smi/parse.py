@@ -73,28 +73,20 @@ def parse_text(block: str) -> DumpNode:
         if not line.strip() or line.lstrip().startswith(("=", "#")):
             continue
         indent = len(line) - len(line.lstrip())
-        node = _node(line.strip())
+        content = line.strip()
+        if lost := LOST_LINE.search(content):
+            node = DumpNode("gpu", lost[1])
+            node.children.append(DumpNode(NO_HANDLE, lost[2]))
+        elif header := GPU_HEADER.fullmatch(content):
+            node = DumpNode("gpu", header[1])
+        else:
+            label, colon, value = (content + " ").partition(" : ")
+            node = DumpNode(label, value.strip() if colon else None)
         while stack[-1][0] >= indent or len(stack) > MAX_DEPTH:
             stack.pop()
         stack[-1][1].children.append(node)
         stack.append((indent, node))
     return root
-
-
-def _node(line: str) -> DumpNode:
-    lost = LOST_LINE.search(line)
-    if lost:
-        node = DumpNode("gpu", lost[1])
-        node.children.append(DumpNode(NO_HANDLE, lost[2]))
-        return node
-    header = GPU_HEADER.fullmatch(line)
-    if header:
-        return DumpNode("gpu", header[1])
-    label, colon, value = (line + " ").partition(" : ")
-    return DumpNode(label, value.strip() if colon else None)
-
-
-MAX_DEPTH = 64
 
 
 class BadXml(Exception):
@@ -108,7 +100,7 @@ def parse_xml(document: str) -> DumpNode:
         BadXml: the document is not well-formed or too deep.
     """
     root = DumpNode("log")
-    stack, said = [root], [[""]]  # the text of each open element in pieces: each child cuts it
+    stack, texts = [root], [[""]]  # the text of each open element in pieces: each child cuts it
 
     def start(tag: str, attributes: dict[str, str]) -> None:
         if len(stack) > MAX_DEPTH:
@@ -116,13 +108,13 @@ def parse_xml(document: str) -> DumpNode:
         node = DumpNode(tag)
         stack[-1].children.append(node)
         stack.append(node)
-        said.append([attributes.get("id", "")])
+        texts.append([attributes.get("id", "")])
 
     def end(_: str) -> None:
-        stack.pop().value = "".join(said.pop()).strip() or None
+        stack.pop().value = "".join(texts.pop()).strip() or None
 
     def characters(data: str) -> None:
-        said[-1].append(data)
+        texts[-1].append(data)
 
     parser = expat.ParserCreate()
     parser.StartElementHandler, parser.EndElementHandler = start, end

@@ -33,8 +33,19 @@ def process_lists(gpu: DumpNode) -> dict[str, Answer]:
         except NoValue as problem:
             return dict.fromkeys(lists, error(problem.code))
         return dict(lists) if none_running else {}
-    for kinds, process in _processes(section):
-        letters = [letter for letter in kinds.upper().split("+") if letter in LISTS]
+    for entry in _entries(section):
+        pid = _number(entry, count, "process_id", "pid")
+        if pid is None or pid >= MAX_PID:
+            continue
+        process = {
+            "pid": pid,
+            "usedGpuMemory": _number(entry, memory, "used_gpu_memory", "used_memory"),
+            "gpuInstanceId": _number(entry, count, "gpu_instance_id"),
+            "computeInstanceId": _number(entry, count, "compute_instance_id"),
+        }
+        for instance in ("gpuInstanceId", "computeInstanceId"):
+            process[instance] = NO_INSTANCE if process[instance] is None else process[instance]
+        letters = [letter for letter in entry.get("type", "C").upper().split("+") if letter in LISTS]
         for kind in ["M"] if "M" in letters else letters or ["C"]:
             lists[LISTS[kind]].append({"object": process})
     return dict(lists)
@@ -48,24 +59,6 @@ def names(gpu: DumpNode) -> dict[int, str]:
             pid, name = _number(entry, count, "process_id", "pid"), entry.get("name") or entry.get("process_name")
             if pid is not None and name and name.strip("[]").lower() != UNSEEN:
                 found[pid] = name
-    return found
-
-
-def _processes(section: DumpNode) -> list[tuple[str, dict[str, Any]]]:
-    found = []
-    for entry in _entries(section):
-        pid = _number(entry, count, "process_id", "pid")
-        if pid is None or pid >= MAX_PID:
-            continue
-        process = {
-            "pid": pid,
-            "usedGpuMemory": _number(entry, memory, "used_gpu_memory", "used_memory"),
-            "gpuInstanceId": _number(entry, count, "gpu_instance_id"),
-            "computeInstanceId": _number(entry, count, "compute_instance_id"),
-        }
-        for instance in ("gpuInstanceId", "computeInstanceId"):
-            process[instance] = NO_INSTANCE if process[instance] is None else process[instance]
-        found.append((entry.get("type", "C"), process))
     return found
 
 
