@@ -153,7 +153,7 @@ class _Composer:
         depth, before = len(self._path), self._values
         self._count(event, 1, depth)
         if isinstance(event, yaml.AliasEvent):
-            found = self._anchors.get(event.anchor)
+            found = self._anchors.get(event.anchor or "")
             if found is None or not found.values:
                 why = "an alias stands within itself" if found else "no anchor of the alias stands before it"
                 raise self._wrong(event, why)
