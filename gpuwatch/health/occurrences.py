@@ -100,8 +100,8 @@ def is_repaired(finding: Finding, order: int, now: float, history: HealthHistory
 
 
 def is_declared_repaired(finding: Finding, declared: Mapping[str, float], history: HealthHistory) -> bool:
-    """Whether an operator has declared it since its last occurrence (`declared`: GPU or NODE -> unix time) and the GPU's
-    state does not contradict it. A GPU that this agent has never read counts as gone for good.
+    """Whether an operator has declared it since its last occurrence (`declared`: GPU or NODE -> unix time) and the
+    GPU's state does not contradict it. A GPU that this agent has never read counts as gone for good.
     """
     at = declared.get(finding.gpu or NODE)
     if at is None or finding.latest > at:
