@@ -33,21 +33,21 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class AgentConfig(Section, frozen=True, kw_only=True):
-    """`agent:` how often to look and where to answer."""
+    """`agent:` how often it samples, and where it serves."""
 
     listen: str = ":9400"  # ADDRESS:PORT; empty: no port
     socket: str = ""  # empty: the runtime directory's agent.sock
     socket_uid: int | None = None  # of the agent, where it is neither root nor the user that asks at its socket
     interval: float = 2.0  # seconds between samples
     web_config: str = ""  # exporter-toolkit web configuration file
-    api: Literal["users", "open"] = "users"  # who may read /api/v1 over TCP: users of web_config, or every client
+    api: Literal["users", "open"] = "users"  # readers of /api/v1 over TCP: users of web_config, or every client
     hosts: tuple[
         str, ...
-    ] = ()  # names for clients on loopback, besides the own; shell patterns, for all three processes
-    wait_for_driver: bool = False  # serve on without an NVML library, as pods should, instead of ending with code 5
-    max_connections: int = 512  # at once; of more, the one that has been silent longest is closed
-    max_scrapes: int = 40  # concurrent; more get 503
-    expected_gpus: int | None = None  # GPUs this node should have; None: what was first seen
+    ] = ()  # more host names that clients on loopback may use; shell patterns, for all three processes
+    wait_for_driver: bool = False  # without an NVML library keep serving, as pods should; false: end with code 5
+    max_connections: int = 512  # at once; beyond that, the one idle for longest is closed
+    max_scrapes: int = 40  # concurrent; further ones get 503
+    expected_gpus: int | None = None  # GPUs this node should have; null: those on the PCI bus
 
 
 class FamiliesConfig(Section, frozen=True, kw_only=True):
@@ -59,7 +59,7 @@ class FamiliesConfig(Section, frozen=True, kw_only=True):
 
 
 class MetricsConfig(Section, frozen=True, kw_only=True):
-    """`metrics:` what leaves through /metrics."""
+    """`metrics:` the series of /metrics."""
 
     profiles: tuple[Profile, ...] = ("native",)  # names of the series: its own, or those of dcgm-exporter
     workload_labels: Literal["info", "inline"] = "info"  # inline: namespace, pod, container on every GPU series
@@ -67,29 +67,29 @@ class MetricsConfig(Section, frozen=True, kw_only=True):
     processes: bool = False  # per-process series: the group `processes`
     pod_labels: tuple[str, ...] = ()  # labels of pods on gpuwatch_pod_labels, 8 at most; `tuner --consents` reads them
     pod_annotations: tuple[str, ...] = ()  # annotations of pods on gpuwatch_pod_labels, 8 at most
-    node_labels: tuple[str, ...] = ()  # labels of the own Node on gpuwatch_node_labels, 8 at most
+    node_labels: tuple[str, ...] = ()  # labels of this Node on gpuwatch_node_labels, 8 at most
     max_series: int = 50_000  # more are dropped, whole families at a time, and counted
 
 
 class SourcesConfig(Section, frozen=True, kw_only=True):
-    """`sources:` where the world is read; paths change inside containers and in tests."""
+    """`sources:` where gpuwatch reads the machine; paths change inside containers and in tests."""
 
     nvml_library: str = ""  # path of libnvidia-ml.so.1; empty: as the linker finds it
     disabled: tuple[SourceName, ...] = ()  # not read at all
     kmsg: str = "/dev/kmsg"  # the kernel log
     pod_resources: str = "/var/lib/kubelet/pod-resources/kubelet.sock"  # the kubelet's socket
-    pod_resources_interval: float = 10.0  # seconds between questions to the kubelet; up to 1.4 of it by agent.interval
+    pod_resources_interval: float = 10.0  # seconds between requests to the kubelet; agent.interval adds up to 40 %
     resource_names: tuple[str, ...] = ()  # besides nvidia.com/*
     proc: str = "/proc"  # the host's /proc
     sys: str = "/sys"  # the host's /sys
     dev: str = "/dev"  # the host's /dev
     machine_id: str = "/etc/machine-id"  # the host's; a Node of the same name may be another machine
-    pod_logs: str = "/var/log/pods"  # names of its folders give the uids of pods
+    pod_logs: str = "/var/log/pods"  # the names of its folders hold the uids of pods
     slurm_jobs: str = "/run/gpuwatch-jobs"  # where the Slurm prolog notes account and partition of each job
     containers: tuple[str, ...] = (  # state folders of runtimes: names of containers outside Kubernetes; []: unnamed
         *("/var/lib/docker", "/var/lib/containers/storage", "/run/containerd"),
     )
-    sample_buffers: bool = True  # read the driver's own sample buffers, so that peaks between looks are not lost
+    sample_buffers: bool = True  # read the driver's own sample buffers, which hold the peaks between samples
 
 
 class ChecksConfig(Section, frozen=True, kw_only=True):
@@ -97,12 +97,12 @@ class ChecksConfig(Section, frozen=True, kw_only=True):
 
     ignore: tuple[CheckName, ...] = ()  # no finding, so no alert, no condition, no taint; `status` names them
     boot_grace: float = 120.0  # after a boot or driver change some checks wait so long for everything to come up
-    unresponsive_after: float = 30.0  # a GPU that does not answer for so long hangs; drivers are busy for a while
-    xids: dict[int, XidClass] = {}  # overrules the catalogue and what the kernel line says
+    unresponsive_after: float = 30.0  # a GPU that has not answered for so long hangs; a busy driver answers sooner
+    xids: dict[int, XidClass] = {}  # overrules the catalogue and the kernel line
     xid_confirm_within: float = 120.0  # the driver must confirm a kernel line so soon, or it is never acted on
-    xid_clear_after: float = 600.0  # a driver that asks for nothing for so long after an XID ends its finding
-    xid_expire: float = 3600.0  # XIDs that ask for no repair are forgotten after so long
-    repeat_pods: int = 3  # so many different pods with application XIDs on the same GPU
+    xid_clear_after: float = 600.0  # the finding of an XID ends once the driver has asked for nothing for so long
+    xid_expire: float = 3600.0  # the finding of an XID that asks for no repair ends after so long
+    repeat_pods: int = 3  # so many different pods with application XIDs on one GPU make a finding
     repeat_window: float = 86400.0  # within which these pods count
     ecc_corrected_per_hour: int = 1000  # errors an hour, of one GPU
     retired_pages: int = 60  # of the 64 there can be
@@ -127,7 +127,7 @@ class MaintenanceWindow(Section, frozen=True, kw_only=True):
 
 
 class BudgetConfig(Section, frozen=True, kw_only=True):
-    """`remediation.budget:` how many nodes of the cluster may be tainted at once, agreed on through Leases."""
+    """`remediation.budget:` how many nodes of the cluster may be tainted at once; Leases count them."""
 
     max_unavailable: int | str = "10%"  # nodes, or a share of those with GPUs; never less than 1 unless it is 0
     max_unavailable_gpus: int | None = None  # by DeviceTaintRules in the cluster; null: as nodes allow
@@ -137,12 +137,12 @@ class BudgetConfig(Section, frozen=True, kw_only=True):
 
 
 class DrainConfig(Section, frozen=True, kw_only=True):
-    """`remediation.drain:` how pods are asked to leave; never by force."""
+    """`remediation.drain:` how pods are evicted; never by force."""
 
-    evict: Literal["pod", "owner-on-node"] = "pod"  # owner-on-node: with each pod those of the same job here
+    evict: Literal["pod", "owner-on-node"] = "pod"  # owner-on-node: with each pod those of the same job on this node
     protected_namespaces: tuple[str, ...] = ("kube-system",)  # their pods are never evicted
-    deadline: float = 3600.0  # seconds after which gpuwatch stops asking and reports it
-    retry: float = 10.0  # seconds before a pod is asked again; doubles up to 5 minutes
+    deadline: float = 3600.0  # seconds after which gpuwatch evicts no more and reports it
+    retry: float = 10.0  # seconds before an eviction is tried again; doubles up to 5 minutes
     windows: tuple[MaintenanceWindow, ...] = ()  # evict only in these; none: at any time
 
 
@@ -150,7 +150,7 @@ class HandoverConfig(Section, frozen=True, kw_only=True):
     """`remediation.handover:` how a tool that reboots nodes is notified, once the node is drained."""
 
     annotation: str = ""  # put on the Node, such as gpuwatch.io/reboot-requested
-    sentinel: str = ""  # file to create, such as the one kured watches
+    sentinel: str = ""  # file to create, such as the one that kured watches
 
 
 class ValidationConfig(Section, frozen=True, kw_only=True):
@@ -161,31 +161,31 @@ class ValidationConfig(Section, frozen=True, kw_only=True):
 
 
 class RemediationConfig(Section, frozen=True, kw_only=True):
-    """`remediation:` what is done about findings."""
+    """`remediation:` how gpuwatch responds to findings."""
 
-    mode: Mode = "observe"  # observe: it plans and writes nothing
-    migrate: bool = False  # work leaves sick GPUs: where the table of checks says taint, pods are evicted as well
+    mode: Mode = "observe"  # observe: gpuwatch plans and writes nothing
+    migrate: bool = False  # evict pods from sick GPUs, too, where the response in the table of checks is taint
     at_most: Response = Response.DRAIN  # for every check that `checks` does not name
     checks: dict[CheckName, Response] = {}  # overrules the table of checks
     xids: dict[int, Response] = {}  # overrules both, for findings of that XID
-    scope: dict[CheckName, Scope] = {}  # overrules the table of checks: only the sick GPU, or the node, is taken out
+    scope: dict[CheckName, Scope] = {}  # overrules the table of checks: take the sick GPU or the node out of service
     effect: Effect = "NoSchedule"  # of the taint; NoExecute ends pods that do not tolerate it
     device_effect: DeviceEffect = "NoSchedule"  # of DeviceTaintRules, where pods get GPUs by resource claims
     fault_hold: float = 0.0  # a fault must last so long before a taint
-    recovery_hold: float = 300.0  # all must be healthy for so long before the node is released
+    recovery_hold: float = 300.0  # all GPUs must be healthy for so long before the node is released
     validate: Literal["passive", "active"] = "passive"  # active: released only after `gpuwatch node validate` passed
     validation: ValidationConfig = ValidationConfig()
     min_quarantine: float = 300.0  # a taint stays at least so long
-    repeats: int = 3  # the same fault so often within repeat_window: only a person releases the node
+    repeats: int = 3  # after so many of the same fault in repeat_window only an operator releases the node
     repeat_window: float = 7 * 86400.0  # within which repeats count
-    held_checks: tuple[CheckName, ...] = ("row_remap_failure",)  # only a person releases the node
-    max_quarantines_per_day: int = 6  # of this node; more are blocked
+    held_checks: tuple[CheckName, ...] = ("row_remap_failure",)  # only an operator releases the node
+    max_quarantines_per_day: int = 6  # of this node; further ones are blocked
     budget: BudgetConfig = BudgetConfig()
     drain: DrainConfig = DrainConfig()
     maintenance: tuple[MaintenanceWindow, ...] = ()  # nothing new is tainted or evicted in these
     handover: HandoverConfig = HandoverConfig()
-    restart_plugin: str = ""  # NAMESPACE/NAME of its DaemonSet: evicted here when it leaves out a healthy GPU
-    foreign: tuple[str, ...] = ()  # more keys of labels, annotations or taints by which another controller has the node
+    restart_plugin: str = ""  # NAMESPACE/NAME of its DaemonSet: its pod is evicted when it omits a healthy GPU
+    foreign: tuple[str, ...] = ()  # further keys of labels, annotations or taints by which a controller claims the node
     labels: tuple[SchedulingLabel, ...] = get_args(SchedulingLabel)  # gpuwatch.io/... on the Node; []: none
     heartbeat: float = 300.0  # the condition is refreshed so often; 0: only when it changes
     listen: str = ":9401"  # ADDRESS:PORT
@@ -197,24 +197,22 @@ class RemediationConfig(Section, frozen=True, kw_only=True):
 class RepairConfig(Section, frozen=True, kw_only=True):
     """`repair:` whether `gpuwatch repairer` resets sick GPUs that nothing uses, and how."""
 
-    mode: Mode = "off"  # observe: it says what it would reset
+    mode: Mode = "off"  # observe: it reports which GPUs it would reset
     command: tuple[str, ...] = (
         "/usr/bin/nvidia-smi",
         "--gpu-reset",
         "-i",
         "{uuid}",
     )  # without a shell; {uuid}, {index}
-    nvidia_smi: str = (
-        "/usr/bin/nvidia-smi"  # sets persistence mode, which would keep the GPU open; empty: leave it alone
-    )
+    nvidia_smi: str = "/usr/bin/nvidia-smi"  # sets persistence mode, which would keep the GPU open; empty: never
     deadline: float = 180.0  # seconds for the command, then SIGTERM, and the try has failed
-    tries: int = 2  # of one GPU within `window`; then the next rung, a reboot by `remediation.handover`
+    tries: int = 2  # of one GPU within `window`; the next step is a reboot by `remediation.handover`
     window: float = 86400.0  # within which tries count
     quarantined_only: bool = True  # only while the remediator holds this node's quarantine; false: another tool does
 
 
 class SupportConfig(Section, frozen=True, kw_only=True):
-    """`support:` what is kept of each critical fault in the folder `support` of `state_dir`."""
+    """`support:` the file that gpuwatch keeps of each critical fault, in the folder `support` of `state_dir`."""
 
     cases: int = 5  # files; older ones are deleted, and 0 keeps none
     days: float = 30.0  # after which they are deleted
@@ -223,11 +221,11 @@ class SupportConfig(Section, frozen=True, kw_only=True):
 
 
 class TuningConfig(Section, frozen=True, kw_only=True):
-    """`tuning:` which GPUs could do their work with less energy, and whether they are made to."""
+    """`tuning:` which GPUs could do their work with less energy, and whether gpuwatch limits them."""
 
-    mode: Mode = "observe"  # observe: it says what could be tuned
-    pods: Mode = "observe"  # for pods of which neither annotation nor namespace says `gpuwatch.io/autotune`
-    work_class: Literal["batch", "serving"] | None = None  # where no `autotune-class` says it; null: not tuned
+    mode: Mode = "observe"  # observe: it reports what could be tuned
+    pods: Mode = "observe"  # for pods without `gpuwatch.io/autotune` on them or their namespace
+    work_class: Literal["batch", "serving"] | None = None  # of pods without an `autotune-class`; null: not tuned
     max_slowdown: float = 0.05  # the share of its speed that work may lose; a pod may ask for less
     knob: Literal["auto", "locked_clocks", "power_limit"] = "auto"  # auto: clocks, where the driver locks them
     shared: Literal["refuse", "sum"] = (
@@ -246,27 +244,27 @@ class TuningConfig(Section, frozen=True, kw_only=True):
 class WorkClassRule(Section, frozen=True, kw_only=True):
     """One of `rightsizing.work_classes:`; patterns as of a shell. The first that fits counts."""
 
-    work_class: WorkClass  # what it is
+    work_class: WorkClass  # class of the workloads
     namespace: str = "*"  # of the pods
     name: str = "*"  # of the pods' owner
     kind: str = "*"  # Deployment, Job, ...
 
 
 class RightsizingConfig(Section, frozen=True, kw_only=True):
-    """`rightsizing:` who holds more GPU than they use. Nothing is ever applied."""
+    """`rightsizing:` which workloads hold more GPU than they use. gpuwatch applies no recommendation."""
 
     enabled: bool = True  # the agent keeps histograms of what work does with GPUs
     top: int = 20  # so many recommendations become series
-    max_workloads: int = 1000  # more than that are forgotten, those that left longest ago first
-    min_history: float = 86400.0  # no recommendation of a workload's size before
-    min_coverage: float = 0.95  # ratio; nor with larger gaps
+    max_workloads: int = 1000  # beyond that, the histograms of those that ended longest ago are dropped
+    min_history: float = 86400.0  # no recommendation of a workload's size with less history
+    min_coverage: float = 0.95  # ratio of the history with samples; no recommendation of a size with less
     idle_after: float = 1800.0  # a GPU without any work for so long is idle
-    lull: float = 4 * 86400.0  # a long weekend: who has breaks is not idle before, nor who was never seen for a week
-    grace: float = 600.0  # after the start of a pod
+    lull: float = 4 * 86400.0  # work that has had long pauses, or is new, is not idle before; as a long weekend
+    grace: float = 600.0  # after the start of a pod, which is not idle before
     memory_margin: float = 0.05  # ratio, above the highest daily peak; at least 512 MiB
     max_mig_slowdown: float = 0.2  # ratio; work may take so much longer on a MIG instance
-    expire: float = 7 * 86400.0  # advice is good for so long
-    work_classes: tuple[WorkClassRule, ...] = ()  # where neither annotation nor kind of owner says it
+    expire: float = 7 * 86400.0  # a recommendation is valid for so long
+    work_classes: tuple[WorkClassRule, ...] = ()  # where neither annotation nor kind of owner gives the class
     prices: dict[str, float] = {}  # of an hour, by NVML name of the GPU as a shell pattern
     electricity_price: float | None = None  # of a kilowatt-hour
     currency: str = "USD"  # of all prices

@@ -83,7 +83,17 @@ def document(source: bytes | str, origin: str, *, secrets: bool = False, most: i
     """
     if len(source) > most:
         raise UsageError(f"cannot read {origin}", f"it is larger than {most >> 10} KiB")
-    text = _text(source, origin) if isinstance(source, bytes) else source
+    if isinstance(source, str):
+        text = source
+    elif source.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise _error("it is UTF-16", origin, 1, "save it as UTF-8")
+    else:
+        try:
+            text = source.removeprefix(b"\xef\xbb\xbf").decode()
+        except UnicodeDecodeError as error:
+            line = source.count(b"\n", 0, error.start) + 1
+            why = f"the byte 0x{source[error.start]:02x} is not UTF-8"
+            raise _error(why, origin, line, "save it as UTF-8") from None
     if (bad := _UNPRINTABLE.search(text)) is not None:
         raise _error(
             f"the character U+{ord(bad[0]):04X} has no place in YAML", origin, text.count("\n", 0, bad.start()) + 1
@@ -99,16 +109,6 @@ def document(source: bytes | str, origin: str, *, secrets: bool = False, most: i
     except yaml.YAMLError as error:
         raise _error(" ".join(str(error).split())[:200], origin, 1) from None
     return Document(value, origin, composer.lines)
-
-
-def _text(source: bytes, origin: str) -> str:
-    if source.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise _error("it is UTF-16", origin, 1, "save it as UTF-8")
-    try:
-        return source.removeprefix(b"\xef\xbb\xbf").decode()
-    except UnicodeDecodeError as error:
-        line = source.count(b"\n", 0, error.start) + 1
-        raise _error(f"the byte 0x{source[error.start]:02x} is not UTF-8", origin, line, "save it as UTF-8") from None
 
 
 def _error(why: str, origin: str, line: int, hint: str = "", path: str = "") -> UsageError:
@@ -153,7 +153,13 @@ class _Composer:
         depth, before = len(self._path), self._values
         self._count(event, 1, depth)
         if isinstance(event, yaml.AliasEvent):
-            return self._alias(event, depth)
+            found = self._anchors.get(event.anchor or "")
+            if found is None or not found.values:
+                why = "an alias stands within itself" if found else "no anchor of the alias stands before it"
+                raise self._wrong(event, why)
+            self._count(event, found.values, depth + found.height)
+            self._deepest = max(self._deepest, depth + found.height)
+            return found.value
         if event.tag is not None:
             raise self._wrong(event, "gpuwatch takes no tags", "write the value without `!`")
         if event.anchor is not None:
@@ -169,15 +175,6 @@ class _Composer:
             self._anchors[event.anchor] = _Anchored(value, self._values - before, self._deepest - depth)
         self._deepest = max(deepest, self._deepest)
         return value
-
-    def _alias(self, event: Any, depth: int) -> Any:
-        found = self._anchors.get(event.anchor)
-        if found is None or not found.values:
-            why = "an alias stands within itself" if found else "no anchor of the alias stands before it"
-            raise self._wrong(event, why)
-        self._count(event, found.values, depth + found.height)
-        self._deepest = max(self._deepest, depth + found.height)
-        return found.value
 
     def _count(self, event: Any, values: int, depth: int) -> None:
         self._values += values

@@ -100,7 +100,11 @@ def driver_state(finding: Finding, others: Iterable[Finding], within: float) -> 
     ways = catalogue().sxids_confirmed_by if finding.xid is None else info.confirmed_by if info else ()
     wanted = {check for way in ways for check in STATES.get(way, ())}
     for other in others:
-        is_wanted = other.check in wanted or (finding.xid is None and _is_link_xid(other))
+        is_wanted = other.check in wanted
+        if finding.xid is None and other.xid is not None and other.check in UNCONFIRMED:
+            # a switch that fails causes XIDs about NVLink; here the driver has confirmed one
+            caused = explain(other.xid)
+            is_wanted = is_wanted or (caused is not None and "nvlink" in caused.confirmed_by)
         if is_wanted and other.latest >= finding.latest - within and _is_about(other, finding):
             return f"{other.check}: {other.message}"
     return None
@@ -124,12 +128,6 @@ def with_driver(finding: Finding, reason: str | None) -> Finding:
     text = finding.message.rpartition(f"; {KERNEL_ONLY}")[0]
     tail = f", and the driver could not be asked: {reason}" if reason else ""
     return replace(finding, message=f"{text}; {KERNEL_ONLY}{tail}")
-
-
-def _is_link_xid(other: Finding) -> bool:
-    """Whether it is an XID about NVLink that the driver has confirmed: a switch that fails causes such XIDs."""
-    info = explain(other.xid) if other.xid is not None and other.check in UNCONFIRMED else None
-    return info is not None and "nvlink" in info.confirmed_by
 
 
 def _is_about(other: Finding, finding: Finding) -> bool:

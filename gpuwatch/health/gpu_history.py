@@ -21,7 +21,7 @@ NVLINK_ERRORS = frozenset(
 RESTARTED = 0.5
 """An energy counter below this share of its last value has restarted: with the driver, or by a reset."""
 
-BLAMED_PODS = 256
+FAILED_PODS = 256
 
 
 class RepairEvidence(NamedTuple):
@@ -156,7 +156,7 @@ class GpuHistory:
             name = pod.namespace, pod.pod or pod.pod_uid
             _, before = self._pods.pop(name, (pod, now))
             self._pods[name] = pod, max(now, before)
-        while len(self._pods) > BLAMED_PODS:
+        while len(self._pods) > FAILED_PODS:
             del self._pods[next(iter(self._pods))]
 
     def failed_pods(self) -> tuple[Workload, ...]:
@@ -164,7 +164,7 @@ class GpuHistory:
         return tuple(pod for pod, at in self._pods.values() if self._now - at <= self.config.repeat_window)
 
     @property
-    def siblings(self) -> "tuple[GpuHistory, ...]":
+    def other_gpus(self) -> "tuple[GpuHistory, ...]":
         """The node's other GPUs."""
         return tuple(past for past in self._node.values() if past is not self)
 

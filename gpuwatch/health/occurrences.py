@@ -99,11 +99,11 @@ def is_repaired(finding: Finding, order: int, now: float, history: HealthHistory
     return finding.gpu is not None and min(known[0].clean_seconds, history.now - now) >= clear_after
 
 
-def is_declared_repaired(finding: Finding, said: Mapping[str, float], history: HealthHistory) -> bool:
-    """Whether an operator has declared it since its last occurrence (`said`: GPU or NODE -> unix time) and the GPU's
-    state does not contradict it. A GPU that this agent has never read counts as gone for good.
+def is_declared_repaired(finding: Finding, declared: Mapping[str, float], history: HealthHistory) -> bool:
+    """Whether an operator has declared it since its last occurrence (`declared`: GPU or NODE -> unix time) and the
+    GPU's state does not contradict it. A GPU that this agent has never read counts as gone for good.
     """
-    at = said.get(finding.gpu or NODE)
+    at = declared.get(finding.gpu or NODE)
     if at is None or finding.latest > at:
         return False
     past = history.gpus.get(finding.gpu or "")

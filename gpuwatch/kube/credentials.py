@@ -174,7 +174,10 @@ def _of_kubeconfig(path: str, connections: int) -> Access:
     if configuration.host.startswith("https:"):
         check_certificates(configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file)
     if not configuration.verify_ssl:
-        _warn_no_more()
+        import urllib3
+
+        # the user that set insecure-skip-tls-verify knows of it and needs no warning at every request
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
 
     def token() -> str:
         nonlocal next_try
@@ -289,25 +292,13 @@ def check_certificates(authority: str | None, certificate: str | None, key: str 
     for path in filter(None, (authority, certificate, key)):
         read_named_file(path, "the certificate or key")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    why = "its certificate-authority is no certificate"
     try:
         if authority:
             context.load_verify_locations(authority)
-    except ssl.SSLError as error:
-        raise ValueError(f"its certificate-authority is no certificate ({_openssl_reason(error)})") from error
-    try:
+        why = "its client-certificate and client-key are no certificate and its key"
         if certificate:
             context.load_cert_chain(certificate, key, password="")  # else OpenSSL asks at the terminal
     except ssl.SSLError as error:
-        why = f"its client-certificate and client-key are no certificate and its key ({_openssl_reason(error)})"
-        raise ValueError(why) from error
-
-
-def _openssl_reason(error: ssl.SSLError) -> str:
-    return (error.reason or str(error)).replace("_", " ").lower()
-
-
-def _warn_no_more() -> None:
-    """The user that set insecure-skip-tls-verify knows of it and needs no warning at every request."""
-    import urllib3
-
-    urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+        reason = (error.reason or str(error)).replace("_", " ").lower()
+        raise ValueError(f"{why} ({reason})") from error

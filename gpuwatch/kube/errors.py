@@ -120,7 +120,12 @@ def error_of(call: ApiCall, code: int, headers: Mapping[str, str], body: bytes) 
     except UNREADABLE:
         status = _Status(message=" ".join(body[:200].decode("utf-8", "replace").split()))
     why = status.message or f"status {code}"
-    wait = _retry_after(headers.get("Retry-After"), status.details)
+    wait = status.details.retry_after_seconds if status.details else None
+    header = headers.get("Retry-After", "")
+    if header.isascii() and header.isdigit():  # API servers do not use the form with a date
+        wait = float(header)
+    if wait is not None:
+        wait = min(max(wait, 0.0), MAX_RETRY_AFTER)
     if code == 429:
         causes = status.details.causes or [] if status.details else []
         budget = any(cause.reason == "DisruptionBudget" for cause in causes)
@@ -131,14 +136,6 @@ def error_of(call: ApiCall, code: int, headers: Mapping[str, str], body: bytes) 
     if kind is Unavailable:
         why = f"status {code}: {why}" if status.message else why
     return kind(call, why, step.format(verb=call.verb, resource=call.resource), retry_after=wait)
-
-
-def _retry_after(header: str | None, details: _Details | None) -> float | None:
-    """Seconds; the form with a date is not used by API servers."""
-    if header is not None and header.isascii() and header.isdigit():
-        return min(float(header), MAX_RETRY_AFTER)
-    named = details.retry_after_seconds if details else None
-    return None if named is None else min(max(named, 0.0), MAX_RETRY_AFTER)
 
 
 FIRST_SECONDS = 0.5

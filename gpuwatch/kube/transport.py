@@ -117,7 +117,7 @@ class Transport:
             answer.close() if len(data) > MAX_BODY else answer.release_conn()
         except urllib3.exceptions.HTTPError as error:
             if isinstance(error, urllib3.exceptions.SSLError):
-                self._forget(connection)
+                self._drop(connection)
             raise Unavailable(call, _reason(error), f"is {connection.host} the API server, and up?") from error
         if len(data) > MAX_BODY:
             raise Unavailable(call, f"its answer is larger than {MAX_BODY >> 20} MiB", "is it the API server?")
@@ -125,13 +125,13 @@ class Transport:
             return data
         failure = error_of(call, answer.status, answer.headers, data)
         if isinstance(failure, Unauthorized):
-            self._forget(connection)
+            self._drop(connection)
         raise failure
 
     def close(self) -> None:
         """Drop the connections; a later request makes new ones."""
         if self._way is not None:
-            self._forget(self._way)
+            self._drop(self._way)
 
     def _open(self) -> _Connection:
         with self._lock:
@@ -139,7 +139,7 @@ class Transport:
                 self._way = _Connection(access(self._kubeconfig, self._connections), self._read_seconds)
             return self._way
 
-    def _forget(self, connection: _Connection) -> None:
+    def _drop(self, connection: _Connection) -> None:
         """Tokens, certificates or the file itself may have been replaced: the next request reads them again."""
         with self._lock:
             if self._way is connection:

@@ -614,8 +614,8 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{PEOPLE}test_the_default_is_to_observe_and_an_observer_never_writes",
                 "config/__init__.py",
-                'mode: Mode = "observe"  # observe: it plans',
-                'mode: Mode = "enforce"  # observe: it plans',
+                'mode: Mode = "observe"  # observe: gpuwatch plans',
+                'mode: Mode = "enforce"  # observe: gpuwatch plans',
             ),
             proof(
                 f"{API}test_the_documented_rights_are_enough_and_no_more_is_asked_for",

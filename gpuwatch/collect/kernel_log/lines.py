@@ -87,6 +87,17 @@ def _xid(match: re.Match[str]) -> KernelLine:
     text = rest[owner.end() :] if owner else rest
     cause = _CAUSED_BY.search(text)
     recovery = _RECOVERY.search(text) if code == RECOVERY_XID else None
+    nvlink = None
+    if code in NVLINK5_XIDS and (error := _NVLINK.match(text)) is not None:
+        link = int(error["link"])
+        nvlink = NvLinkError(
+            unit=error["unit"].upper(),
+            severity="fatal" if error["severity"].lower() == "fatal" else "nonfatal",
+            link=link if link >= 0 else None,
+            xc=int(error["xc"]),
+            injected=int(error["injected"]) != 0,
+            words=tuple(int(word, 16) for word in _WORD.findall(error["words"] or "")),
+        )
     return KernelLine(
         kind="xid",
         pci=match["pci"].lower(),
@@ -99,22 +110,7 @@ def _xid(match: re.Match[str]) -> KernelLine:
         caused_by=int(cause[1]) if cause else None,
         recovery=int(recovery["now"], 16) if recovery else None,
         recovery_previous=int(recovery["previous"], 16) if recovery else None,
-        nvlink=_nvlink(text) if code in NVLINK5_XIDS else None,
-    )
-
-
-def _nvlink(text: str) -> NvLinkError | None:
-    match = _NVLINK.match(text)
-    if match is None:
-        return None
-    link = int(match["link"])
-    return NvLinkError(
-        unit=match["unit"].upper(),
-        severity="fatal" if match["severity"].lower() == "fatal" else "nonfatal",
-        link=link if link >= 0 else None,
-        xc=int(match["xc"]),
-        injected=int(match["injected"]) != 0,
-        words=tuple(int(word, 16) for word in _WORD.findall(match["words"] or "")),
+        nvlink=nvlink,
     )
 
 

@@ -12,7 +12,6 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 
 from gpuwatch.collect.kernel_log.lines import Frame, raw_frame, syslog_frame
@@ -116,13 +115,11 @@ NO_TIMES = (
 )
 
 
-@cache
-def _libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def _klogctl(action: int, buffer: ctypes.Array[ctypes.c_char] | None, size: int) -> int:
-    count = int(_libc().klogctl(action, buffer, size))
+    count = int(_libc.klogctl(action, buffer, size))
     if count < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
@@ -173,7 +170,11 @@ class SyslogRing:
         lines = [line for line in self._unseen().decode("utf-8", "replace").split("\n") if line]
         found = [frame for frame in map(syslog_frame, lines) if frame is not None]
         was_blind = self.blind is not None
-        if len(found) < len(lines) or self._times_are_off():
+        try:
+            times_are_off = self._times.read_bytes().startswith(b"N")
+        except OSError:  # no sysfs in this container: only the lines show it
+            times_are_off = False
+        if len(found) < len(lines) or times_are_off:
             self.blind = NO_TIMES
         elif lines:
             self.blind = None
@@ -183,26 +184,19 @@ class SyslogRing:
     def close(self) -> None:
         """Nothing is held open."""
 
-    def _times_are_off(self) -> bool:
-        try:
-            return self._times.read_bytes().startswith(b"N")
-        except OSError:  # no sysfs in this container: only the lines show it
-            return False
-
     def _unseen(self) -> bytes:
         """Read a short tail first, and the whole ring when the text read last is further back."""
-        text = b""
+        text, new = b"", 0
         for size in (_TAIL_BYTES, self._size) if self._seen is not None else (self._size,):
             text = self._newest(size)
             # whole lines: a message may quote the text read last, but begins no line with another record's prefix
             start = (b"\n" + text).rfind(b"\n" + self._seen) if self._seen is not None else -1
             if self._seen is not None and start >= 0:
-                return self._remember(text, start + len(self._seen))
-        if self._seen is not None and len(text) > self._size - _SEEN_BYTES:
-            self.lost += 1  # a full ring without that text was overwritten; a cleared one is short
-        return self._remember(text, 0)
-
-    def _remember(self, text: bytes, new: int) -> bytes:
+                new = start + len(self._seen)
+                break
+        else:
+            if self._seen is not None and len(text) > self._size - _SEEN_BYTES:
+                self.lost += 1  # a full ring without that text was overwritten; a cleared one is short
         if text:
             tail = text[-_SEEN_BYTES:]
             self._seen = text if len(text) <= _SEEN_BYTES else tail[tail.find(b"\n", 0, -1) + 1 :]

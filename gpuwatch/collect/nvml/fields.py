@@ -116,10 +116,6 @@ def _threshold(name: str, constant: str, tlimit_field: str | None) -> list[Field
     return rows
 
 
-def _duration(reason: str, field: str) -> FieldRow:
-    return _one(f"clock_events.seconds.{reason}", Tier.FAST, FieldId(field, nanoseconds))
-
-
 ECC_KINDS = {"corrected": "NVML_MEMORY_ERROR_TYPE_CORRECTED", "uncorrected": "NVML_MEMORY_ERROR_TYPE_UNCORRECTED"}
 ECC_SCOPES = {"volatile": "NVML_VOLATILE_ECC", "aggregate": "NVML_AGGREGATE_ECC"}
 ECC_LOCATIONS = {
@@ -289,15 +285,20 @@ FIELDS: tuple[FieldRow, ...] = (
         NvmlCall("nvmlDeviceGetSupportedClocksEventReasons", (), clock_events),
         NvmlCall("nvmlDeviceGetSupportedClocksThrottleReasons", (), clock_events),
     ),
-    _duration("sw_power_cap", "DEV_PERF_POLICY_POWER"),
-    _duration("sync_boost", "DEV_PERF_POLICY_SYNC_BOOST"),
-    _duration("sw_thermal_slowdown", "DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN"),
-    _duration("hw_thermal_slowdown", "DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN"),
-    _duration("hw_power_brake_slowdown", "DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN"),
-    _duration("board_limit", "DEV_PERF_POLICY_BOARD_LIMIT"),
-    _duration("low_utilization", "DEV_PERF_POLICY_LOW_UTILIZATION"),
-    _duration("reliability", "DEV_PERF_POLICY_RELIABILITY"),
-    _duration("thermal", "DEV_PERF_POLICY_THERMAL"),
+    *(
+        _one(f"clock_events.seconds.{reason}", Tier.FAST, FieldId(field, nanoseconds))
+        for reason, field in (
+            ("sw_power_cap", "DEV_PERF_POLICY_POWER"),
+            ("sync_boost", "DEV_PERF_POLICY_SYNC_BOOST"),
+            ("sw_thermal_slowdown", "DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN"),
+            ("hw_thermal_slowdown", "DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN"),
+            ("hw_power_brake_slowdown", "DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN"),
+            ("board_limit", "DEV_PERF_POLICY_BOARD_LIMIT"),
+            ("low_utilization", "DEV_PERF_POLICY_LOW_UTILIZATION"),
+            ("reliability", "DEV_PERF_POLICY_RELIABILITY"),
+            ("thermal", "DEV_PERF_POLICY_THERMAL"),
+        )
+    ),
     # 32 is NVML_PSTATE_UNKNOWN
     _one(
         "performance_state", Tier.STEADY, NvmlCall("nvmlDeviceGetPerformanceState", (), lambda p: p if p < 16 else None)

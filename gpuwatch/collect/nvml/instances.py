@@ -123,19 +123,20 @@ class VgpuReader:
         for sample in samples:
             self._last_seen = max(self._last_seen, int(sample.timeStamp))
         busy = {int(sample.vgpuInstance): sample.smUtil.uiVal / 100 for sample in samples}
-        return tuple(self._vgpu(int(instance), busy.get(int(instance))) for instance in instances)
-
-    def _vgpu(self, instance: int, utilization: float | None) -> Vgpu:
-        vm = ask_optional(self._nvml, "nvmlVgpuInstanceGetVmID", instance)
-        type_id = ask_optional(self._nvml, "nvmlVgpuInstanceGetType", instance)
-        name = ask_optional(self._nvml, "nvmlVgpuTypeGetName", type_id) if type_id is not None else None
-        license_info = ask_optional(self._nvml, "nvmlVgpuInstanceGetLicenseInfo_v2", instance)
-        return Vgpu(
-            uuid=text(ask_optional(self._nvml, "nvmlVgpuInstanceGetUUID", instance) or "") or str(instance),
-            instance=instance,
-            type=text(name) if name is not None else None,
-            vm=text(vm[0]) if vm else None,
-            used_memory=ask_optional(self._nvml, "nvmlVgpuInstanceGetFbUsage", instance),
-            utilization=utilization,
-            licensed=bool(license_info.isLicensed) if license_info is not None else None,
-        )
+        found = []
+        for instance in map(int, instances):
+            vm = ask_optional(self._nvml, "nvmlVgpuInstanceGetVmID", instance)
+            type_id = ask_optional(self._nvml, "nvmlVgpuInstanceGetType", instance)
+            name = ask_optional(self._nvml, "nvmlVgpuTypeGetName", type_id) if type_id is not None else None
+            license_info = ask_optional(self._nvml, "nvmlVgpuInstanceGetLicenseInfo_v2", instance)
+            vgpu = Vgpu(
+                uuid=text(ask_optional(self._nvml, "nvmlVgpuInstanceGetUUID", instance) or "") or str(instance),
+                instance=instance,
+                type=text(name) if name is not None else None,
+                vm=text(vm[0]) if vm else None,
+                used_memory=ask_optional(self._nvml, "nvmlVgpuInstanceGetFbUsage", instance),
+                utilization=busy.get(instance),
+                licensed=bool(license_info.isLicensed) if license_info is not None else None,
+            )
+            found.append(vgpu)
+        return tuple(found)

@@ -117,8 +117,8 @@ class LinkReader:
         )
 
     def _states(self) -> dict[int, bool | None]:
-        """As `_present`, but by the field, with one call for all links known so far, if the field agreed with the calls
-        when the links were last counted.
+        """Link -> active, None when that could not be read: by the field, with one call for all links known so far, if
+        the field agreed with the calls when the links were last counted; else by a call for each link.
         """
         by_field: dict[int, bool | None] = {}
         if STATE in self._ids and self._ids[STATE] not in self._dead:
@@ -128,26 +128,21 @@ class LinkReader:
         is_due, self._looks = self._looks % COUNTED_AGAIN == 0, self._looks + 1
         if self._field_agrees and not is_due and by_field.keys() == self._active.keys():
             return by_field
-        counted = self._present()
-        self._field_agrees = by_field == counted
-        return counted
-
-    def _present(self) -> dict[int, bool | None]:
-        """Link -> active, None when that could not be read; NVML refuses link numbers the GPU does not have."""
-        links: dict[int, bool | None] = {}
+        counted: dict[int, bool | None] = {}
         for link in range(self._nvml.NVML_NVLINK_MAX_LINKS):
             try:
-                links[link] = bool(ask(self._nvml, "nvmlDeviceGetNvLinkState", self._handle, link))
+                counted[link] = bool(ask(self._nvml, "nvmlDeviceGetNvLinkState", self._handle, link))
             except NvmlFailure as error:
                 if error.is_gone:
                     raise
-                if error.kind is Failure.UNSUPPORTED:
+                if error.kind is Failure.UNSUPPORTED:  # a link number that the GPU does not have
                     break
                 if link in self._active:
-                    links[link] = None
+                    counted[link] = None
                 else:
                     self._looks = 0  # the next look counts again
-        return links
+        self._field_agrees = by_field == counted
+        return counted
 
     def _wanted(self, ids: list[int]) -> list[tuple[int, int]]:
         return [(field, link) for link in self._active for field in ids if field not in self._dead]
@@ -186,21 +181,7 @@ class LinkReader:
             }
             for counters in (ERRORS, FEC_HISTORY)
         )
-        speed = values.get((self._ids[SPEED], link), _MISSING)
-        return {
-            "errors": errors or self._error_counters(link),
-            "fec_history": fec_history,
-            "speed_bytes_per_second": None if isinstance(speed, NvmlFailure) else speed * 1e6,
-            **{
-                member: bit_error_rate(value)
-                for member, name in BIT_ERROR_RATES.items()
-                if not isinstance(value := values.get((self._ids[name], link), _MISSING), NvmlFailure)
-            },
-        }
-
-    def _error_counters(self, link: int) -> dict[str, int]:
-        errors = {}
-        for label in sorted(self._counters):
+        for label in () if errors else sorted(self._counters):
             counter = COUNTER_ERRORS[label]
             try:
                 errors[label] = int(ask(self._nvml, "nvmlDeviceGetNvLinkErrorCounter", self._handle, link, counter))
@@ -209,7 +190,17 @@ class LinkReader:
                     raise
                 if error.kind is Failure.UNSUPPORTED:
                     self._counters.discard(label)
-        return errors
+        speed = values.get((self._ids[SPEED], link), _MISSING)
+        return {
+            "errors": errors,
+            "fec_history": fec_history,
+            "speed_bytes_per_second": None if isinstance(speed, NvmlFailure) else speed * 1e6,
+            **{
+                member: bit_error_rate(value)
+                for member, name in BIT_ERROR_RATES.items()
+                if not isinstance(value := values.get((self._ids[name], link), _MISSING), NvmlFailure)
+            },
+        }
 
 
 def _is_unsupported(answer: float | NvmlFailure | None) -> bool:

@@ -68,7 +68,10 @@ class ProcessReader:
             else:
                 self._empty.discard(name)
             for entry in entries:
-                process = self._process(entry, kind)
+                ids = (getattr(entry, member, None) for member in ("gpuInstanceId", "computeInstanceId"))
+                gi, ci = (None if value is None or value == NO_INSTANCE else int(value) for value in ids)
+                used_memory = None if entry.usedGpuMemory is None else int(entry.usedGpuMemory)
+                process = GpuProcess(pid=int(entry.pid), type=kind, used_memory=used_memory, gi=gi, ci=ci)
                 known = found.setdefault((process.pid, process.gi), process)
                 if (known.type, kind) == ("compute", "graphics"):  # it is in both lists: nvidia-smi's C+G
                     found[process.pid, process.gi] = msgspec.structs.replace(known, type="compute+graphics")
@@ -108,20 +111,6 @@ class ProcessReader:
             if error.kind is Failure.DRIVER_GONE:
                 raise
             return None
-
-    @staticmethod
-    def _process(entry: Any, kind: str) -> GpuProcess:
-        def instance(member: str) -> int | None:
-            value = getattr(entry, member, None)
-            return None if value is None or value == NO_INSTANCE else int(value)
-
-        return GpuProcess(
-            pid=int(entry.pid),
-            type=kind,
-            used_memory=None if entry.usedGpuMemory is None else int(entry.usedGpuMemory),
-            gi=instance("gpuInstanceId"),
-            ci=instance("computeInstanceId"),
-        )
 
     def _read_utilization(self, now: float) -> bool:
         """Take in the samples since the last read; False when utilization is not available."""

@@ -104,24 +104,19 @@ class FieldReader:
         due = [
             field for field, ways in self._ways.items() if ways and (field not in self._asked or field.tier in tiers)
         ]
-        self.batch = self._read_batch(due, also)
-        answered = sum(self._read_field(field, self.batch) for field in due)
-        if self._failures and not answered:
-            raise self._failures[-1]
-        return self._values
-
-    def _read_batch(self, due: list[FieldRow], also: Sequence[tuple[int, int]]) -> Answers:
         wanted = [key for field in due if isinstance(way := self._ways[field][0], FieldId) for key in self._keys[way]]
         self._batch_failed = False
-        if not wanted:
-            return {}
         try:
-            return field_values(self._nvml, self._handle, [*wanted, *also])
+            self.batch = field_values(self._nvml, self._handle, [*wanted, *also]) if wanted else {}
         except NvmlFailure as error:
             if error.is_gone:
                 raise
             self._batch_failed = error.kind is not Failure.UNSUPPORTED
-            return dict.fromkeys(wanted, error)
+            self.batch = dict.fromkeys(wanted, error)
+        answered = sum(self._read_field(field, self.batch) for field in due)
+        if self._failures and not answered:
+            raise self._failures[-1]
+        return self._values
 
     def _read_field(self, field: FieldRow, batch: Answers) -> bool:
         """Whether the field answered. A field that failed is due again at the next sample, whatever its tier."""
@@ -206,11 +201,6 @@ class FieldReader:
         else:
             return
         self.why_absent.update(dict.fromkeys(field.paths, why))
-
-    def _forget(self, field: FieldRow) -> None:
-        self._asked.discard(field)
-        for path in field.paths:
-            self._values.pop(path, None)
 
 
 @cache

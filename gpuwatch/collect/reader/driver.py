@@ -57,14 +57,12 @@ class DriverThread(threading.Thread):
         super().__init__(name="driver", daemon=True)
         self._settings, self._outbox = settings, outbox
         self._gpus: list[GpuThread] = []
-        self._events: DriverEventReader | None = None
         self.starting: str | None = "loading the library"
 
     def run(self) -> None:
         """Open the driver, then wait for its events for ever."""
         try:
-            nvml = self._open()
-            self._read_events(nvml)
+            self._read_events(self._open())
         except NvmlFailure as error:
             # a library that is not installed stays so for the life of this machine or container
             missing = error.code == LIBRARY_NOT_FOUND
@@ -100,7 +98,8 @@ class DriverThread(threading.Thread):
             if read.part != "registration" or read.seconds >= self._settings.interval
         }
 
-    def _open(self) -> Nvml:
+    def _open(self) -> DriverEventReader | None:
+        """Start what reads the GPUs. Returns the event set, None where the driver has none."""
         module, _, function = self._settings.factory.partition(":")
         nvml = getattr(importlib.import_module(module), function)(self._settings.target)
         self.starting = "nvmlInit"
@@ -121,14 +120,13 @@ class DriverThread(threading.Thread):
         self._gpus = [GpuThread(nvml, index, self._settings, self._outbox, events) for index in indexes]
         for gpu in self._gpus:
             gpu.start()
-        self._events = events
         if not count:
             time.sleep(NO_GPU_RECHECK_SECONDS)
             self._fail("no GPU in NVML", Failure.TRANSIENT)
-        return nvml
+        return events
 
-    def _read_events(self, nvml: Nvml) -> None:
-        events, shortest = self._events, EVENT_BACKOFF_SECONDS[0]
+    def _read_events(self, events: DriverEventReader | None) -> None:
+        shortest = EVENT_BACKOFF_SECONDS[0]
         least, most = EVENT_WAIT_SECONDS
         backoff, wait_ms = shortest, int(1000 * min(max(self._settings.interval, least), most))
         while events is not None:

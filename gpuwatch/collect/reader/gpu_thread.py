@@ -152,9 +152,11 @@ class GpuThread(threading.Thread):
             except NvmlFailure as error:
                 if error.kind is Failure.DRIVER_GONE:
                     self._outbox.send(ReaderFailed(reason=str(error), kind=error.kind, code=error.code))
-                self._tell_reason(str(error), lost=error.kind is Failure.LOST, hidden=error.kind is Failure.PERMISSION)
+                self._report_failure(
+                    str(error), lost=error.kind is Failure.LOST, hidden=error.kind is Failure.PERMISSION
+                )
             except Exception as error:  # noqa: BLE001 one odd GPU must not take the others' reader down
-                self._tell_reason(f"reading failed: {type(error).__name__}: {error}", lost=False)
+                self._report_failure(f"reading failed: {type(error).__name__}: {error}", lost=False)
             self._since = None
             # seconds to the next grid point, which GPUs share except for the stagger; one that is too near is skipped
             took = time.monotonic() - start
@@ -187,7 +189,7 @@ class GpuThread(threading.Thread):
             buffers=settings.buffers,
         )
 
-    def _tell_reason(self, reason: str, lost: bool, hidden: bool = False) -> None:
+    def _report_failure(self, reason: str, lost: bool, hidden: bool = False) -> None:
         self._losses = self._losses + 1 if lost else 0
         if self._reader is None:
             self._outbox.send(GpuRefused(index=self._index, lost=lost, hidden=hidden, reason=reason))

@@ -116,16 +116,11 @@ class Supervisor(threading.Thread):
                 asked = self._run_one()
                 if asked or time.monotonic() - started >= STEADY_SECONDS:
                     backoff = BACKOFF_SECONDS[0]
-            if self._pause(backoff):
-                backoff = BACKOFF_SECONDS[0]
+            if not self._stopping:
+                readable, _, _ = select.select([self._wake_out], [], [], backoff)
+                if readable and b"r" in os.read(self._wake_out, 64):  # asked for a fresh reader
+                    backoff = BACKOFF_SECONDS[0]
             backoff = min(backoff * 2, BACKOFF_SECONDS[1])
-
-    def _pause(self, seconds: float) -> bool:
-        """Wait, unless stopping or asked for a fresh reader; True when asked."""
-        if self._stopping:
-            return False
-        readable, _, _ = select.select([self._wake_out], [], [], seconds)
-        return bool(readable) and b"r" in os.read(self._wake_out, 64)
 
     def _run_one(self) -> bool:
         """Run one reader until it ends; True when it was replaced on request."""

@@ -25,7 +25,7 @@ def nvlinks_down(past: GpuHistory) -> Detection | None:
     if any(link.active is None for link in gpu.nvlinks):
         return CANNOT_TELL
     unseen = {
-        pci_key(other.status.identity.pci_bus_id) for other in past.siblings if other.status and not other.is_fresh
+        pci_key(other.status.identity.pci_bus_id) for other in past.other_gpus if other.status and not other.is_fresh
     }
     down = [
         str(link.link)

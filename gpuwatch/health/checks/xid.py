@@ -32,7 +32,9 @@ def failures_on_one_gpu(past: GpuHistory) -> Detection | None:
     if not past.is_fresh:
         return CANNOT_TELL
     pods = past.failed_pods()
-    if len(pods) < past.config.repeat_pods or any(2 * len(other.failed_pods()) >= len(pods) for other in past.siblings):
+    if len(pods) < past.config.repeat_pods or any(
+        2 * len(other.failed_pods()) >= len(pods) for other in past.other_gpus
+    ):
         return None
     return Detection(f"applications of {len(pods)} different pods failed on this GPU only", level=len(pods), pods=pods)
 

@@ -15,8 +15,6 @@ ZERO_XIDS = (48, 62, 63, 64, 74, 79, 94, 95, 109, 119, 120, 140)
 
 Event = XidEvent | SxidEvent | BusLossEvent
 _Count = TypeVar("_Count", XidCount, SxidCount)
-_Key = TypeVar("_Key")
-_Value = TypeVar("_Value")
 
 _Kind = tuple[type[Event], str | None, int | None]
 """Type of event, PCI address, and code."""
@@ -213,16 +211,25 @@ class XidLedger:
         storm = None if event.historical else self._storm(event)
         counterpart = storm.counterpart(event) if storm else None
         if counterpart is not None:
-            self._complete(counterpart.take(), event)
+            taken = counterpart.take()
+            first = self._events.get(taken) if taken is not None else None
+            if taken is not None and isinstance(first, XidEvent):
+                more = {name: getattr(event, name) for name in _COMPLETED if getattr(first, name) is None}
+                self._events[taken] = structs.replace(first, also=event.source, **more)
+                self._news[taken] = None
+                self._add_to_row(first, historical=True)  # an expected one has no row yet
             return None
         number = self._list(event)
         if storm is not None:
             storm.ahead.setdefault((event.source, event.gi), _Ahead(self._limit)).add(number)
             self.unknown += explain(event.xid) is None
+        self._add_to_row(event, event.historical)
+        return event
+
+    def _add_to_row(self, event: XidEvent, historical: bool) -> None:
         key = (event.uuid or event.pci, event.xid)
         row = self._xids.get(key) or XidCount(uuid=event.uuid, pci=event.pci, xid=event.xid)
-        self._xids[key] = _counted(row, event.at, event.historical)
-        return event
+        self._xids[key] = _counted(row, event.at, historical)
 
     def _storm(self, event: XidEvent) -> _Storm:
         """The storm the event belongs to, by its time since boot, or by the clock where that is unknown."""
@@ -234,16 +241,6 @@ class XidLedger:
             storms.append(storm := _Storm(at))
         storm.first, storm.last = min(storm.first, at), max(storm.last, at)
         return storm
-
-    def _complete(self, number: int | None, event: XidEvent) -> None:
-        first = self._events.get(number) if number is not None else None
-        if number is not None and isinstance(first, XidEvent):
-            more = {name: getattr(event, name) for name in _COMPLETED if getattr(first, name) is None}
-            self._events[number] = structs.replace(first, also=event.source, **more)
-            self._news[number] = None
-            key = (first.uuid or first.pci, first.xid)
-            row = self._xids.get(key) or XidCount(uuid=first.uuid, pci=first.pci, xid=first.xid)
-            self._xids[key] = _counted(row, first.at, historical=True)  # an expected one has no row yet
 
     def _bus_loss(self, report: KernelEvent) -> BusLossEvent | None:
         """The driver reports one loss in several records at once: only the first counts."""

@@ -171,7 +171,8 @@ def xid_cap(code: int, most: Mapping[str, Response], classes: Mapping[int, XidCl
     if code in classes:
         return most.get(_CLASS_CHECK[classes[code]], Response.DRAIN), f"checks.xids calls {code} {classes[code]}"
     if info is None:
-        return most.get("xid_unknown", Response.OBSERVE), f"XID {code} is not documented: look it up first"
+        why = f"XID {code} is not documented: set its class in checks.xids first"
+        return most.get("xid_unknown", Response.OBSERVE), why
     if info.category == "application":
         return most.get("xid_application", Response.OBSERVE), f"XID {code} is an application's own fault"
     return Response.DRAIN, ""
