@@ -100,20 +100,16 @@ def check_configured(context: CheckContext) -> CheckVerdict:
         return failed(f"{kind} cannot start with this configuration: {config.error}", commands=_repair(config))
     if config.missing:
         return failed(f"{config.path} names {config.missing[0]}, which is not there", commands=_repair(config))
-    handler = _handler(context.facts, config)
-    return passed(handler, {"files": ", ".join(config.files)}) if handler else _by_cdi_alone(context.facts, config)
-
-
-def _handler(facts: NodeFacts, config: RuntimeConfig) -> str | None:
-    """A text that names the handler or hook of NVIDIA's by which it starts containers; None: there is none."""
+    toolkit = context.facts.runtime.toolkit if context.facts.runtime else {}
+    handler = ""
     if config.nvidia:
         default = ", the default" if config.default in config.nvidia else ""
-        return f"{config.kind}: runtime {', '.join(config.nvidia)}{default}{', CDI on' if config.cdi else ''}"
-    if config.hook:
-        return f"{config.kind}: hook {config.hook}"
-    toolkit = facts.runtime.toolkit if facts.runtime else {}
-    hooked = any(path.endswith("nvidia-container-runtime-hook") for path in toolkit)
-    return "docker run --gpus finds nvidia-container-runtime-hook" if config.kind == "docker" and hooked else None
+        handler = f"{kind}: runtime {', '.join(config.nvidia)}{default}{', CDI on' if config.cdi else ''}"
+    elif config.hook:
+        handler = f"{kind}: hook {config.hook}"
+    elif kind == "docker" and any(path.endswith("nvidia-container-runtime-hook") for path in toolkit):
+        handler = "docker run --gpus finds nvidia-container-runtime-hook"
+    return passed(handler, {"files": ", ".join(config.files)}) if handler else _by_cdi_alone(context.facts, config)
 
 
 def _by_cdi_alone(facts: NodeFacts, config: RuntimeConfig) -> CheckVerdict:
