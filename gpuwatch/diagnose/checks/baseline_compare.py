@@ -72,7 +72,7 @@ def of_node(answer: Callable[..., CheckVerdict], row: BaselineKey) -> Callable[[
             return skipped(NOTHING)
         found = NODE_VALUES[row.key](context.facts)
         if found is None:
-            return skipped(f"not seen; {expected} is expected")
+            return skipped(f"not read; {expected} is expected")
         if row.fits(found, expected):
             return passed(row.text(found))
         evidence = {"found": row.text(found), "expected": str(expected)}
@@ -94,7 +94,7 @@ def of_each_gpu(answer: Callable[..., CheckVerdict], *rows: BaselineKey) -> Call
             if values := [each for each in found if each[1] is not None]:
                 known[gpu.identity.index] = values
         if not known:
-            return skipped("not seen: no GPU reports it")
+            return skipped("no GPU reports it")
         bad = {index: text for index, values in known.items() if (text := _differences(values))}
         if not bad:
             texts = (", ".join(row.text(value) for row, value, _ in values) for values in known.values())
@@ -126,7 +126,7 @@ def check_copy_bandwidth(context: CheckContext) -> CheckVerdict:
         if values and (run.index is None or context.selects(run.index)):
             measured.append((run, values))
     if not measured:
-        return skipped("not seen: no bandwidth was measured")
+        return skipped("no bandwidth was measured")
     slow = [(run, text) for run, values in measured if (text := _differences(values))]
     if not slow:
         return passed(f"{len(measured)} measurements")

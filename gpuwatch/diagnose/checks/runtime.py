@@ -72,7 +72,7 @@ def check_toolkit(context: CheckContext) -> CheckVerdict:
     if "driver-ready" not in validations or "toolkit-ready" in validations:
         return passed(versions)
     return warned(
-        f"{versions}; but the GPU operator's validator has not seen it work: no toolkit-ready",
+        f"{versions}; but the GPU operator's validator has not confirmed that it works: no toolkit-ready",
         remedy="Look why the validator's init container toolkit-validation waits; as long as it does, the operator "
         "starts no device plugin here.",
         commands=(OPERATOR_PODS, VALIDATOR_LOG),
@@ -90,7 +90,7 @@ def check_configured(context: CheckContext) -> CheckVerdict:
     reason = _exempt(context.facts) or (PODMAN if kind == "podman" else None)
     config = runtime_config(context.facts) or RuntimeConfig(kind=kind, path="", cdi=True if kind == "crio" else None)
     if config.denied:
-        reason = reason or f"not seen: {config.error}"
+        reason = reason or f"not read: {config.error}"
     is_for_others = kind in ("containerd", "crio") or not (context.facts.runtime and context.facts.runtime.toolkit)
     if is_for_others and not _is_meant(context.facts, config):
         reason = reason or f"nothing says that containers of {kind} are to have GPUs"
@@ -147,7 +147,7 @@ def check_runtime_class(context: CheckContext) -> CheckVerdict:
         return skipped("no runtime of NVIDIA's that a RuntimeClass could name")
     classes = cluster.runtime_classes
     if classes is None:
-        return skipped(f"not seen: {cluster.unseen.get('runtimeclasses', 'RuntimeClasses were not read')}")
+        return skipped(f"not read: {cluster.unseen.get('runtimeclasses', 'RuntimeClasses were not read')}")
     found = [name for name, handler in classes.items() if handler in config.nvidia]
     if found:
         return passed(f"RuntimeClass {', '.join(found)}")
@@ -173,7 +173,7 @@ def check_systemd_reload(context: CheckContext) -> CheckVerdict:
     if links:
         return passed(f"{len(links)} links in /dev/char")
     if found == "unknown":
-        return skipped("not seen: the toolkit's version; before 1.18 containers lose GPUs without links in /dev/char")
+        return skipped("not read: the toolkit's version; before 1.18 containers lose GPUs without links in /dev/char")
     return warned("systemctl daemon-reload will take GPUs away from running containers: no links in /dev/char")
 
 
