@@ -123,7 +123,7 @@ def _verdict(check: DiagnosticCheck, context: CheckContext, *, active: bool) -> 
         return skipped(NOT_ASKED)
     for section in check.reads:
         if getattr(context.facts, section) is None:
-            return skipped(f"not seen: {context.facts.unread.get(section, f'{section} was not read')}")
+            return skipped(f"not read: {context.facts.unread.get(section, f'{section} was not read')}")
     try:
         return check.judge(context)
     except Exception as error:

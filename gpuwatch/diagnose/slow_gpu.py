@@ -99,16 +99,14 @@ def slow_gpus(view: View, recent: Recent, settings: Sequence[Setting] = ()) -> l
                 usage=usage,
             )
         )
-    kinds = [(gpu.status.identity.name, frozenset(map(_owner, gpu.users))) for gpu in gpus]
+    kinds: list[tuple[str | None, frozenset[tuple[str, str]]]] = []  # the model, and the owners of the users
+    for gpu in gpus:
+        owners = (key_of_pod(user.namespace or "", user.pod or user.pod_uid or "") for user in gpu.users)
+        kinds.append((gpu.status.identity.name, frozenset((owner.namespace, owner.name) for owner in owners)))
     return [
         gpu._replace(peers=tuple(o for o, k in zip(gpus, kinds, strict=True) if o is not gpu and kind[1] and k == kind))
         for gpu, kind in zip(gpus, kinds, strict=True)
     ]
-
-
-def _owner(workload: Workload) -> tuple[str, str]:
-    key = key_of_pod(workload.namespace or "", workload.pod or workload.pod_uid or "")
-    return key.namespace, key.name
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -56,9 +56,12 @@ def validate(
     facts = NodeFacts(at=at, view=view, active=active)
     for index, uuid in sorted(uuids.items()):
         message = _failed_check(facts, index, indexes)
-        reason = _not_tried(active, index)
-        if not message and reason:
-            refused[index] = reason
+        runs = [run for run in active.runs if run.index == index and run.peer is None]
+        not_tried = next((f"{run.test}: {run.refused}" for run in runs if run.refused), "")
+        if not runs:
+            not_tried = "it has no device to test, as a GPU in MIG mode without instances"
+        if not message and not_tried:
+            refused[index] = not_tried
             continue
         if not message and command is not None and command.arguments:
             progress(f"GPU {index}: {command.arguments[0]}")
@@ -86,11 +89,3 @@ def _failed_check(facts: NodeFacts, index: int, indexes: frozenset[int]) -> str:
         if verdict.result is CheckStatus.FAIL and (check.id != "X04" or index in verdict.gpus):
             return f"{check.id}: {verdict.message}"
     return ""
-
-
-def _not_tried(active: Active, index: int) -> str:
-    """Why a check was not tried on a device of the GPU; empty: all were."""
-    runs = [run for run in active.runs if run.index == index and run.peer is None]
-    if not runs:
-        return "it has no device to test, as a GPU in MIG mode without instances"
-    return next((f"{run.test}: {run.refused}" for run in runs if run.refused), "")

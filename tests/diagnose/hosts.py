@@ -191,8 +191,8 @@ def is_whole(view: View, node: SimNode) -> bool:
         return bool(nvml.reason)
     answering = [gpu for gpu in node.gpus if not (gpu.faults.lost or gpu.faults.off_bus or gpu.faults.hung)]
     sampled = {gpu.identity.index for gpu in view.snapshot.gpus}
-    told = all(status.detail or status.identity.index in sampled for status in view.snapshot.statuses)
-    return told and len(sampled) >= len(answering)
+    is_complete = all(status.detail or status.identity.index in sampled for status in view.snapshot.statuses)
+    return is_complete and len(sampled) >= len(answering)
 
 
 def _scenario(node: dict[str, Any], timeline: Iterable[Any] = (), workloads: Iterable[Any] = ()) -> Scenario:

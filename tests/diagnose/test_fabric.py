@@ -44,17 +44,17 @@ PROPRIETARY = Kernel(modules={}, flavor="proprietary", release="6.8.0-45-generic
 
 
 @pytest.mark.parametrize(
-    ("found", "says"),
+    ("found", "message"),
     [
         (services(), "no NVSwitch"),
         (services(switches=None), "the PCI bus cannot be read"),
         (services(processes=None, switches=4), "cannot see the host's processes"),
     ],
 )
-def test_a_fabric_manager_is_asked_for_only_where_it_is_needed_and_could_be_seen(found, says):
+def test_a_fabric_manager_is_asked_for_only_where_it_is_needed_and_could_be_seen(found, message):
     verdict = judged("F01", services=found, kernel=PROPRIETARY)
     assert verdict.result is CheckStatus.SKIP
-    assert says in verdict.message
+    assert message in verdict.message
 
 
 def test_an_old_log_is_no_skew_where_the_package_is_right():

@@ -112,13 +112,13 @@ def test_an_agents_view_tells_all_there_is_to_tell_of_xids(tmp_path):
     assert diagnose(CheckContext(facts), CHECKS).of("G05").result is CheckStatus.PASS
 
 
-@pytest.mark.parametrize(("hours", "told"), [(0.5, True), (2.0, False)])
-def test_an_applications_xid_is_told_for_an_hour(tmp_path, hours, told):
+@pytest.mark.parametrize(("hours", "expected"), [(0.5, True), (2.0, False)])
+def test_an_applications_xid_is_told_for_an_hour(tmp_path, hours, expected):
     host = Host(tmp_path)
     happens({"do": "xid", "gpu": 3, "xid": 13})(host)
     old = tuple(replace(count, last=count.last - hours * 3600) if count.last else count for count in host.view.xids)
     host.view = replace(host.view, xids=old, judgement=replace(host.view.judgement, findings=()))
-    assert ("XID 13" in of(host, "G05").message) is told
+    assert ("XID 13" in of(host, "G05").message) is expected
 
 
 def test_an_applications_xid_is_held_against_no_gpu(tmp_path):
@@ -128,9 +128,9 @@ def test_an_applications_xid_is_held_against_no_gpu(tmp_path):
     found = host.diagnose()
     assert found.first is None
     assert found.of("G05").message.startswith("none that is the GPU's fault; GPU 3: XID 13: ")
-    told = found.of("G05").evidence["gpu 3, XID 13"]
-    assert "pod ml/train-0" in told
-    assert "XID" not in told  # its name has said so
+    evidence = found.of("G05").evidence["gpu 3, XID 13"]
+    assert "pod ml/train-0" in evidence
+    assert "XID" not in evidence  # its name has said so
 
 
 def test_a_fatal_xid_lasts_where_the_driver_does_not_tell_what_it_asks_for(tmp_path):
@@ -248,13 +248,13 @@ WORST = {
 }
 
 
-@pytest.mark.parametrize(("id_", "breaks", "how", "told"), [(id_, *row) for id_, row in WORST.items()], ids=WORST)
-def test_the_worst_gpu_is_named_first_and_commands_are_about_it(tmp_path, id_, breaks, how, told):
+@pytest.mark.parametrize(("id_", "breaks", "how", "expected"), [(id_, *row) for id_, row in WORST.items()], ids=WORST)
+def test_the_worst_gpu_is_named_first_and_commands_are_about_it(tmp_path, id_, breaks, how, expected):
     host = Host(tmp_path)
     for index, value in how.items():
         breaks(host, index, value)
     found = of(host, id_)
-    assert found.message == told
+    assert found.message == expected
     assert (found.gpus[0], set(found.gpus)) == (2, set(how))
     assert {f"gpu {index}" for index in how} == found.evidence.keys()
     assert not any(f"-i {index} " in command for command in found.commands for index in how if index != 2)

@@ -1652,7 +1652,7 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 "tests/diagnose/test_validation.py::test_a_gpu_in_use_proves_nothing",
                 "diagnose/validation.py",
-                "if not message and reason:",
+                "if not message and not_tried:",
                 "if False:",
             ),
             proof(

@@ -156,7 +156,7 @@ class Screen:
             whole = HOST_SECTIONS if set(HOST_SECTIONS) <= set(sections) else ()
             names = ["everything of the host"] if whole else []
             names += [SECTIONS.get(section, section) for section in sections if section not in whole]
-            yield from self._wrapped(_plain("not seen: ", "yellow"), f"{', '.join(names)}: {reason}{advice}")
+            yield from self._wrapped(_plain("not read: ", "yellow"), f"{', '.join(names)}: {reason}{advice}")
 
     def _mark(self, result: CheckStatus) -> str:
         return MARKS[result][self._words.glyphs is ASCII]

@@ -159,8 +159,11 @@ class _Rounds:
     ) -> Iterator[DeviceRun]:
         """The tests on one device, or between two."""
         refused = one.refused or (f"GPU {other.index}: {other.refused}" if other and other.refused else None)
-        refused = refused or self._out_of_time()
         left = self._until - time.monotonic()
+        if not refused and self._left >= MOST_LEFT:
+            refused = f"{self._left} processes hang in the driver already"
+        elif not refused and left <= 0:
+            refused = "no time was left"
         if refused:
             found = tuple(DeviceRun(test=test, device="", refused=refused) for test in tests)
         else:
@@ -177,8 +180,3 @@ class _Rounds:
             if run.fault == "hang" and left < self._each:  # it had less time than a healthy device may take
                 complete = replace(complete, error=None, fault=None, refused=f"no time was left: {run.error}")
             yield complete
-
-    def _out_of_time(self) -> str | None:
-        if self._left >= MOST_LEFT:
-            return f"{self._left} processes hang in the driver already"
-        return "no time was left" if time.monotonic() >= self._until else None

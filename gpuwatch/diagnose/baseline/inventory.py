@@ -15,7 +15,7 @@ def inventory(facts: NodeFacts) -> dict[str, str]:
 
     Serial numbers, UUIDs, names and addresses of the node are left out: they always differ.
     """
-    rows = [*_software(facts), *_runtimes(facts)]
+    rows = list(_software(facts))
     if facts.cluster is not None:
         rows += [(f"capacity.{resource}", count) for resource, count in sorted(facts.cluster.node.capacity.items())]
     rows.append(("gpus_on_bus", len(facts.bus) if facts.bus is not None else None))
@@ -42,9 +42,6 @@ def _software(facts: NodeFacts) -> Iterator[tuple[str, object]]:
         yield "nvswitches", facts.services.switches
     if facts.limits is not None:
         yield "shared_memory", _gib(facts.limits.shm)
-
-
-def _runtimes(facts: NodeFacts) -> Iterator[tuple[str, object]]:
     if (runtime := facts.runtime) is not None:
         for path, version in sorted(runtime.toolkit.items()):
             yield f"container_toolkit.{path}", version

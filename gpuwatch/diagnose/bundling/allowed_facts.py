@@ -24,7 +24,7 @@ from gpuwatch.diagnose.model import ClusterFacts, NodePod
 from gpuwatch.diagnose.places import RECORDED, Places
 from gpuwatch.model.clock import rfc3339
 from gpuwatch.model.decoding import prepared
-from gpuwatch.model.snapshot import GpuProcess
+from gpuwatch.model.snapshot import Gpu
 from gpuwatch.model.view import Events, View
 
 log = logging.getLogger(__name__)
@@ -81,22 +81,12 @@ def facts_redactor(facts: NodeFacts) -> Redactor:
 
 def allowed_view(view: View, redactor: Redactor) -> View:
     """A View without arguments of processes: NVML reports names as the processes set them, at times with arguments."""
-
-    def program(process: GpuProcess) -> GpuProcess:
-        name = (process.name or "").split()
-        return replace(process, name=name[0] if name else None)
-
-    gpus = tuple(
-        replace(gpu, processes=gpu.processes and tuple(map(program, gpu.processes))) for gpu in view.snapshot.gpus
-    )
-    return redacted(replace(view, snapshot=replace(view.snapshot, gpus=gpus)), View, redactor)
-
-
-def allowed_events(events: Events, redactor: Redactor) -> Events:
-    """The newest of each kind."""
-    every = {name: getattr(events, name) for name in events.__struct_fields__}
-    newest = {name: value[-MOST_EVENTS:] for name, value in every.items() if isinstance(value, tuple)}
-    return redacted(replace(events, **newest), Events, redactor)
+    gpus: list[Gpu] = []
+    for gpu in view.snapshot.gpus:
+        names = ((process, (process.name or "").split()) for process in gpu.processes or ())
+        programs = tuple(replace(process, name=words[0] if words else None) for process, words in names)
+        gpus.append(gpu if gpu.processes is None else replace(gpu, processes=programs))
+    return redacted(replace(view, snapshot=replace(view.snapshot, gpus=tuple(gpus))), View, redactor)
 
 
 def allowed_cluster(cluster: ClusterFacts, redactor: Redactor) -> ClusterFacts:
@@ -123,13 +113,6 @@ def allowed_cluster(cluster: ClusterFacts, redactor: Redactor) -> ClusterFacts:
         pending=cluster.pending and allowed_pods(cluster.pending),
     )
     return redacted(known, ClusterFacts, redactor)
-
-
-def allowed_host(host: HostFacts, redactor: Redactor) -> HostFacts:
-    """What was read of the host's files; of the kernel's command line only what `filters.cmdline` keeps."""
-    if host.kernel is not None and host.kernel.cmdline:
-        host = replace(host, kernel=replace(host.kernel, cmdline=filters.cmdline(host.kernel.cmdline).strip()))
-    return redacted(host, HostFacts, redactor)
 
 
 def redacted(value: msgspec.Struct, type_: type[T], redactor: Redactor) -> T:
@@ -192,10 +175,14 @@ def _of_section(
 
 
 def _host(contents: BundleContents, redactor: Redactor) -> str:
+    """Of the kernel's command line only what `filters.cmdline` keeps."""
     facts = contents.facts
     read = {section: getattr(facts, section) for section in HOST_SECTIONS if section != "kernel_log"}  # it has a part
     unread: dict[str, str] = {name: redactor.text(why) for name, why in facts.unread.items() if name in HOST_SECTIONS}
-    host = allowed_host(HostFacts(**read), redactor)
+    host = HostFacts(**read)
+    if host.kernel is not None and host.kernel.cmdline:
+        host = replace(host, kernel=replace(host.kernel, cmdline=filters.cmdline(host.kernel.cmdline).strip()))
+    host = redacted(host, HostFacts, redactor)
     return _json(RecordedHost(at=facts.at, plain=facts.plain, host=host, unread=unread))
 
 
@@ -205,7 +192,13 @@ def _diagnosis(contents: BundleContents, redactor: Redactor) -> str:
 
 
 def _events(contents: BundleContents, redactor: Redactor) -> str | None:
-    return _json(allowed_events(contents.events, redactor)) if contents.events else None
+    """The newest of each kind."""
+    events = contents.events
+    if events is None:
+        return None
+    every = {name: getattr(events, name) for name in events.__struct_fields__}
+    newest = {name: value[-MOST_EVENTS:] for name, value in every.items() if isinstance(value, tuple)}
+    return _json(redacted(replace(events, **newest), Events, redactor))
 
 
 def _kernel_log(contents: BundleContents, redactor: Redactor) -> str | None:

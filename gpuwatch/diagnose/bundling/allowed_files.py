@@ -20,18 +20,18 @@ _REDACTOR = Redactor()
 
 
 class AllowedFile(NamedTuple):
-    """Files below the host's root by pattern. `keep`: their filter; `reads`: bytes read of each; `most`: bytes kept of
-    it; `tail`: both from its end.
+    """Files below the host's root by pattern. `keep`: their filter (`str`: none, redaction follows); `reads`: bytes
+    read of each; `most`: bytes kept of it; `tail`: both from its end.
     """
 
     pattern: str
-    keep: Filter = filters.whole
+    keep: Filter = str
     reads: int = MIB
     most: int = MIB
     tail: bool = False
 
 
-def allowed(*patterns: str, keep: Filter = filters.whole, reads: int = MIB) -> tuple[AllowedFile, ...]:
+def allowed(*patterns: str, keep: Filter = str, reads: int = MIB) -> tuple[AllowedFile, ...]:
     """A row for each alternative in braces: `etc/{cdi,cni}/*` is `etc/cdi/*` and `etc/cni/*`."""
     spread: list[str] = []
     for pattern in patterns:
@@ -77,8 +77,13 @@ def copied(places: Places) -> Iterator[BundleMember]:
     for row in ALLOWED:
         if row.pattern.startswith(visible):
             for item in tree.find(row.pattern):
-                if not item.at.is_dir():
-                    yield without_secret_name(_filtered(row, item))
+                if item.at.is_dir():
+                    continue
+                member = _filtered(row, item)
+                path = "/".join(map(_REDACTOR.text, member.path.split("/")))
+                if path != member.path:  # nothing else would redact a secret in the name of a file
+                    member = BundleMember(path=path, failed="left out: its name looks like a secret")
+                yield member
 
 
 def _filtered(row: AllowedFile, found: HostFile) -> BundleMember:
@@ -95,11 +100,3 @@ def _filtered(row: AllowedFile, found: HostFile) -> BundleMember:
         cut = cut or f"only {row.most} bytes of {len(body)}"
         body = body[-row.most :] if row.tail else body[: row.most]
     return BundleMember(path=found.path, body=body, modified=modified, cut=cut)
-
-
-def without_secret_name(member: BundleMember) -> BundleMember:
-    """`member`, or a failed one in its place: the name of a file may be a secret, which nothing else would redact."""
-    path = "/".join(map(_REDACTOR.text, member.path.split("/")))
-    if path == member.path:
-        return member
-    return BundleMember(path=path, failed="left out: its name looks like a secret")

@@ -61,7 +61,12 @@ class HostFiles:
         if not left:
             yield HostFile(path, self.here(path))
             return
-        for name in self._names(path, left[0]):
+        if any(sign in left[0] for sign in "*?["):
+            found = [name for name in names(self.here(path)) if fnmatch.fnmatchcase(name, left[0])][:MOST_FILES]
+        else:
+            named = self.here(f"{path}/{left[0]}" if path else left[0])
+            found = [left[0]] if named.is_symlink() or named.exists() else []
+        for name in found:
             below = f"{path}/{name}" if path else name
             try:
                 target = None if path.partition("/")[0] == "proc" else str(self.here(below).readlink())
@@ -75,13 +80,6 @@ class HostFiles:
                 meant = resolved(path, within)
                 literal = (re.sub(r"([*?[])", r"[\1]", part) for part in meant.split("/") if part)
                 yield from self._walk("", [*literal, *left[1:]], links + 1)
-
-    def _names(self, folder: str, pattern: str) -> list[str]:
-        if not any(sign in pattern for sign in "*?["):
-            path = self.here(f"{folder}/{pattern}" if folder else pattern)
-            return [pattern] if path.is_symlink() or path.exists() else []
-        found = names(self.here(folder))
-        return [name for name in found if fnmatch.fnmatchcase(name, pattern)][:MOST_FILES]
 
 
 def resolved(folder: str, target: str) -> str:

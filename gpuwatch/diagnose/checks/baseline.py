@@ -17,7 +17,6 @@ from gpuwatch.diagnose.checks.baseline_compare import (
     of_each_gpu,
     of_node,
     on_or_off,
-    speed,
 )
 from gpuwatch.diagnose.model import CheckStage
 
@@ -113,7 +112,7 @@ BASELINE: tuple[DiagnosticCheck, ...] = (
         judge=of_each_gpu(
             failed,
             BaselineKey("nvlinks", at_least, lambda v: f"{v} links"),
-            BaselineKey("nvlink_speed", is_link_speed, lambda v: f"{speed(v)} a link"),
+            BaselineKey("nvlink_speed", is_link_speed, lambda v: f"{gigabytes(v)}/s a link"),
         ),
         needs=("N02", "F03"), reads=("view",),
     ),

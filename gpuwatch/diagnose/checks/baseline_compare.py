@@ -1,13 +1,12 @@
 """Comparison of what was found with what a baseline expects: for the node, for each GPU, for measured copies."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
+from gpuwatch.diagnose.active.results import DeviceRun
 from gpuwatch.diagnose.baseline.expectation import GPU_VALUES, NODE_VALUES
 from gpuwatch.diagnose.check import CheckContext, CheckVerdict, failed, passed, skipped
 from gpuwatch.diagnose.checks.per_gpu import gpu_list
-from gpuwatch.model.snapshot import Gpu
 
 NOTHING = "nothing is expected; a baseline (--expect) says what is"
 
@@ -64,11 +63,6 @@ def gigabytes(value: float) -> str:
     return f"{value / 1e9:.4g} GB"
 
 
-def speed(value: float) -> str:
-    """Bytes per second -> `20 GB/s`."""
-    return f"{value / 1e9:.4g} GB/s"
-
-
 def of_node(answer: Callable[..., CheckVerdict], row: BaselineKey) -> Callable[[CheckContext], CheckVerdict]:
     """A `judge` of a value that the node has once. `answer`: the verdict on a difference."""
 
@@ -78,7 +72,7 @@ def of_node(answer: Callable[..., CheckVerdict], row: BaselineKey) -> Callable[[
             return skipped(NOTHING)
         found = NODE_VALUES[row.key](context.facts)
         if found is None:
-            return skipped(f"not seen; {expected} is expected")
+            return skipped(f"not read; {expected} is expected")
         if row.fits(found, expected):
             return passed(row.text(found))
         evidence = {"found": row.text(found), "expected": str(expected)}
@@ -94,11 +88,13 @@ def of_each_gpu(answer: Callable[..., CheckVerdict], *rows: BaselineKey) -> Call
         asked = _asked(context, rows)
         if not asked:
             return skipped(NOTHING)
-        known = {
-            gpu.identity.index: values for gpu in context.gpus if (values := _known(asked, partial(_gpu_value, gpu)))
-        }
+        known: dict[int, Values] = {}
+        for gpu in context.gpus:
+            found = ((row, GPU_VALUES[row.key](gpu), expected) for row, expected in asked)
+            if values := [each for each in found if each[1] is not None]:
+                known[gpu.identity.index] = values
         if not known:
-            return skipped("not seen: no GPU reports it")
+            return skipped("no GPU reports it")
         bad = {index: text for index, values in known.items() if (text := _differences(values))}
         if not bad:
             texts = (", ".join(row.text(value) for row, value, _ in values) for values in known.values())
@@ -112,9 +108,9 @@ def of_each_gpu(answer: Callable[..., CheckVerdict], *rows: BaselineKey) -> Call
 
 
 BANDWIDTHS = (
-    BaselineKey("host_to_device", at_least, lambda v: f"{speed(v)} from host to device"),
-    BaselineKey("device_to_host", at_least, lambda v: f"{speed(v)} from device to host"),
-    BaselineKey("peer_bandwidth", at_least, lambda v: f"{speed(v)} between GPUs"),
+    BaselineKey("host_to_device", at_least, lambda v: f"{gigabytes(v)}/s from host to device"),
+    BaselineKey("device_to_host", at_least, lambda v: f"{gigabytes(v)}/s from device to host"),
+    BaselineKey("peer_bandwidth", at_least, lambda v: f"{gigabytes(v)}/s between GPUs"),
 )
 
 
@@ -123,14 +119,14 @@ def check_copy_bandwidth(context: CheckContext) -> CheckVerdict:
     asked = _asked(context, BANDWIDTHS)
     if not asked:
         return skipped(NOTHING)
-    runs = context.facts.active.runs if context.facts.active else ()
-    measured = [
-        (run, values)
-        for run in runs
-        if (run.index is None or context.selects(run.index)) and (values := _known(asked, partial(getattr, run)))
-    ]
+    measured: list[tuple[DeviceRun, Values]] = []
+    for run in context.facts.active.runs if context.facts.active else ():
+        found = ((row, getattr(run, row.key), expected) for row, expected in asked)
+        values = [each for each in found if each[1] is not None]
+        if values and (run.index is None or context.selects(run.index)):
+            measured.append((run, values))
     if not measured:
-        return skipped("not seen: no bandwidth was measured")
+        return skipped("no bandwidth was measured")
     slow = [(run, text) for run, values in measured if (text := _differences(values))]
     if not slow:
         return passed(f"{len(measured)} measurements")
@@ -149,14 +145,6 @@ def _asked(context: CheckContext, rows: tuple[BaselineKey, ...]) -> list[tuple[B
 
 Values = list[tuple[BaselineKey, Any, Any]]
 """Row, found, expected."""
-
-
-def _gpu_value(gpu: Gpu, key: str) -> Any:
-    return GPU_VALUES[key](gpu)
-
-
-def _known(asked: list[tuple[BaselineKey, Any]], found: Callable[[str], Any]) -> Values:
-    return [(row, value, expected) for row, expected in asked if (value := found(row.key)) is not None]
 
 
 def _differences(values: Values) -> str:

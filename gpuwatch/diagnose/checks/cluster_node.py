@@ -27,7 +27,7 @@ def check_taint(context: CheckContext) -> CheckVerdict:
     """gpuwatch's own taint, if there is one, against the present findings."""
     cluster = context.facts.cluster
     if cluster is None or context.facts.view is None:
-        return skipped("not seen")
+        return skipped("not read")
     node, state = cluster.node, read_claim(cluster.node)
     if node.taint is None:
         return passed("no taint of gpuwatch")
@@ -91,7 +91,7 @@ def check_in_hand(context: CheckContext) -> CheckVerdict:
     """Cordons, deletions and other controllers."""
     cluster = context.facts.cluster
     if cluster is None:
-        return skipped("not seen")
+        return skipped("not read")
     owner = read_claim(cluster.node).owner
     cordoned = owner is not None and owner.cordoned
     controller = other_controller(cluster.node, cordoned=cordoned, more=context.config.remediation.foreign)
@@ -107,7 +107,7 @@ def check_own_marks(context: CheckContext) -> CheckVerdict:
     """Condition and labels of a remediator that may be gone."""
     cluster, view = context.facts.cluster, context.facts.view
     if cluster is None or view is None:
-        return skipped("not seen")
+        return skipped("not read")
     node = cluster.node
     if node.condition is None and LABELS not in node.annotations:
         return skipped("gpuwatch has written nothing on this Node")

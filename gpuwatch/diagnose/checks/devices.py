@@ -14,7 +14,7 @@ _FOR_ALL = 0o666
 _MODE_PARAMETER = "438"  # NVreg_DeviceFileMode=0666
 _RDMA = ("mlx5_ib", "mlx4_ib", "efa", "irdma", "bnxt_re", "ib_core")
 _LEAST = 1 << 30
-_UNSEEN = "not seen: this container has a /dev of its own"
+_DEV_NOT_READ = "not read: this container has a /dev of its own"
 
 
 def _sees_host(context: CheckContext) -> bool:
@@ -61,7 +61,7 @@ def check_files(context: CheckContext) -> CheckVerdict:
 def _missing(context: CheckContext, names: list[str]) -> CheckVerdict:
     elsewhere = [root.path for root in driver_roots(context) if root.path != "/" and root.devices]
     if not _sees_host(context):
-        return skipped(_UNSEEN)
+        return skipped(_DEV_NOT_READ)
     if "nvidiactl" in names and elsewhere:
         return passed(f"in {elsewhere[0]}/dev, of the driver container")
     message = f"{', '.join(f'/dev/{name}' for name in names)} missing"
@@ -78,7 +78,7 @@ def check_links(context: CheckContext) -> CheckVerdict:
     if device_injection(context.facts, config) == "cdi":
         return skipped("containers get their devices by CDI and need no links")
     if not _sees_host(context):
-        return skipped(_UNSEEN)
+        return skipped(_DEV_NOT_READ)
     if not nodes.char_links:
         return skipped("no links at all, see T05")
     numbers = {f"{major}:{minor}": name for name, (major, minor) in _wanted(nodes).items() if major is not None}
@@ -103,9 +103,9 @@ def check_mig_capabilities(context: CheckContext) -> CheckVerdict:
     }
     elsewhere = [root.path for root in driver_roots(context) if root.path != "/" and root.devices]
     if missing and not _sees_host(context):
-        return skipped(_UNSEEN)
+        return skipped(_DEV_NOT_READ)
     if missing and elsewhere and "nvidiactl" not in nodes.files:
-        return skipped(f"not seen: the device files are in {elsewhere[0]}/dev, of the driver container")
+        return skipped(f"not read: the device files are in {elsewhere[0]}/dev, of the driver container")
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         message = f"{next(iter(missing.values()))}{more} missing: MIG instances cannot be used"
@@ -133,7 +133,7 @@ def _locked(context: CheckContext, limits: ProcessLimits, rdma: list[str]) -> Ch
     if limits.memlock is None:
         return passed("memlock is unlimited")
     if limits.memlock_of == "self":
-        return skipped("not seen: the limits of a container runtime")
+        return skipped("not read: the limits of a container runtime")
     if limits.memlock >= _LEAST:
         return passed(f"memlock is {limits.memlock >> 30} GiB")
     low = f"memlock of {limits.memlock_of} is {limits.memlock >> 10} KiB"

@@ -73,7 +73,7 @@ def check_versions(context: CheckContext) -> CheckVerdict:
     known = {root.path: {v for v in root.libraries.values() if v} for root in driver_roots(context)}
     known = {path: versions for path, versions in known.items() if versions}
     if loaded is None or not known:
-        return skipped("not seen: the version of the " + ("libraries" if loaded else "loaded module"))
+        return skipped("not read: the version of the " + ("libraries" if loaded else "loaded module"))
     evidence = {"loaded module": loaded}
     evidence |= {f"libraries in {path}": ", ".join(sorted(versions)) for path, versions in known.items()}
     own = kernel.own_module
@@ -127,7 +127,7 @@ def check_flavor(context: CheckContext) -> CheckVerdict:
     if refused is not None:
         return failed(f"{refused.name} needs the open kernel modules", {"kernel log": refused.text})
     if flavor is None:
-        return skipped("not seen: which of NVIDIA's kernel modules are installed")
+        return skipped("not known: which of NVIDIA's kernel modules are installed")
     wrong: list[BusGpu] = []
     for gpu in unreadable_gpus(context):
         known = gpu_generation(gpu)
@@ -164,7 +164,7 @@ def check_firmware(context: CheckContext) -> CheckVerdict:
     if not in_use and (context.facts.kernel or Kernel()).flavor != "open":
         return skipped("the driver uses no GSP firmware")
     if context.facts.driver_roots is None or version is None:
-        return skipped("not seen: the firmware files of the host")
+        return skipped("not read: the firmware files of the host")
     found = [root.path for root in driver_roots(context) if version in root.firmware]
     if found:
         return passed(f"{version} in {found[0]}")

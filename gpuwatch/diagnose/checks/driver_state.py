@@ -46,7 +46,7 @@ def check_loaded(context: CheckContext) -> CheckVerdict:
 def check_unified_memory(context: CheckContext) -> CheckVerdict:
     kernel, nodes = context.facts.kernel or Kernel(), context.facts.nodes
     if kernel.modules is None and nodes is None:
-        return skipped("not seen: neither /proc/modules nor /proc/devices")
+        return skipped("not read: neither /proc/modules nor /proc/devices")
     if "nvidia_uvm" in (kernel.modules or {}) or (nodes and "nvidia-uvm" in nodes.majors):
         return passed("loaded")
     if is_vgpu_host(context):
@@ -76,7 +76,7 @@ def check_cuda(context: CheckContext) -> CheckVerdict:
         return passed(", ".join(found))
     places = [root.path for root in driver_roots(context) if _NVML in root.libraries]
     if not places or is_vgpu_host(context):
-        return skipped(VGPU_MANAGER if places else "not seen: where the driver's libraries are")
+        return skipped(VGPU_MANAGER if places else "not known: where the driver's libraries are")
     return failed(f"{_CUDA} missing in {places[0]}: CUDA programs cannot start")
 
 

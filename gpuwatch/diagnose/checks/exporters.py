@@ -1,7 +1,7 @@
 """Other readers of the same counters: DCGM's host engine, its exporter, profilers."""
 
 from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, passed, skipped, warned
-from gpuwatch.diagnose.checks.nvswitch import UNSEEN
+from gpuwatch.diagnose.checks.nvswitch import PROCESSES_NOT_READ
 from gpuwatch.diagnose.host.exporters import Exporter
 from gpuwatch.diagnose.host.services import ServiceProcess, Services
 from gpuwatch.diagnose.model import CheckStage
@@ -20,7 +20,7 @@ def check_engine(context: CheckContext) -> CheckVerdict:
     listens = services is not None and ENGINE_PORT in (services.ports or ())
     runs = services.runs(ENGINE) if services else None
     if services is None or (runs is None and not listens):
-        return skipped(UNSEEN)
+        return skipped(PROCESSES_NOT_READ)
     if runs or listens:
         return passed(f"port {ENGINE_PORT}" if listens else "it runs; its port is not of the host's network")
     unit = next((unit for unit in services.units or () if unit in UNITS), None)
@@ -37,7 +37,7 @@ def check_engine(context: CheckContext) -> CheckVerdict:
 def check_profilers(context: CheckContext) -> CheckVerdict:
     services = context.facts.services
     if services is None or services.processes is None:
-        return skipped(UNSEEN)
+        return skipped(PROCESSES_NOT_READ)
     running = _named(services, *PROFILERS)
     if not running:
         return passed("no profiler runs")
@@ -80,7 +80,7 @@ def check_doubles(context: CheckContext) -> CheckVerdict:
     if len(serving) > 1:
         return warned(f"{len(serving)} exporters serve DCGM_FI_PROF_*: {_ports(serving)}")
     if services is None or (services.processes is None and not context.facts.exporters):
-        return skipped(UNSEEN)
+        return skipped(PROCESSES_NOT_READ)
     return passed(_ports(serving) if serving else "no exporter serves DCGM_FI_PROF_*")
 
 

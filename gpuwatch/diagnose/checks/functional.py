@@ -1,6 +1,7 @@
 """Real work on the GPUs: CUDA kernels, copies over PCIe and NVLink."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from gpuwatch.diagnose.active.results import Active, DeviceRun, Test
 from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, failed, passed, skipped, warned
@@ -19,12 +20,6 @@ def pcie_bandwidth(link: Pcie | None) -> float | None:
     generation, width = _highest(link)
     lane = LANE.get(generation) if generation else None
     return lane * width if lane and width else None
-
-
-def link_name(link: Pcie) -> str:
-    """`PCIe 5.0 x16`."""
-    generation, width = _highest(link)
-    return f"PCIe {generation}.0 x{width}"
 
 
 def _highest(link: Pcie) -> tuple[int | None, int | None]:
@@ -89,22 +84,6 @@ def _count(runs: list[DeviceRun]) -> str:
     return ", ".join(f"{n} {noun}{'s' if n > 1 else ''}" for n, noun in counts if n)
 
 
-def check_adds(context: CheckContext) -> CheckVerdict:
-    return _judged(context, "vector_add", lambda context, runs: passed(f"right on {_count(runs)}"))
-
-
-def check_remembers(context: CheckContext) -> CheckVerdict:
-    return _judged(
-        context,
-        "memory",
-        lambda context, runs: passed(f"{_count(runs)}, {min(run.bytes or 0 for run in runs) >> 20} MiB each"),
-    )
-
-
-def check_copies(context: CheckContext) -> CheckVerdict:
-    return _judged(context, "bandwidth", _copy_speed)
-
-
 def _copy_speed(context: CheckContext, runs: list[DeviceRun]) -> CheckVerdict:
     links: dict[int | None, Pcie] = {gpu.identity.index: gpu.pcie for gpu in context.gpus}
     shares: dict[DeviceRun, float] = {}  # of what the link can carry, in the slower direction, where that is known
@@ -116,7 +95,10 @@ def _copy_speed(context: CheckContext, runs: list[DeviceRun]) -> CheckVerdict:
         slowest += speeds
         down, up = run.host_to_device or 0.0, run.device_to_host or 0.0
         text = f"{down / 1e9:.1f} GB/s to the GPU, {up / 1e9:.1f} GB/s back"
-        evidence[_key(run)] = text if not (link and most) else f"{text}, of {most / 1e9:.1f} ({link_name(link)})"
+        if link and most:
+            generation, width = _highest(link)
+            text += f", of {most / 1e9:.1f} (PCIe {generation}.0 x{width})"
+        evidence[_key(run)] = text
         if speeds and most:
             shares[run] = min(speeds) / most
     for limit, answer in ((BROKEN, failed), (SLOW, warned)):
@@ -157,7 +139,8 @@ FUNCTIONAL: tuple[DiagnosticCheck, ...] = (
         remedy="The GPU computes wrongly or is not the one that NVML names: its results cannot be trusted. Take it "
         "out of service at once. Run DCGM's long diagnosis; if that confirms it, replace the GPU.",
         commands=(OUT_OF_SERVICE, "dcgmi diag -r 3 -i {gpu}", "nvidia-smi -i {gpu} -q -d ECC,ROW_REMAPPER"),
-        judge=check_adds, needs=("D02", "N02", "N04", "V01", "F01", "F02"), reads=("active",), active=True, each=True,
+        judge=partial(_judged, test="vector_add", measured=lambda context, runs: passed(f"right on {_count(runs)}")),
+        needs=("D02", "N02", "N04", "V01", "F01", "F02"), reads=("active",), active=True, each=True,
     ),
     DiagnosticCheck(
         "X02", CheckStage.FUNCTIONAL, "data gets to the GPUs and back at the speed of their PCIe link",
@@ -169,7 +152,8 @@ FUNCTIONAL: tuple[DiagnosticCheck, ...] = (
         commands=("nvidia-smi -i {gpu} --query-gpu=pcie.link.gen.gpucurrent,pcie.link.width.current --format=csv",
                   "nvidia-smi topo -m",
                   "cat /proc/cmdline"),
-        judge=check_copies, needs=("X01",), reads=("active",), active=True, each=True,
+        judge=partial(_judged, test="bandwidth", measured=_copy_speed),
+        needs=("X01",), reads=("active",), active=True, each=True,
     ),
     DiagnosticCheck(
         "X03", CheckStage.FUNCTIONAL, "the GPUs' memory keeps what is written to it",
@@ -177,7 +161,14 @@ FUNCTIONAL: tuple[DiagnosticCheck, ...] = (
         remedy="The GPU's memory is faulty. Take it out of service, look at ECC and row remapping, run DCGM's memory "
         "test; if that fails, too, replace the GPU. Without ECC this is the only sign.",
         commands=(OUT_OF_SERVICE, "nvidia-smi -i {gpu} -q -d ECC,ROW_REMAPPER", "dcgmi diag -r memtest -i {gpu}"),
-        judge=check_remembers, needs=("X01",), reads=("active",), active=True, each=True,
+        judge=partial(
+            _judged,
+            test="memory",
+            measured=lambda context, runs: passed(
+                f"{_count(runs)}, {min(run.bytes or 0 for run in runs) >> 20} MiB each"
+            ),
+        ),
+        needs=("X01",), reads=("active",), active=True, each=True,
     ),
     DiagnosticCheck(
         "X04", CheckStage.FUNCTIONAL, "GPUs joined by NVLink copy to each other, rightly and faster than over PCIe",

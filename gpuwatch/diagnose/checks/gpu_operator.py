@@ -47,7 +47,7 @@ def check_feature_discovery(context: CheckContext) -> CheckVerdict:
     if found:
         return passed(found[0])
     if any(key.startswith("feature.node.kubernetes.io/") for key in labels):
-        return warned("node-feature-discovery labels this node, but has not seen an NVIDIA device")
+        return warned("node-feature-discovery labels this node, but has found no NVIDIA device")
     if any(key.startswith(DEPLOY) for key in labels):
         return warned("the GPU operator deploys here, but node-feature-discovery has not labelled this node")
     return skipped("no node-feature-discovery here")
@@ -102,7 +102,7 @@ def check_pods(context: CheckContext) -> CheckVerdict:
     """NVIDIA's pods on this node."""
     cluster = context.facts.cluster
     if cluster is None or cluster.pods is None:
-        return skipped(f"not seen: {cluster.unseen.get('pods', 'pods were not read') if cluster else 'no cluster'}")
+        return skipped(f"not read: {cluster.unseen.get('pods', 'pods were not read') if cluster else 'no cluster'}")
     pods = [pod for pod in cluster.pods if pod.app and not pod.gpus and pod.phase not in ("Succeeded", "Failed")]
     if not pods:
         return skipped("no pod of NVIDIA's or of the GPU operator is on this node")

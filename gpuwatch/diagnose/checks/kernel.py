@@ -79,7 +79,7 @@ def check_built_for_kernel(context: CheckContext) -> CheckVerdict:
 
 def _not_installed(context: CheckContext, kernel: Kernel, release: str) -> CheckVerdict:
     if kernel.installed is None:
-        return skipped("not seen: /lib/modules of the host")
+        return skipped("not read: /lib/modules of the host")
     others = {name: module for name, module in kernel.installed.items() if module is not None}
     headers = "" if kernel.headers else f"; the headers of {release} are missing"
     evidence = {f"/lib/modules/{name}": module.version or module.path for name, module in others.items()}
@@ -101,13 +101,13 @@ def check_signatures(context: CheckContext) -> CheckVerdict:
     patterns = "|".join(REJECTED if own is not None or kernel.installed is None else REJECTED[:1])
     refused = next((line for line in context.facts.kernel_log or () if re.match(patterns, line.text)), None)
     enforced = kernel.secure_boot or kernel.signatures_enforced
-    state = {"Secure Boot": {True: "on", False: "off", None: "not seen"}[kernel.secure_boot]}
+    state = {"Secure Boot": {True: "on", False: "off", None: "not read"}[kernel.secure_boot]}
     if refused is not None:
         return failed("the kernel rejected the signature of a module", state | {"kernel log": refused.text})
     if enforced and own is not None and own.signed is False:
         return failed("the kernel takes signed modules only, and the nvidia module is not signed", state)
     if kernel.secure_boot is None and kernel.signatures_enforced is None:
-        return skipped("not seen: neither UEFI variables nor module parameters")
+        return skipped("not read: neither UEFI variables nor module parameters")
     return passed("Secure Boot is on, nothing was rejected" if enforced else "signatures are not enforced")
 
 

@@ -3,7 +3,7 @@
 import re
 
 from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, failed, passed, skipped, warned
-from gpuwatch.diagnose.checks.nvswitch import COMPLETED, UNSEEN, has_switches
+from gpuwatch.diagnose.checks.nvswitch import COMPLETED, PROCESSES_NOT_READ, has_switches
 from gpuwatch.diagnose.checks.per_gpu import gpu_list
 from gpuwatch.diagnose.checks.remedies import DRAIN, KERNEL_LOG
 from gpuwatch.diagnose.host.fabric import Adapter
@@ -83,7 +83,7 @@ def check_peer_memory(context: CheckContext) -> CheckVerdict:
     if not ours:
         return skipped(f"driver {', '.join(others)} has its own way to GPU memory" if others else "no RDMA adapter")
     if kernel is None or kernel.modules is None:
-        return skipped("not seen: the loaded modules")
+        return skipped("not read: the loaded modules")
     loaded = next((name for name in PEER_MODULES if name in kernel.modules), None)
     evidence = {"adapters": ", ".join(name for adapter in ours for name in adapter.rdma)}
     if loaded:
@@ -123,7 +123,7 @@ def check_imex(context: CheckContext) -> CheckVerdict:
     services, nodes, kubelet = context.facts.services, context.facts.nodes, context.facts.kubelet
     runs = services.runs("nvidia-imex") if services else None
     if runs is None or nodes is None:
-        return skipped(UNSEEN if runs is None else "not seen: the device files")
+        return skipped(PROCESSES_NOT_READ if runs is None else "not read: the device files")
     channels = sum(path.startswith(CHANNELS) for path in nodes.files)
     if runs and channels:
         return passed(f"nvidia-imex runs, {channels} channel{'s' if channels > 1 else ''}")

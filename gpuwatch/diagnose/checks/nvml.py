@@ -77,7 +77,7 @@ WEDGED = (
 def check_library(context: CheckContext) -> CheckVerdict:
     nvml = _nvml(context)
     if nvml is None or (nvml.code is not None and reserved_for_vms(context)):
-        return skipped(reserved_for_vms(context) or _unseen(context))
+        return skipped(reserved_for_vms(context) or _why_no_view(context))
     if nvml.code == LIBRARY_NOT_FOUND:
         return failed("libnvidia-ml.so.1 cannot be loaded", {"nvml": nvml.reason})
     view = context.facts.view
@@ -89,9 +89,9 @@ def check_init(context: CheckContext) -> CheckVerdict:
     nvml, view = _nvml(context), context.facts.view
     if nvml is None:
         hangs = context.facts.view_failure == "hangs"
-        evidence = {"view": _unseen(context)}
+        evidence = {"view": _why_no_view(context)}
         stuck = failed("the driver does not answer", evidence, remedy=WEDGED, commands=AFTER_WEDGED)
-        return stuck if hangs else skipped(_unseen(context))
+        return stuck if hangs else skipped(_why_no_view(context))
     if nvml.code is not None and (reason := reserved_for_vms(context)):
         return skipped(reason)
     evidence = {"nvml": nvml.reason}
@@ -121,7 +121,7 @@ def _nvml(context: CheckContext) -> SourceStatus | None:
     return next((source for source in view.snapshot.sources if source.name == "nvml"), None) if view else None
 
 
-def _unseen(context: CheckContext) -> str:
+def _why_no_view(context: CheckContext) -> str:
     return context.facts.unread.get("view", NO_RECORDING) if context.facts.live else NO_RECORDING
 
 
@@ -129,7 +129,7 @@ def check_count(context: CheckContext) -> CheckVerdict:
     """GPUs that NVML lists against those on the bus that are bound to the driver and answer there."""
     view, bus = context.facts.view, context.facts.bus
     if view is None or bus is None:
-        return skipped("the PCI bus or NVML was not seen")
+        return skipped("the PCI bus or NVML was not read")
     snapshot = view.snapshot
     known = {pci_key(s.identity.pci_bus_id) for s in snapshot.statuses if s.detail != VANISHED}
     counted = len(known) + len(snapshot.unanswered)

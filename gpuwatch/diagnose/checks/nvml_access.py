@@ -39,7 +39,7 @@ def check_readable(context: CheckContext) -> CheckVerdict:
     )
     limits = context.facts.limits
     if refused and limits is not None and limits.euid != 0 and not context.facts.agent:
-        return skipped("not seen: counters may be for root only (RmProfilingAdminOnly); run as root")
+        return skipped("not read: counters may be for root only (RmProfilingAdminOnly); run as root")
     if refused:
         verdict = verdict_on_gpus(refused)
         return verdict._replace(evidence={**verdict.evidence, **({"RmProfilingAdminOnly": rule} if rule else {})})
@@ -54,7 +54,7 @@ def check_readable(context: CheckContext) -> CheckVerdict:
 def check_actuation(context: CheckContext) -> CheckVerdict:
     limits = context.facts.limits
     if limits is None:
-        return skipped("what this process may do was not seen")
+        return skipped("the permissions of this process were not read")
     may = limits.euid == 0 and "CAP_SYS_ADMIN" in limits.capabilities
     if context.config.tuning.mode == "enforce" and not may:
         return warned(

@@ -14,7 +14,9 @@ RENAMED = 580
 """From this branch on the package is nvidia-fabricmanager; before it, the name ends with the branch."""
 NOT_STARTED, IN_PROGRESS, COMPLETED = 1, 2, 3  # nvmlGpuFabricState_t
 
-UNSEEN = "not seen: this process cannot see the host's processes (in a pod: hostPID), or they were not recorded"
+PROCESSES_NOT_READ = (
+    "not read: this process cannot see the host's processes (in a pod: hostPID), or they were not recorded"
+)
 OPERATOR = (
     " With the GPU operator it is part of the driver image: delete this node's driver pod; if it comes back so, take "
     "another driver version."
@@ -36,7 +38,7 @@ def check_manager(context: CheckContext) -> CheckVerdict:
     if driver is None and view is not None and view.snapshot.driver is not None:
         driver = view.snapshot.driver.version
     if runs is None:
-        return skipped(UNSEEN)
+        return skipped(PROCESSES_NOT_READ)
     package, started = services.fabric_manager_package, services.fabric_manager
     pairs = {
         "switches": _switches(services),

@@ -63,7 +63,7 @@ def _expected(context: CheckContext) -> tuple[int | None, str]:
 def check_answering(context: CheckContext) -> CheckVerdict:
     bus = context.facts.bus or ()
     if all(gpu.answers is None for gpu in bus):
-        return skipped("not seen: the configuration space of the GPUs cannot be read")
+        return skipped("not read: the configuration space of the GPUs cannot be read")
     dead = tuple(gpu for gpu in bus if gpu.answers is False)
     if dead:
         return failed(
@@ -83,7 +83,7 @@ def check_width(context: CheckContext) -> CheckVerdict:
         return at_work._replace(remedy=None, commands=None)
     known = tuple(gpu for gpu in gpus if gpu.link_width and gpu.link_width_max)
     if not known:
-        return skipped("not seen: the kernel reports no link width, as in many virtual machines")
+        return skipped("the kernel reports no link width, as in many virtual machines")
     narrow = tuple(gpu for gpu in known if _is_narrow(gpu) and gpu.address not in wired)
     if narrow:
         first = narrow[0]
@@ -117,7 +117,7 @@ def check_errors(context: CheckContext) -> CheckVerdict:
     parts = {gpu.address: {gpu.address: gpu.aer, **{port.address: port.aer for port in gpu.ports}} for gpu in gpus}
     counted = {address: aer for counters in parts.values() for address, aer in counters.items() if aer is not None}
     if not counted:
-        return skipped("not seen: the kernel counts no PCIe errors here (no AER, or the firmware keeps it)")
+        return skipped("the kernel counts no PCIe errors here (no AER, or the firmware keeps it)")
     bad: dict[str, dict[str, int]] = {}
     for address, aer in counted.items():
         for kind, counts in (("fatal", aer.fatal), ("non-fatal", aer.nonfatal)):
@@ -154,7 +154,7 @@ def check_peer_to_peer(context: CheckContext) -> CheckVerdict:
             commands=("cat /proc/cmdline",),
         )
     if all(port.redirects is None for port in ports.values()):
-        return skipped("not seen: only root may read the ACS registers")
+        return skipped("not read: only root may read the ACS registers")
     return passed("no redirect, no translation")
 
 

@@ -1,7 +1,5 @@
 """What sets power and clocks of this node: gpuwatch's tuner, another program, or a tuner that has ended."""
 
-from collections.abc import Iterator
-
 from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, passed, skipped, warned
 from gpuwatch.diagnose.checks.per_gpu import count_gpus, verdict_on_gpus
 from gpuwatch.diagnose.model import CheckStage
@@ -50,7 +48,19 @@ def check_orphans(context: CheckContext) -> CheckVerdict:
 def check_others(context: CheckContext) -> CheckVerdict:
     if context.config.tuning.mode != "enforce" and not context.recorded_settings:
         return skipped("gpuwatch sets nothing here")
-    found = dict(_other_setters(context))
+    found: dict[str, str] = {}  # another program that sets power or clocks -> the trace of it
+    cluster = context.facts.cluster
+    if cluster is not None:
+        marks = {f"node {cluster.node.name}": cluster.node.labels | cluster.node.annotations}
+        marks |= {f"pod {pod.namespace}/{pod.name}": pod.labels | pod.annotations for pod in cluster.pods or ()}
+        for where, keys in marks.items():
+            found |= {RIVAL_MARKS[key]: f"{where} has {key}={keys[key]}" for key in keys.keys() & RIVAL_MARKS.keys()}
+    limits = {gpu.identity.uuid: (gpu.identity.index, gpu.power.limit_configured) for gpu in context.gpus}
+    for setting in context.recorded_settings:
+        index, limit = limits.get(setting.uuid, (None, None))
+        ours = (*setting.applied, *(() if setting.original is None else (setting.original,)))
+        if setting.knob == "power_limit" and limit is not None and not any(is_same(limit, watts) for watts in ours):
+            found["another program"] = f"GPU {index} has a limit of {limit:.0f} W, gpuwatch has set {ours[0]:.0f} W"
     if not found:
         running = context.facts.services and context.facts.services.runs("nv-hostengine")
         return passed("no other program is found", {"nv-hostengine": HOST_ENGINE} if running else {})
@@ -62,24 +72,6 @@ HOST_ENGINE = "it runs, and repeats its settings after each reset; see dcgmi con
 
 RIVAL_MARKS = {"dynamo.nvidia.com/gpu-power-limit": "the Dynamo power agent"}
 """Annotation or label of a pod or Node -> the program that acts on it."""
-
-
-def _other_setters(context: CheckContext) -> Iterator[tuple[str, str]]:
-    """Other programs that set power or clocks, each with the trace of it."""
-    cluster = context.facts.cluster
-    if cluster is not None:
-        marks = {f"node {cluster.node.name}": cluster.node.labels | cluster.node.annotations}
-        marks |= {f"pod {pod.namespace}/{pod.name}": pod.labels | pod.annotations for pod in cluster.pods or ()}
-        for where, keys in marks.items():
-            yield from (
-                (RIVAL_MARKS[key], f"{where} has {key}={keys[key]}") for key in keys.keys() & RIVAL_MARKS.keys()
-            )
-    limits = {gpu.identity.uuid: (gpu.identity.index, gpu.power.limit_configured) for gpu in context.gpus}
-    for setting in context.recorded_settings:
-        index, limit = limits.get(setting.uuid, (None, None))
-        ours = (*setting.applied, *(() if setting.original is None else (setting.original,)))
-        if setting.knob == "power_limit" and limit is not None and not any(is_same(limit, watts) for watts in ours):
-            yield "another program", f"GPU {index} has a limit of {limit:.0f} W, gpuwatch has set {ours[0]:.0f} W"
 
 
 def check_budget(context: CheckContext) -> CheckVerdict:

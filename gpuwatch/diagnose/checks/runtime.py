@@ -72,7 +72,7 @@ def check_toolkit(context: CheckContext) -> CheckVerdict:
     if "driver-ready" not in validations or "toolkit-ready" in validations:
         return passed(versions)
     return warned(
-        f"{versions}; but the GPU operator's validator has not seen it work: no toolkit-ready",
+        f"{versions}; but the GPU operator's validator has not confirmed that it works: no toolkit-ready",
         remedy="Look why the validator's init container toolkit-validation waits; as long as it does, the operator "
         "starts no device plugin here.",
         commands=(OPERATOR_PODS, VALIDATOR_LOG),
@@ -90,7 +90,7 @@ def check_configured(context: CheckContext) -> CheckVerdict:
     reason = _exempt(context.facts) or (PODMAN if kind == "podman" else None)
     config = runtime_config(context.facts) or RuntimeConfig(kind=kind, path="", cdi=True if kind == "crio" else None)
     if config.denied:
-        reason = reason or f"not seen: {config.error}"
+        reason = reason or f"not read: {config.error}"
     is_for_others = kind in ("containerd", "crio") or not (context.facts.runtime and context.facts.runtime.toolkit)
     if is_for_others and not _is_meant(context.facts, config):
         reason = reason or f"nothing says that containers of {kind} are to have GPUs"
@@ -100,20 +100,16 @@ def check_configured(context: CheckContext) -> CheckVerdict:
         return failed(f"{kind} cannot start with this configuration: {config.error}", commands=_repair(config))
     if config.missing:
         return failed(f"{config.path} names {config.missing[0]}, which is not there", commands=_repair(config))
-    handler = _handler(context.facts, config)
-    return passed(handler, {"files": ", ".join(config.files)}) if handler else _by_cdi_alone(context.facts, config)
-
-
-def _handler(facts: NodeFacts, config: RuntimeConfig) -> str | None:
-    """A text that names the handler or hook of NVIDIA's by which it starts containers; None: there is none."""
+    toolkit = context.facts.runtime.toolkit if context.facts.runtime else {}
+    handler = ""
     if config.nvidia:
         default = ", the default" if config.default in config.nvidia else ""
-        return f"{config.kind}: runtime {', '.join(config.nvidia)}{default}{', CDI on' if config.cdi else ''}"
-    if config.hook:
-        return f"{config.kind}: hook {config.hook}"
-    toolkit = facts.runtime.toolkit if facts.runtime else {}
-    hooked = any(path.endswith("nvidia-container-runtime-hook") for path in toolkit)
-    return "docker run --gpus finds nvidia-container-runtime-hook" if config.kind == "docker" and hooked else None
+        handler = f"{kind}: runtime {', '.join(config.nvidia)}{default}{', CDI on' if config.cdi else ''}"
+    elif config.hook:
+        handler = f"{kind}: hook {config.hook}"
+    elif kind == "docker" and any(path.endswith("nvidia-container-runtime-hook") for path in toolkit):
+        handler = "docker run --gpus finds nvidia-container-runtime-hook"
+    return passed(handler, {"files": ", ".join(config.files)}) if handler else _by_cdi_alone(context.facts, config)
 
 
 def _by_cdi_alone(facts: NodeFacts, config: RuntimeConfig) -> CheckVerdict:
@@ -151,7 +147,7 @@ def check_runtime_class(context: CheckContext) -> CheckVerdict:
         return skipped("no runtime of NVIDIA's that a RuntimeClass could name")
     classes = cluster.runtime_classes
     if classes is None:
-        return skipped(f"not seen: {cluster.unseen.get('runtimeclasses', 'RuntimeClasses were not read')}")
+        return skipped(f"not read: {cluster.unseen.get('runtimeclasses', 'RuntimeClasses were not read')}")
     found = [name for name, handler in classes.items() if handler in config.nvidia]
     if found:
         return passed(f"RuntimeClass {', '.join(found)}")
@@ -177,7 +173,7 @@ def check_systemd_reload(context: CheckContext) -> CheckVerdict:
     if links:
         return passed(f"{len(links)} links in /dev/char")
     if found == "unknown":
-        return skipped("not seen: the toolkit's version; before 1.18 containers lose GPUs without links in /dev/char")
+        return skipped("not read: the toolkit's version; before 1.18 containers lose GPUs without links in /dev/char")
     return warned("systemctl daemon-reload will take GPUs away from running containers: no links in /dev/char")
 
 

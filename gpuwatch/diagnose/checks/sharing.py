@@ -4,7 +4,7 @@ import re
 from collections import Counter
 
 from gpuwatch.diagnose.check import CheckContext, CheckVerdict, DiagnosticCheck, failed, passed, skipped, warned
-from gpuwatch.diagnose.checks.nvswitch import UNSEEN
+from gpuwatch.diagnose.checks.nvswitch import PROCESSES_NOT_READ
 from gpuwatch.diagnose.checks.per_gpu import gpu_list, verdict_on_gpus
 from gpuwatch.diagnose.checks.remedies import DRAIN, RESET
 from gpuwatch.diagnose.model import CheckStage
@@ -101,7 +101,7 @@ def check_strategy(context: CheckContext) -> CheckVerdict:
     plugin = (cluster.plugin_environment if cluster else None) or {}
     wanted = context.facts.node_labels.get("nvidia.com/mig.strategy") or plugin.get("MIG_STRATEGY")
     if wanted is None:
-        return skipped("not seen: the MIG strategy, for want of a label and of the device plugin's pod")
+        return skipped("the MIG strategy is not known: there is no label, and no pod of the device plugin")
     profiles = sorted({instance.profile or "?" for gpu in cut for instance in gpu.mig})
     whole = tuple(gpu.identity.index for gpu in context.gpus if not gpu.mig_enabled)
     gpus, wrong = tuple(gpu.identity.index for gpu in cut), ""
@@ -123,7 +123,7 @@ def check_mps(context: CheckContext) -> CheckVerdict:
     services, labels = context.facts.services, context.facts.node_labels
     runs = services.runs("nvidia-cuda-mps-control") if services else None
     if services is None or runs is None:
-        return skipped(UNSEEN)
+        return skipped(PROCESSES_NOT_READ)
     if labels.get(SHARING_STRATEGY) != "mps" and labels.get(MPS_CAPABLE) != "true":
         if runs:
             return passed("a daemon runs, though the cluster advertises no MPS")

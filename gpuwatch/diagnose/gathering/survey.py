@@ -1,7 +1,5 @@
 """What only a diagnosis reads from the API server: pods around GPUs, RuntimeClasses, the GPU operator's state."""
 
-from collections.abc import Iterator
-
 import msgspec
 from msgspec.structs import asdict
 
@@ -9,7 +7,7 @@ from gpuwatch.diagnose.model import NodePod
 from gpuwatch.kube import parse as kube_parse
 from gpuwatch.kube.errors import ApiCall
 from gpuwatch.kube.reader import PAGE, NodeReader
-from gpuwatch.kube.wire import PodStatus, Wire, WireList, WireObject, WirePod, decode
+from gpuwatch.kube.wire import Wire, WireList, WireObject, WirePod, decode
 
 _PODS = "/api/v1/pods"
 APP_LABELS = ("app", "app.kubernetes.io/name", "k8s-app", "name")
@@ -76,6 +74,10 @@ def _pod(wire: WirePod) -> NodePod:
     containers = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
     ready = next((each.status == "True" for each in status.conditions or () if each.type == "Ready"), None)
     app = next((labels[label] for label in APP_LABELS if label in labels), None)
+    # the scheduler's reason first: it is the only one of a pod without a node
+    scheduled = (each for each in status.conditions or () if each.type == "PodScheduled")
+    waiting = [each.reason or "not scheduled" for each in scheduled if each.status == "False"]
+    waiting += [each.state.waiting.reason for each in containers if each.state.waiting and each.state.waiting.reason]
     environment: dict[str, str] = {}
     configs = None
     if app and "device-plugin" in app:
@@ -94,21 +96,11 @@ def _pod(wire: WirePod) -> NodePod:
         **base,
         app=app,
         ready=ready,
-        waiting=next(_waiting(status), None),
+        waiting=next(iter(waiting), None),
         restarts=sum(each.restart_count for each in containers),
         environment=environment,
         configs=configs,
     )
-
-
-def _waiting(status: PodStatus) -> Iterator[str]:
-    """Why it waits, the scheduler's reason first: it is the only one of a pod without a node."""
-    for condition in status.conditions or ():
-        if condition.type == "PodScheduled" and condition.status == "False":
-            yield condition.reason or "not scheduled"
-    for each in (*(status.init_container_statuses or ()), *(status.container_statuses or ())):
-        if each.state.waiting is not None and each.state.waiting.reason:
-            yield each.state.waiting.reason
 
 
 class SurveyReader(NodeReader):

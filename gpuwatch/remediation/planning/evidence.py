@@ -184,4 +184,4 @@ def _unproven_gpus(view: View, began: tuple[Fault, ...], owner: Ownership | None
     boot, before = snapshot.host.boot_id, owner.boot_id if owner else None
     rebooted = boot is not None and before is not None and boot != before
     replaced = rebooted and len(well) >= max(need, 1) and well == set(statuses)
-    return message + tuple(f"{uuid} has not been seen well" for uuid in sorted(wanted - well) if not replaced)
+    return message + tuple(f"{uuid} is not proven healthy" for uuid in sorted(wanted - well) if not replaced)

@@ -242,7 +242,7 @@ def test_what_could_not_be_seen_is_told_once_a_reason(tmp_path):
     lines = [
         line
         for line in told.splitlines()
-        if line.startswith("not seen: the kernel and its modules, running services: ")
+        if line.startswith("not read: the kernel and its modules, running services: ")
     ]
     assert len(lines) == 1
     assert "No such file or directory" in lines[0]
@@ -262,7 +262,7 @@ def test_a_node_of_which_no_gpu_was_seen_is_not_healthy(host):
     result = diagnose(host)
     assert result.exit_code == 1, result.output
     assert result.stdout.splitlines()[0].endswith("UNKNOWN")
-    assert "not seen: the GPUs (NVML): " in result.stdout
+    assert "not read: the GPUs (NVML): " in result.stdout
     assert diagnose(host, "--stage", "runtime").exit_code == 0
 
 
@@ -275,7 +275,7 @@ def test_a_copy_without_libraries_is_not_blamed_for_it(tmp_path):
 def test_a_recording_that_is_none_is_told(host):
     (host.root / "gpuwatch/view.json").write_text("GPU 0")
     told = run("diagnose", "--root", str(host.root), env={"COLUMNS": None}).stdout
-    assert f"not seen: the GPUs (NVML): {host.root}/gpuwatch/view.json cannot be read; " in told
+    assert f"not read: the GPUs (NVML): {host.root}/gpuwatch/view.json cannot be read; " in told
 
 
 def test_where_nothing_was_judged_it_says_why(host):
@@ -285,7 +285,7 @@ def test_where_nothing_was_judged_it_says_why(host):
 
 def test_active_work_needs_real_gpus(host):
     result = diagnose(host, "--level", "quick", "--active")
-    assert "not seen: work on the GPUs: there is no CUDA behind a recorded or simulated node" in result.stdout
+    assert "not read: work on the GPUs: there is no CUDA behind a recorded or simulated node" in result.stdout
 
 
 def test_active_work_is_done_on_the_gpus_that_are_named(host, tmp_path):

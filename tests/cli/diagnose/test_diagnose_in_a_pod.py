@@ -1,4 +1,4 @@
-"""`gpuwatch diagnose` in a container that sees a part of its host: what is not seen is no fault."""
+"""`gpuwatch diagnose` in a container that sees a part of its host: what is not read is no fault."""
 
 import shutil
 
@@ -72,7 +72,7 @@ def found(node, container, tmp_path):
     return diagnose(CheckContext(facts), CHECKS, level="quick"), facts
 
 
-def test_nothing_fails_because_it_is_not_seen(found):
+def test_nothing_fails_because_it_was_not_read(found):
     diagnosis, facts = found
     wrong = [(r.id, r.message) for r in diagnosis.results if r.result in (CheckStatus.WARN, CheckStatus.FAIL)]
     assert wrong == []

@@ -1,4 +1,4 @@
-"""The screen of `diagnose` where its words differ from the document's: repeated remedies, parts that were not seen."""
+"""The screen of `diagnose` where its words differ from the document's: repeated remedies, parts that were not read."""
 
 from typing import get_args
 
@@ -65,11 +65,11 @@ def test_every_part_that_may_not_be_seen_has_words_for_people():
     unread = dict.fromkeys(("bus", "nodes", "limits"), "permission denied")
     told = shown(Diagnosis(), NodeFacts(at=0.0, unread=unread))
     assert told.endswith(
-        "not seen: the PCI bus, device files in /dev, limits of processes and shared memory: permission denied"
+        "not read: the PCI bus, device files in /dev, limits of processes and shared memory: permission denied"
     )
 
 
 def test_all_files_of_the_host_are_one_thing():
     unread = dict.fromkeys((*HOST_SECTIONS, "cluster"), "the agent is of another machine")
     told = shown(Diagnosis(), NodeFacts(at=0.0, unread=unread))
-    assert told.endswith("not seen: everything of the host, the Kubernetes API: the agent is of another machine")
+    assert told.endswith("not read: everything of the host, the Kubernetes API: the agent is of another machine")

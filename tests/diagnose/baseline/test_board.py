@@ -47,9 +47,9 @@ EVENTS = {
 def test_what_holds_clocks_down_is_told_by_its_name(host, reasons):
     host.gpu(6, clock_events={"active": dict.fromkeys(reasons, True) | {"gpu_idle": False}})
     found = host.diagnose().of("G07")
-    told = EVENTS[reasons]
+    message = EVENTS[reasons]
     assert (found.result, found.message) == (
-        (CheckStatus.WARN, told) if told else (CheckStatus.PASS, "nothing holds clocks down but load and limits")
+        (CheckStatus.WARN, message) if message else (CheckStatus.PASS, "nothing holds clocks down but load and limits")
     )
 
 

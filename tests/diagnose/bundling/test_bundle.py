@@ -66,7 +66,7 @@ def test_a_bundle_is_judged_as_its_host(tmp_path, name):
     assert results(again(host, top).diagnose()) == results(host.diagnose())
 
 
-@pytest.mark.parametrize("row", SOME_BROKEN, ids=lambda row: f"{row.id}-{row.says[:30]}")
+@pytest.mark.parametrize("row", SOME_BROKEN, ids=lambda row: f"{row.id}-{row.message[:30]}")
 def test_a_bundle_of_a_broken_host_is_judged_as_the_host(tmp_path, row):
     host = Host(tmp_path / "host", **row.node)
     row.well(host)

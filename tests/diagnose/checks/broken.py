@@ -9,12 +9,12 @@ from tests.diagnose.hosts import Host
 
 class Broken(NamedTuple):
     """One way to break one check. After `well` (what has to be there for the check to say anything) it passes; after
-    `breaks` it says `says`, and `remedy` is part of what it tells a person to do. `node`: as in a scenario.
+    `breaks` its message contains `message`, and its remedy and commands `remedy`. `node`: as in a scenario.
     """
 
     id: str
     breaks: Callable[[Host], None]
-    says: str
+    message: str
     remedy: str
     result: CheckStatus = CheckStatus.FAIL
     well: Callable[[Host], None] = lambda host: None

@@ -103,11 +103,11 @@ def tainted(check: str = "gpu_lost", *, written: float | None = 7200.0, **member
         owner = Ownership(
             id="q", state="applied", since=now - 9000, node_uid=host.cluster.node.uid, value=check, **members
         )
-        told = Condition(type=CONDITION, status="False", last_heartbeat=rfc3339(now - (written or 0)))
+        condition = Condition(type=CONDITION, status="False", last_heartbeat=rfc3339(now - (written or 0)))
         node(
             taints=(Taint(key=TAINT, value=check),),
             annotations={OWNER: encode(owner), FAULTS: encode((fault,))},
-            conditions=(*host.cluster.node.conditions, *(() if written is None else (told,))),
+            conditions=(*host.cluster.node.conditions, *(() if written is None else (condition,))),
         )(host)
 
     return change
@@ -143,11 +143,11 @@ def labelled(written: float) -> Change:
         assert host.cluster is not None
         assert host.view is not None
         now = host.view.snapshot.at
-        told = Condition(type=CONDITION, status="True", last_heartbeat=rfc3339(now - written))
+        condition = Condition(type=CONDITION, status="True", last_heartbeat=rfc3339(now - written))
         ours = {HEALTHY_COUNT: "8"}
         text = encode(PublishedLabels(at=now - written, labels=ours))
         others = tuple(each for each in host.cluster.node.conditions if each.type != CONDITION)
-        node(labels=ours, annotations={LABELS: text}, conditions=(*others, told))(host)
+        node(labels=ours, annotations={LABELS: text}, conditions=(*others, condition))(host)
 
     return change
 
@@ -176,7 +176,7 @@ BROKEN: tuple[Broken, ...] = (
         CheckStatus.WARN,
     ),
     Broken("L01", label("nvidia.com/gpu.product", None), "has not labelled", "Read its pod's log", CheckStatus.WARN),
-    Broken("L02", label(f"{NFD}pci-10de.present", None), "has not seen", "deviceClassWhitelist", CheckStatus.WARN),
+    Broken("L02", label(f"{NFD}pci-10de.present", None), "has found no", "deviceClassWhitelist", CheckStatus.WARN),
     Broken(
         "L02", without_discovery, "has not labelled this node", "removes its parts from this node", CheckStatus.WARN
     ),

@@ -46,13 +46,13 @@ def _changed(test: str, index: int | None = 3, **changes: Any) -> Callable[[Host
 
 
 def _row(
-    id_: str, breaks: Callable[[Host], None], says: str, remedy: str, result: CheckStatus = CheckStatus.FAIL
+    id_: str, breaks: Callable[[Host], None], message: str, remedy: str, result: CheckStatus = CheckStatus.FAIL
 ) -> Broken:
-    return Broken(id=id_, breaks=breaks, says=says, remedy=remedy, result=result, well=_ran, active=True)
+    return Broken(id=id_, breaks=breaks, message=message, remedy=remedy, result=result, well=_ran, active=True)
 
 
-def _refused_by_cuda(code: int, name: str, says: str, remedy: str) -> Broken:
-    error = f"cuInit: {name} ({code}): {says}"
+def _refused_by_cuda(code: int, name: str, message: str, remedy: str) -> Broken:
+    error = f"cuInit: {name} ({code}): {message}"
     breaks = _changed("vector_add", None, error=error, fault="cuda", code=code, function="cuInit")
     return _row("X01", breaks, f"GPU 0: {error} (and 7 more)", remedy)
 

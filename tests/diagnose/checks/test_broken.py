@@ -25,7 +25,7 @@ BLAMED = re.compile(r"GPUs? (\d+(?:, \d+)*)(?![\d.]|:\S| \()")
 
 
 def _name(row: Broken) -> str:
-    return f"{row.id}-{row.says[:30]}"
+    return f"{row.id}-{row.message[:30]}"
 
 
 NOTHING = Broken._field_defaults["well"]
@@ -61,9 +61,9 @@ def test_a_broken_host(tmp_path, row):
     row.breaks(host)
     after = host.diagnose(active=row.active).of(row.id)
     assert (after.result, after.blocked_by) == (row.result, None), after
-    assert row.says in after.message
+    assert row.message in after.message
     assert row.remedy in "\n".join((after.remedy, *after.commands))
-    told = BLAMED.match(after.message)
-    assert told is None or {int(index) for index in told[1].split(", ")} <= set(after.gpus)
+    blamed = BLAMED.match(after.message)
+    assert blamed is None or {int(index) for index in blamed[1].split(", ")} <= set(after.gpus)
     check = next(check for check in CHECKS if check.id == row.id)
-    assert check.each or not told or "N04" not in check.needs, "one silent GPU would keep it from the others"
+    assert check.each or not blamed or "N04" not in check.needs, "one silent GPU would keep it from the others"

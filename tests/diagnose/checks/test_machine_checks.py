@@ -68,7 +68,7 @@ def test_device_files_for_root_only_are_odd_unless_somebody_wants_it_so():
 
 def test_missing_device_files_may_be_elsewhere_or_a_containers_own_or_made_later():
     empty = DeviceNodes(gpus={FIRST: 0})
-    assert judged("V01", nodes=empty).message == "not seen: this container has a /dev of its own"
+    assert judged("V01", nodes=empty).message == "not read: this container has a /dev of its own"
     inside = (DriverRoot(path="/run/nvidia/driver", devices=True),)
     assert judged("V01", nodes=empty, driver_roots=inside).result is CheckStatus.PASS
     assert "nvidia-modprobe makes them" in judged("V01", nodes=empty, driver_roots=HERE).message
@@ -112,10 +112,10 @@ def test_translated_addresses_are_how_grace_works():
 
 
 def test_a_gpu_that_answers_is_not_judged_by_old_lines():
-    told = lines(f"NVRM: GPU {FIRST}: RmInitAdapter failed! (0x62:0xffff:2477)")
-    assert judged("H10", kernel_log=told, view=seen()).result is CheckStatus.PASS
-    assert judged("H10", kernel_log=told).result is CheckStatus.WARN
-    assert judged("H10", kernel_log=told, view_failure="hangs").result is CheckStatus.FAIL
+    log = lines(f"NVRM: GPU {FIRST}: RmInitAdapter failed! (0x62:0xffff:2477)")
+    assert judged("H10", kernel_log=log, view=seen()).result is CheckStatus.PASS
+    assert judged("H10", kernel_log=log).result is CheckStatus.WARN
+    assert judged("H10", kernel_log=log, view_failure="hangs").result is CheckStatus.FAIL
 
 
 @pytest.mark.parametrize(
@@ -123,8 +123,8 @@ def test_a_gpu_that_answers_is_not_judged_by_old_lines():
     [(79, CheckStatus.FAIL), (13, CheckStatus.PASS), (119, CheckStatus.PASS), (999, CheckStatus.PASS)],
 )
 def test_only_xids_that_put_a_gpu_out_of_order_count(xid, result):
-    told = lines(f"NVRM: Xid (PCI:0000:1b:00): {xid}, pid=1, name=python3, words")
-    assert judged("H10", kernel_log=told, view_failure="hangs").result is result
+    log = lines(f"NVRM: Xid (PCI:0000:1b:00): {xid}, pid=1, name=python3, words")
+    assert judged("H10", kernel_log=log, view_failure="hangs").result is result
 
 
 def test_what_was_said_before_the_driver_was_loaded_anew_is_over():

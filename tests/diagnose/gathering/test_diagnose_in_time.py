@@ -173,7 +173,7 @@ def test_an_api_server_that_never_answers_is_told_in_time(awake, silent, drippin
     ended = of_cluster(
         awake, tmp_path / "never-answers", server.format(silent=silent, dripping=dripping), seconds=BUDGET_SECONDS
     )
-    assert "the Kubernetes API" in ended.stdout.partition("not seen: ")[2]
+    assert "the Kubernetes API" in ended.stdout.partition("not read: ")[2]
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
@@ -184,16 +184,16 @@ def test_an_api_server_that_says_nothing_is_named(silent, tmp_path, scheme):
     address = f"{scheme}://127.0.0.1:{silent}"
     places = replace(Places.tree(tmp_path), live=True)
     ground = DiagnosisTarget(places, Config(), node="gpu-1", kubeconfig=kubeconfig(tmp_path / "silent", address))
-    told = gather(ground, level="quick", seconds=60.0).unread["cluster"]
-    assert told.startswith(f"cannot get nodes gpu-1; it did not answer in time; is {address}")
+    reason = gather(ground, level="quick", seconds=60.0).unread["cluster"]
+    assert reason.startswith(f"cannot get nodes gpu-1; it did not answer in time; is {address}")
 
 
 def test_a_credential_plugin_that_is_not_there_is_told_on_the_screen_alone(awake, silent, tmp_path):
     api = "client.authentication.k8s.io/v1"
     user = {"exec": {"apiVersion": api, "command": "no-such-plugin", "interactiveMode": "Never"}}
-    says = f"not seen: the Kubernetes API: cannot use {tmp_path}/no-plugin to reach the API server; "
+    expected = f"not read: the Kubernetes API: cannot use {tmp_path}/no-plugin to reach the API server; "
     tries = (of_cluster(awake, tmp_path / "no-plugin", f"https://127.0.0.1:{silent}", user) for _ in range(TRIES))
-    ended = next((ended for ended in tries if says in ended.stdout), None)  # a busy machine may give up before
+    ended = next((ended for ended in tries if expected in ended.stdout), None)  # a busy machine may give up before
     assert ended is not None
     assert "'no-such-plugin'" in ended.stdout
     assert ended.stderr == ""

@@ -111,14 +111,14 @@ def test_a_key_of_thousands_of_parts_costs_nothing(joint: str, form: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "message"),
     [("[plugins\n", "config.toml"), ("plugins = 3", "plugins is no table"), ("imports = 'x'", "imports is no list"),
      ("[plugins.'io.containerd.cri.v1.runtime']\nenable_cdi = 'yes'", "bool"), (".".join("a" * 3000) + " = 1", "")],
 )  # fmt: skip
-def test_a_file_containerd_would_not_start_with_says_why(tmp_path: Path, content: str, says: str) -> None:
+def test_a_file_containerd_would_not_start_with_says_why(tmp_path: Path, content: str, message: str) -> None:
     found = containerd(put(tmp_path, {CONFIG: content}), CONFIG)
     assert found.runtimes == {}
-    assert says in (found.error or "")
+    assert message in (found.error or "")
 
 
 def test_crio_reads_its_folder_in_order(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def check_capacity(context: CheckContext) -> CheckVerdict:
     cluster, view = context.facts.cluster, context.facts.view
     reason = _exempt(context.facts)
     if reason or cluster is None or view is None:
-        return skipped(reason or "not seen")
+        return skipped(reason or "not read")
     there = nvidia_resources(cluster.node.capacity)
     wanted = expected_devices(view.snapshot.gpus, context.facts.node_labels, there)
     if wanted is None:
@@ -74,7 +74,7 @@ def check_allocatable(context: CheckContext) -> CheckVerdict:
         there = {name: len(ids) for name, ids in registered.items()}
         wanted = expected_devices(gpus, {}, there) or there
     else:
-        return skipped(f"not seen: {facts.unread.get('cluster', 'neither the Node nor the checkpoint of the kubelet')}")
+        return skipped(f"not read: {facts.unread.get('cluster', 'neither the Node nor the checkpoint of the kubelet')}")
     short = {name: count for name, count in wanted.items() if there.get(name, 0) < count}
     if not short:
         return passed(_counts(there))
@@ -103,7 +103,7 @@ def check_allocations(context: CheckContext) -> CheckVerdict:
         return skipped(reason)
     attribution = view.attribution if view else None
     if attribution is None:
-        return skipped("not seen")
+        return skipped("not read")
     unknown = [each for each in attribution.unknown_devices if parse_device_id(each) is not None]
     ambiguous = [each for each in unknown if view and is_ambiguous(each, view.snapshot.gpus)]
     if stale := [each for each in unknown if each not in ambiguous]:
@@ -145,7 +145,7 @@ def check_strangers(context: CheckContext) -> CheckVerdict:
     view = context.facts.view
     reason = _unattributed(context.facts)
     if reason or view is None:
-        return skipped(reason or "not seen")
+        return skipped(reason or "not read")
     servers = {o.workload for o in view.owners if o.workload and (o.name or "").startswith(MPS[:15])}
     owned = {(w.namespace, w.pod) for w in servers}
     found: dict[DeviceUse, list[Workload]] = {}
@@ -180,7 +180,7 @@ def _unattributed(facts: NodeFacts) -> str | None:
     asked = next((source for source in sources if source.name == "podresources"), None)
     if asked is None or asked.up:
         return None if asked else "the kubelet was not asked which pods have devices"
-    return f"not seen: {asked.reason}" if asked.reason else "the kubelet did not report which pods have devices"
+    return f"not read: {asked.reason}" if asked.reason else "the kubelet did not report which pods have devices"
 
 
 KUBELET_DEVICES: tuple[DiagnosticCheck, ...] = (

@@ -21,7 +21,7 @@ def check_pod_resources(context: CheckContext) -> CheckVerdict:
     if kubelet.pod_resources is None:
         return passed("the kubelet answers" if context.facts.live else "the socket is there")
     if kubelet.pod_resources_reason == "permission":
-        return skipped(f"not seen: {kubelet.pod_resources}; run as root")
+        return skipped(f"not read: {kubelet.pod_resources}; run as root")
     return failed(kubelet.pod_resources)
 
 
@@ -31,7 +31,7 @@ def check_plugin(context: CheckContext) -> CheckVerdict:
     if reason := _unwanted(context.facts):
         return skipped(reason)
     if kubelet is None or kubelet.plugins is None:
-        return skipped("not seen: the kubelet's folder device-plugins is not mounted here")
+        return skipped("not read: the kubelet's folder device-plugins is not mounted here")
     if not kubelet.kubelet_socket:
         message = "the kubelet does not listen for device plugins: no kubelet.sock in its folder device-plugins"
         return failed(message, remedy=KUBELET_DOWN, commands=("systemctl status kubelet", KUBELET_LOG))
@@ -74,7 +74,7 @@ def check_checkpoint(context: CheckContext) -> CheckVerdict:
     if kubelet is None or not kubelet.present:
         return skipped(NO_KUBELET)
     if kubelet.checkpoint_error is not None and kubelet.intact is None:
-        return skipped(f"not seen: the checkpoint {kubelet.checkpoint_error}")
+        return skipped(f"not read: the checkpoint {kubelet.checkpoint_error}")
     if kubelet.checkpoint_error is not None:
         return failed(f"kubelet_internal_checkpoint is broken: {kubelet.checkpoint_error}")
     if kubelet.checkpoint is None:
@@ -95,7 +95,7 @@ def check_config_label(context: CheckContext) -> CheckVerdict:
         return skipped(f"no label {CONFIG}: the default configuration holds")
     known = cluster.plugin_configs
     if known is None:
-        return skipped(f"{wanted}; not seen: {cluster.unseen.get('configmaps', 'the ConfigMap of the device plugin')}")
+        return skipped(f"{wanted}; not read: {cluster.unseen.get('configmaps', 'the ConfigMap of the device plugin')}")
     if wanted not in known:
         return failed(f"{CONFIG}={wanted}, but the ConfigMap has only {', '.join(known) or 'no configuration'}")
     return passed(wanted)
@@ -107,7 +107,7 @@ def check_health_checks(context: CheckContext) -> CheckVerdict:
     environment = cluster.plugin_environment if cluster else None
     if environment is None:
         reason = cluster.unseen.get("pods") if cluster else None
-        return skipped(f"not seen: {reason}" if reason else "no pod of a device plugin on this node")
+        return skipped(f"not read: {reason}" if reason else "no pod of a device plugin on this node")
     value = environment.get("DP_DISABLE_HEALTHCHECKS", "").strip().lower()
     entries = {entry.strip() for entry in value.split(",") if entry.strip()}
     if entries & {"all", "xids"}:
