@@ -155,17 +155,11 @@ def _holder(inode: str) -> int | None:
     wanted = f"socket:[{inode}]"
     for pid in sorted(int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal()):
         with contextlib.suppress(OSError):
-            if any(_link(descriptor) == wanted for descriptor in list((_PROC / str(pid) / "fd").iterdir())):
-                return pid
+            for descriptor in list((_PROC / str(pid) / "fd").iterdir()):
+                with contextlib.suppress(OSError):  # it has been closed meanwhile
+                    if str(descriptor.readlink()) == wanted:
+                        return pid
     return None
-
-
-def _link(descriptor: Path) -> str:
-    """What a descriptor refers to; empty when it has been closed meanwhile."""
-    try:
-        return str(descriptor.readlink())
-    except OSError:
-        return ""
 
 
 def _named(pid: int) -> str:

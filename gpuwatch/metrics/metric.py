@@ -273,16 +273,7 @@ def read(path: str, *, mig: bool = False) -> Samples[MetricContext]:
 def split(**paths: str) -> Samples[MetricContext]:
     """Several values of every GPU under one label: label value -> path."""
     getters = [((value,), attrgetter(path)) for value, path in paths.items()]
-
-    def samples(context: MetricContext) -> list[Sample]:
-        return [
-            ((subject, own), value)
-            for (subject, _), gpu in context.gpus
-            for own, get in getters
-            if (value := get(gpu)) is not None
-        ]
-
-    return samples
+    return each(lambda gpu: ((own, get(gpu)) for own, get in getters))
 
 
 def each(rows: Callable[[Gpu], Parts]) -> Samples[MetricContext]:

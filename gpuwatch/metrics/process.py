@@ -2,7 +2,7 @@
 
 import os
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 from resource import RLIMIT_NOFILE, getpagesize, getrlimit
@@ -99,11 +99,9 @@ class SelfMetrics:
     def families(self, dropped: int) -> list[Family]:
         """Gpuwatch's own rows, then the standard ones of every process."""
         state = SelfState(self._http() if self._http else None, self._store() if self._store else None, dropped)
-        return [row.family(state) for row in SELF_METRICS] + [*self._process(), _python()]
-
-    def _process(self) -> Iterator[Family]:
-        """The kernel's figures for this process, under the names that Prometheus requires of client libraries."""
+        own = [row.family(state) for row in SELF_METRICS]
         stat = _stat()
+        # under the names that Prometheus requires of client libraries
         values: tuple[tuple[str, Type, str, float], ...] = (
             ("virtual_memory_bytes", "gauge", "Virtual memory size in bytes.", stat[_VIRTUAL_SIZE]),
             (
@@ -122,8 +120,8 @@ class SelfMetrics:
             ("open_fds", "gauge", "Number of open file descriptors.", len(os.listdir("/proc/self/fd"))),
             ("max_fds", "gauge", "Maximum number of open file descriptors.", getrlimit(RLIMIT_NOFILE)[0]),
         )
-        for name, kind, text, value in values:
-            yield Family(f"process_{name}", kind, text, (), [(("", ()), value)])
+        process = [Family(f"process_{name}", kind, text, (), [(("", ()), value)]) for name, kind, text, value in values]
+        return [*own, *process, _python()]
 
 
 def _stat() -> dict[int, int]:
