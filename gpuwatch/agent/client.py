@@ -194,14 +194,14 @@ class AgentClient:
 
     def _refused(self, status: int, path: str, body: bytes) -> GpuwatchError:
         what = f"the agent at {self.name} refused {path}"
-        said = body[:200].decode("utf-8", "replace").strip()
+        answer = body[:200].decode("utf-8", "replace").strip()
         if status in (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN):
-            return PermissionMissing(what, said, "put user and password into the URL, or use its unix socket")
+            return PermissionMissing(what, answer, "put user and password into the URL, or use its unix socket")
         if status == http.HTTPStatus.SERVICE_UNAVAILABLE:
-            why, _, hint = said.rpartition("; ")  # most answers name the next step
+            why, _, hint = answer.rpartition("; ")  # most answers name the next step
             what = f"the agent at {self.name} cannot answer {path}"
             return GpuwatchError(what, why or hint, hint if why else "try again in a moment")
-        return GpuwatchError(what, f"status {status}: {said}", "is it an agent of gpuwatch?")
+        return GpuwatchError(what, f"status {status}: {answer}", "is it an agent of gpuwatch?")
 
     def _decode(self, body: bytes, type_: type[Body], known: int = SCHEMA) -> Body:
         what = f"cannot read the answer of the agent at {self.name}"

@@ -102,10 +102,6 @@ class Acceptor:
         """Connections accepted and not yet closed."""
         return len(self._silent) + len(self._connections)
 
-    @property
-    def _encrypted(self) -> bool:
-        return self._service.guard is not None and self._service.guard.context is not None
-
     async def run(self) -> None:
         """Accept until cancelled; then close every connection at once."""
         loop, waiting = asyncio.get_running_loop(), asyncio.Event()
@@ -132,8 +128,9 @@ class Acceptor:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _accept(self) -> None:
-        limits = self._service.limits
-        most = min(limits.connections, limits.tls_connections) if self._encrypted else limits.connections
+        limits, guard = self._service.limits, self._service.guard
+        is_encrypted = guard is not None and guard.context is not None
+        most = min(limits.connections, limits.tls_connections) if is_encrypted else limits.connections
         for _ in range(_ACCEPTS):
             try:
                 client, _ = self._listener.accept()
@@ -149,8 +146,14 @@ class Acceptor:
             if self.open_connections < most or self._evict():
                 self._silent[client] = time.monotonic()
                 asyncio.get_running_loop().add_reader(client, self._admit, client)
-            else:
-                self._turn_away(client)
+                continue
+            self._service.tally.rejected["connections"] += 1
+            with client:
+                try:
+                    if not is_encrypted:
+                        client.send(_FULL)
+                except OSError as error:
+                    logger.debug("a client left before it was turned away: %s", error)
 
     def _admit(self, client: socket.socket) -> None:
         """Serve a client that has sent its first byte, or has left without one."""
@@ -202,12 +205,3 @@ class Acceptor:
             return False
         self._service.tally.rejected["evicted"] += 1
         return True
-
-    def _turn_away(self, client: socket.socket) -> None:
-        self._service.tally.rejected["connections"] += 1
-        with client:
-            if not self._encrypted:
-                try:
-                    client.send(_FULL)
-                except OSError as error:
-                    logger.debug("a client left before it was turned away: %s", error)

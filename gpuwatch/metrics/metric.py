@@ -163,11 +163,6 @@ class MetricContext:
             self._subjects[uuid, gi] = known
         return known
 
-    def subject_at(self, uuid: str | None, pci: str | None) -> str:
-        """As `subject`, for an event that may have only the GPU's address; "" for neither."""
-        uuid = uuid or self._by_pci.get(pci_key(pci))
-        return self.subject(uuid) if uuid else label_text(pci_bus_id=pci)
-
     @cached_property
     def links(self) -> list[tuple[LinkKey, NvLink]]:
         """Every NVLink of every fresh GPU."""
@@ -181,7 +176,12 @@ class MetricContext:
     @cached_property
     def xids(self) -> list[tuple[Key, XidCount]]:
         """Every XID counted so far, with the key of its samples."""
-        return [((self.subject_at(row.uuid, row.pci), (str(row.xid),)), row) for row in self.view.xids]
+        found: list[tuple[Key, XidCount]] = []
+        for row in self.view.xids:
+            uuid = row.uuid or self._by_pci.get(pci_key(row.pci))  # it may have only the GPU's address, or neither
+            subject = self.subject(uuid) if uuid else label_text(pci_bus_id=row.pci)
+            found.append(((subject, (str(row.xid),)), row))
+        return found
 
     @property
     def identities(self) -> list[tuple[str, Identity]]:

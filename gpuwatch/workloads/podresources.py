@@ -59,17 +59,7 @@ class PodResources:
     def allocations(self) -> tuple[Allocation, ...]:
         """Every NVIDIA device that is allocated to a container (`List`). Raises PodResourcesError."""
         reply = self._call("List")
-        found: list[Allocation] = []
-        for pod in reply.pod_resources if reply else ():
-            for container in pod.containers:
-                workload = Workload(namespace=pod.namespace, pod=pod.name, container=container.name)
-                for resource, ids in self._devices(container.devices):
-                    found.append(Allocation(workload=workload, resource=resource, device_ids=ids))
-                for claim in container.dynamic_resources:
-                    if ids := tuple(device for part in claim.claim_resources for device in _claimed(part)):
-                        name = f"{claim.claim_namespace}/{claim.claim_name}"
-                        found.append(Allocation(workload=workload, resource=DRA_DRIVER, device_ids=ids, claim=name))
-        return tuple(found)
+        return tuple(found for pod in reply.pod_resources for found in self._of_pod(pod)) if reply else ()
 
     def allocatable(self) -> tuple[Allocatable, ...] | None:
         """Every NVIDIA device that the kubelet may allocate; None when it has no such call. Raises as above."""
@@ -105,6 +95,16 @@ class PodResources:
             raise PodResourcesError(_reason(error), self._socket, str(error)[:200]) from error
         except ValueError as error:
             raise PodResourcesError("garbage", self._socket, f"the answer to {method} is not protobuf") from error
+
+    def _of_pod(self, pod: Any) -> Iterator[Allocation]:
+        for container in pod.containers:
+            workload = Workload(namespace=pod.namespace, pod=pod.name, container=container.name)
+            for resource, ids in self._devices(container.devices):
+                yield Allocation(workload=workload, resource=resource, device_ids=ids)
+            for claim in container.dynamic_resources:
+                if ids := tuple(device for part in claim.claim_resources for device in _claimed(part)):
+                    name = f"{claim.claim_namespace}/{claim.claim_name}"
+                    yield Allocation(workload=workload, resource=DRA_DRIVER, device_ids=ids, claim=name)
 
     def _devices(self, rows: Sequence[Any]) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Device ids by resource name; the kubelet writes one row per NUMA node and in no order."""
