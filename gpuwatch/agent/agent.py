@@ -124,8 +124,8 @@ class Agent:
         self._builder = ViewBuilder(config, self._clock, node, self._store.open_findings(), failures=failures)
         self._supervisor = Supervisor(reader_settings(config, backend, interval), self._on_message)
         self._capture = capture_status(backend)
-        told = self._store.cursor(self._boot_id)
-        self._kernel = KernelLogThread(config.sources, self._clock, self._on_kernel, told)
+        reported = self._store.cursor(self._boot_id)
+        self._kernel = KernelLogThread(config.sources, self._clock, self._on_kernel, reported)
         self._pods = Periodic(
             "pods", paced(config.sources.pod_resources_interval, interval), self._builder.refresh_allocations
         )
@@ -347,17 +347,13 @@ class Agent:
                 return
             with self._lock:
                 settled = self._state.settled(self._clock.monotonic()) or self._state.failure is not None
-            if not (settled or self._view is not None) or self._try_to_publish():
+            try:
+                if settled or self._view is not None:
+                    self._publish()
                 self._turned = self._clock.monotonic()
+            except Exception:  # one faulty View must not be the last; meanwhile the old one goes stale and is withheld
+                log.exception("this snapshot could not be published; trying again with the next")
             self._stopping.wait(MIN_PUBLISH_GAP)
-
-    def _try_to_publish(self) -> bool:
-        try:
-            self._publish()
-            return True
-        except Exception:  # one faulty View must not be the last; meanwhile the old one goes stale and is withheld
-            log.exception("this snapshot could not be published; trying again with the next")
-            return False
 
     def _publish(self) -> None:
         new = self._wanted_config

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Container
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
-from urllib.parse import SplitResult, unquote, urlencode, urlsplit
+from urllib.parse import unquote, urlencode, urlsplit
 
 import msgspec
 
@@ -89,6 +89,10 @@ class AgentClient:
             raise UsageError(f"{without_login(text)} is no agent's address", why, "write http://HOST:9400")
         self._timeout, self._trusted = timeout, (0, os.geteuid(), uid)
         self._path, self._parts = None if is_url else Path(text.removeprefix("unix:")), parts
+        self._credentials: dict[str, str] = {}
+        if parts.username is not None:
+            pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            self._credentials["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
         self.name = str(self._path) if self._path else f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
     def view(self, *, after: float | None = None, wait: float = 0.0) -> View:
@@ -146,7 +150,7 @@ class AgentClient:
         connection = self._connection(patience)
         try:
             prefix = "" if self._path else self._parts.path.rstrip("/")
-            connection.request("GET", prefix + path, headers={"Accept": accept, **_credentials(self._parts)})
+            connection.request("GET", prefix + path, headers={"Accept": accept, **self._credentials})
             response = connection.getresponse()
             body = response.read(most + 1)
         except PermissionError as error:
@@ -190,14 +194,14 @@ class AgentClient:
 
     def _refused(self, status: int, path: str, body: bytes) -> GpuwatchError:
         what = f"the agent at {self.name} refused {path}"
-        said = body[:200].decode("utf-8", "replace").strip()
+        answer = body[:200].decode("utf-8", "replace").strip()
         if status in (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN):
-            return PermissionMissing(what, said, "put user and password into the URL, or use its unix socket")
+            return PermissionMissing(what, answer, "put user and password into the URL, or use its unix socket")
         if status == http.HTTPStatus.SERVICE_UNAVAILABLE:
-            why, _, hint = said.rpartition("; ")  # most answers name the next step
+            why, _, hint = answer.rpartition("; ")  # most answers name the next step
             what = f"the agent at {self.name} cannot answer {path}"
             return GpuwatchError(what, why or hint, hint if why else "try again in a moment")
-        return GpuwatchError(what, f"status {status}: {said}", "is it an agent of gpuwatch?")
+        return GpuwatchError(what, f"status {status}: {answer}", "is it an agent of gpuwatch?")
 
     def _decode(self, body: bytes, type_: type[Body], known: int = SCHEMA) -> Body:
         what = f"cannot read the answer of the agent at {self.name}"
@@ -243,13 +247,6 @@ def agent_sockets(settings: AgentConfig) -> tuple[Path, ...]:
     with contextlib.suppress(UsageError):  # a user without a run folder has no agent there
         usual = (runtime_dir() / "agent.sock", SYSTEM_SOCKET)
     return tuple(dict.fromkeys((Path(named), *usual) if named else usual))
-
-
-def _credentials(parts: SplitResult) -> dict[str, str]:
-    if parts.username is None:
-        return {}
-    pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-    return {"Authorization": "Basic " + base64.b64encode(pair.encode()).decode()}
 
 
 class ViewSource(Protocol):

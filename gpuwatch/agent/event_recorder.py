@@ -65,13 +65,13 @@ class EventRecorder:
         the historical ones. One storm limit holds for the store and the log, which gets only the returned events.
         """
         with self._lock:
-            told = []
+            new = []
             for event in events:
                 is_line = isinstance(event, XidEvent) and event.source == "kernel"
                 is_stored = is_line and (event.boot_id, event.sequence) in self._stored_lines
                 if not (resumed and event.historical) and not is_stored:
-                    told.append(event)
-            kept = [e for e in told if not self._is_too_many(e)]
+                    new.append(event)
+            kept = [e for e in new if not self._is_too_many(e)]
             storms, self._began = self._began, []
         for event in kept:
             self._store.add(event)

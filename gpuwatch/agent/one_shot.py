@@ -108,18 +108,12 @@ class OneShotCollector:
     def _is_enough(self, samples: int) -> bool:
         if self._state.failure is not None:
             return True
-        unsettled = any(
-            self._samples.get(identity.uuid, 0) < samples and not self._has_trouble(identity.uuid)
-            for identity in self._state.identities()
-        )
-        if not self._state.identities() and not self._state.answered(self._clock.monotonic()):
-            return False  # NVML counts GPUs, but none has given its identity: a slow driver, not a node without GPUs
-        return self._state.driver is not None and self._state.settled(self._clock.monotonic()) and not unsettled
-
-    def _has_trouble(self, uuid: str) -> bool:
         now = self._clock.monotonic()
-        status = next(s for s in self._state.statuses(now, self._clock.time()) if s.identity.uuid == uuid)
-        return bool(status.detail)
+        statuses = self._state.statuses(now, self._clock.time())
+        unsettled = any(self._samples.get(each.identity.uuid, 0) < samples and not each.detail for each in statuses)
+        if not statuses and not self._state.answered(now):
+            return False  # NVML counts GPUs, but none has given its identity: a slow driver, not a node without GPUs
+        return self._state.driver is not None and self._state.settled(now) and not unsettled
 
     def _on_message(self, message: AnyMessage) -> None:
         with self._changed:

@@ -47,12 +47,12 @@ def role_reports(state_dir: str, now: float) -> tuple[RoleReport, ...]:
         return ()
     with contextlib.suppress(GpuwatchError):
         if (one := VersionedFile(Path(state_dir) / REMEDIATOR_STATE, _Remediator).read()) is not None:
-            says = "the node is quarantined" if one.quarantined else ""
-            found.append(RoleReport(role="remediator", mode=one.mode, at=one.at, says=says))
+            summary = "the node is quarantined" if one.quarantined else ""
+            found.append(RoleReport(role="remediator", mode=one.mode, at=one.at, summary=summary))
     with contextlib.suppress(GpuwatchError):
         if (file := VersionedFile(Path(state_dir) / TUNER_STATE, _Tuner).read()) is not None:
             state = file.state
             held = [str(gpu.index) for gpu in state.gpus if (gpu.clock_cap, gpu.power_limit) != (None, None)]
-            says = f"stopped: {state.stopped}" if state.stopped else f"caps on GPU {', '.join(held)}" if held else ""
-            found.append(RoleReport(role="tuner", mode=state.mode, at=state.at, says=says))
+            summary = f"stopped: {state.stopped}" if state.stopped else f"caps on GPU {', '.join(held)}" if held else ""
+            found.append(RoleReport(role="tuner", mode=state.mode, at=state.at, summary=summary))
     return tuple(each for each in found if abs(now - each.at) <= FRESH_SECONDS)

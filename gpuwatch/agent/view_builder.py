@@ -235,13 +235,16 @@ class ViewBuilder:
         owners = self._owners(inputs.reading.gpus)
         allocations, allocatable, allocated = self._allocations
         stale = self._clock.monotonic() - allocated > STALE_INTERVALS * self._config.sources.pod_resources_interval
-        statuses = [self._status(name, stale=stale) for name in self._health]
-        statuses += [self._labels.status] if self._labels.status.up is not None else []
+        statuses = {name: health.status for name, health in self._health.items()}
+        if stale and statuses["podresources"].up:  # its last answer is withheld
+            statuses["podresources"] = replace(statuses["podresources"], up=False, reason="its last answer is too old")
+        if self._labels.status.up is not None:
+            statuses["consents"] = self._labels.status
         consents = self._consents if self._consents and not self._consents.is_old(inputs.at) else None
         self._join.judge.repaired_at = self._repaired
         given = (None, None) if stale else (allocations, allocatable)
         roles = self._repairer, self._roles
-        slow = SlowSources(tuple(statuses), self.bus, *given, owners, self._validations, *roles, consents)
+        slow = SlowSources(tuple(statuses.values()), self.bus, *given, owners, self._validations, *roles, consents)
         view = self._join.view(inputs, slow)
         # a new pod process or an unknown device: the kubelet may know more by now, and is asked once for each
         pods = {pid for pid, owner in owners.items() if owner.pod_uid}
@@ -269,13 +272,6 @@ class ViewBuilder:
         if gpus is None:
             return None
         return tuple(g.address for g in gpus if g.driver in (None, "nvidia") and g.address not in hidden)
-
-    def _status(self, name: str, *, stale: bool) -> SourceStatus:
-        """A kubelet whose last answer is withheld is not up."""
-        status = self._health[name].status
-        if name == "podresources" and status.up and stale:
-            return replace(status, up=False, reason="its last answer is too old")
-        return status
 
     def _owners(self, gpus: Sequence[Gpu]) -> dict[int, ProcessOwner]:
         if "procfs" not in self._enabled:

@@ -4,7 +4,6 @@ and what this process, and others like it, may use: locked memory, shared memory
 
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 from gpuwatch.host.plain_file import content, text
@@ -71,11 +70,16 @@ def process_limits(proc: Path, dev: Path) -> ProcessLimits:
     """
     status, own = (content(proc / "self" / name).decode(errors="replace") for name in ("status", "limits"))
     uid = _UID.search(status)
-    of, owner_limits = next(_runtimes(proc), ("self", own))
+    owner, limits = "self", own
+    for folder in sorted(proc.glob("[0-9]*")):
+        name = text(folder / "comm")
+        if name in _RUNTIMES and (found := text(folder / "limits")) is not None:
+            owner, limits = name, found
+            break
     return ProcessLimits(
         euid=int(uid[1]) if uid else os.geteuid(),
-        memlock=memlock(owner_limits),
-        memlock_of=of,
+        memlock=memlock(limits),
+        memlock_of=owner,
         shm=_shm(dev / "shm"),
         capabilities=capabilities(status),
     )
@@ -92,14 +96,6 @@ def capabilities(status: str) -> tuple[str, ...]:
     match = _EFFECTIVE.search(status)
     mask = int(match[1], 16) if match else 0
     return tuple(f"CAP_{name}" for number, name in enumerate(_CAPABILITIES.split()) if mask >> number & 1)
-
-
-def _runtimes(proc: Path) -> Iterator[tuple[str, str]]:
-    """Name and limits of each container runtime's daemon."""
-    for folder in sorted(proc.glob("[0-9]*")):
-        name = text(folder / "comm")
-        if name in _RUNTIMES and (found := text(folder / "limits")) is not None:
-            yield name, found
 
 
 def _shm(folder: Path) -> int | None:

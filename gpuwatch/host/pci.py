@@ -54,15 +54,37 @@ def answers(device: Path) -> bool | None:
 
 def aer(device: Path) -> Aer | None:
     """The device's counters; None where the kernel keeps none (no AER, or firmware handles it)."""
-    kinds = {kind: _counters(device / f"aer_dev_{kind}") for kind in ("correctable", "nonfatal", "fatal")}
-    found = {kind: counts for kind, counts in kinds.items() if counts is not None}
-    return Aer(**found) if found else None
+    kinds: dict[str, dict[str, int]] = {}
+    for kind in ("correctable", "nonfatal", "fatal"):
+        found = text(device / f"aer_dev_{kind}")
+        if found is None:
+            continue
+        rows = (line.split() for line in found.splitlines())  # such as `BadTLP 3`; the last one is their sum
+        kinds[kind] = {
+            row[0]: int(row[1])
+            for row in rows
+            if len(row) == 2 and row[1].isdecimal() and not row[0].startswith("TOTAL_") and row[1].strip("0")
+        }
+    return Aer(**kinds) if kinds else None
 
 
 def ports(device: Path) -> tuple[PciPort, ...]:
     """The bridges above a device, the nearest first: the parent folders of its own in sysfs."""
-    folders = [folder for folder in device.resolve().parents if _FUNCTION.fullmatch(folder.name)]
-    return tuple(_port(folder) for folder in folders)
+    found: list[PciPort] = []
+    for folder in device.resolve().parents:
+        if not _FUNCTION.fullmatch(folder.name):
+            continue
+        config = _config(folder, 4096) if answers(folder) else b""  # each read of a dead one blocks until it times out
+        found.append(
+            PciPort(
+                address=folder.name,
+                kind=port_kind(config),
+                redirects=acs_redirects(config),
+                aer=aer(folder),
+                link_width_max=None if text(folder / "vendor") in _EMULATED else _width(folder / "max_link_width"),
+            )
+        )
+    return tuple(found)
 
 
 def iommu_domain(device: Path) -> str | None:
@@ -93,17 +115,6 @@ def acs_redirects(config: bytes) -> bool | None:
     return False
 
 
-def _port(folder: Path) -> PciPort:
-    config = _config(folder, 4096) if answers(folder) else b""  # each read of a dead one blocks until it times out
-    return PciPort(
-        address=folder.name,
-        kind=port_kind(config),
-        redirects=acs_redirects(config),
-        aer=aer(folder),
-        link_width_max=None if text(folder / "vendor") in _EMULATED else _width(folder / "max_link_width"),
-    )
-
-
 def _config(device: Path, size: int) -> bytes:
     """Empty where it may not be read, or where reading it would wake the device."""
     if text(device / "power_state") == _ASLEEP:
@@ -112,19 +123,6 @@ def _config(device: Path, size: int) -> bytes:
         return content(device / "config", size)
     except OSError:
         return b""
-
-
-def _counters(file: Path) -> dict[str, int] | None:
-    """Counts of lines such as `BadTLP 3`, without zeros and the last line, which is their sum."""
-    found = text(file)
-    if found is None:
-        return None
-    rows = (line.split() for line in found.splitlines())
-    return {
-        row[0]: int(row[1])
-        for row in rows
-        if len(row) == 2 and row[1].isdecimal() and not row[0].startswith("TOTAL_") and row[1].strip("0")
-    }
 
 
 def _byte(data: bytes, at: int) -> int:
@@ -165,17 +163,25 @@ class DriverGpu(msgspec.Struct, frozen=True, kw_only=True):
 def bus_gpus(devices: Path = Path("/sys/bus/pci/devices")) -> tuple[BusGpu, ...] | None:
     """Physical NVIDIA GPUs by address; None when the bus cannot be read. Virtual functions are left out."""
     folders = entries(devices)
-    return (
-        None
-        if folders is None
-        else tuple(
-            _bus_gpu(folder)
-            for folder in folders
-            if text(folder / "vendor") == _NVIDIA
-            and (text(folder / "class") or "").startswith(_DISPLAY_CLASS)
-            and not (folder / "physfn").exists()
+    if folders is None:
+        return None
+    found: list[BusGpu] = []
+    for folder in folders:
+        is_gpu = text(folder / "vendor") == _NVIDIA and (text(folder / "class") or "").startswith(_DISPLAY_CLASS)
+        if not is_gpu or (folder / "physfn").exists():
+            continue
+        driver = folder / "driver"
+        found.append(
+            BusGpu(
+                address=_canonical(folder.name),
+                device_id=text(folder / "device"),
+                driver=driver.resolve().name if driver.exists() else None,
+                link_width=_width(folder / "current_link_width"),
+                link_width_max=_width(folder / "max_link_width"),
+                numa_node=_number(folder / "numa_node"),
+            )
         )
-    )
+    return tuple(found)
 
 
 def examined_gpus(devices: Path = Path("/sys/bus/pci/devices")) -> tuple[BusGpu, ...] | None:
@@ -197,18 +203,6 @@ def driver_gpus(gpus: Path = Path("/proc/driver/nvidia/gpus")) -> tuple[DriverGp
     A wedged driver may block the caller for ever: `gpuwatch.agent.driver_gpus` reads the same in a child process.
     """
     return tuple(driver_gpu(each.name, text(each / "information") or "") for each in entries(gpus) or ())
-
-
-def _bus_gpu(folder: Path) -> BusGpu:
-    driver = folder / "driver"
-    return BusGpu(
-        address=_canonical(folder.name),
-        device_id=text(folder / "device"),
-        driver=driver.resolve().name if driver.exists() else None,
-        link_width=_width(folder / "current_link_width"),
-        link_width_max=_width(folder / "max_link_width"),
-        numa_node=_number(folder / "numa_node"),
-    )
 
 
 def driver_gpu(name: str, information: str) -> DriverGpu:

@@ -36,24 +36,24 @@ class Connection:
     async def run(self) -> None:
         """Serve until either side ends the connection; a failure ends this connection alone."""
         try:
-            await self._serve()
+            reader, writer = await self._open()
+            try:
+                # a loopback address of ours: the client runs on this machine. A unix socket has no address
+                name = self._socket.getsockname()
+                address = name[0].removeprefix("::ffff:").partition("%")[0] if isinstance(name, tuple) else ""
+                on_loopback = bool(address) and ipaddress.ip_address(address).is_loopback
+                self._exchange = Exchange(self._service, reader, writer, on_loopback=on_loopback)
+                await self._exchange.serve()
+                writer.close()
+                async with asyncio.timeout(self._service.limits.write_seconds):
+                    await writer.wait_closed()
+            finally:
+                writer.transport.abort()
         except (OSError, TimeoutError) as error:
             logger.debug("connection closed: %r", error)
         except Exception:
             self._service.tally.handler_errors += 1
             logger.exception("a connection failed; others are served on")
-
-    async def _serve(self) -> None:
-        limits = self._service.limits
-        reader, writer = await self._open()
-        try:
-            self._exchange = Exchange(self._service, reader, writer, on_loopback=_is_loopback(self._socket))
-            await self._exchange.serve()
-            writer.close()
-            async with asyncio.timeout(limits.write_seconds):
-                await writer.wait_closed()
-        finally:
-            writer.transport.abort()
 
     async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Put the streams, and TLS where it is configured, on the socket."""
@@ -81,14 +81,6 @@ class Connection:
         return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
 
-def _is_loopback(sock: socket.socket) -> bool:
-    """Whether the local address is a loopback one: the client runs on this machine. A unix socket has none."""
-    name = sock.getsockname()
-    return (
-        isinstance(name, tuple) and ipaddress.ip_address(name[0].removeprefix("::ffff:").partition("%")[0]).is_loopback
-    )
-
-
 _PAUSE_SECONDS = 0.05
 _ACCEPTS = 16
 """Connections accepted in a row; then the event loop serves the open ones."""
@@ -110,15 +102,6 @@ class Acceptor:
         """Connections accepted and not yet closed."""
         return len(self._silent) + len(self._connections)
 
-    @property
-    def _encrypted(self) -> bool:
-        return self._service.guard is not None and self._service.guard.context is not None
-
-    @property
-    def _bound(self) -> int:
-        limits = self._service.limits
-        return min(limits.connections, limits.tls_connections) if self._encrypted else limits.connections
-
     async def run(self) -> None:
         """Accept until cancelled; then close every connection at once."""
         loop, waiting = asyncio.get_running_loop(), asyncio.Event()
@@ -139,12 +122,15 @@ class Acceptor:
             self._listener.close()
             tasks = [sweeper, *self._connections]
             for client in tuple(self._silent):
-                self._forget(client).close()
+                self._drop(client).close()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _accept(self) -> None:
+        limits, guard = self._service.limits, self._service.guard
+        is_encrypted = guard is not None and guard.context is not None
+        most = min(limits.connections, limits.tls_connections) if is_encrypted else limits.connections
         for _ in range(_ACCEPTS):
             try:
                 client, _ = self._listener.accept()
@@ -157,15 +143,21 @@ class Acceptor:
                 await asyncio.sleep(_PAUSE_SECONDS)
                 return
             client.setblocking(False)
-            if self.open_connections < self._bound or self._evict():
+            if self.open_connections < most or self._evict():
                 self._silent[client] = time.monotonic()
                 asyncio.get_running_loop().add_reader(client, self._admit, client)
-            else:
-                self._turn_away(client)
+                continue
+            self._service.tally.rejected["connections"] += 1
+            with client:
+                try:
+                    if not is_encrypted:
+                        client.send(_FULL)
+                except OSError as error:
+                    logger.debug("a client left before it was turned away: %s", error)
 
     def _admit(self, client: socket.socket) -> None:
         """Serve a client that has sent its first byte, or has left without one."""
-        self._forget(client)
+        self._drop(client)
         with contextlib.suppress(OSError):
             if client.recv(1, socket.MSG_PEEK):
                 connection = Connection(client, self._service)
@@ -180,7 +172,7 @@ class Acceptor:
                 return
         client.close()
 
-    def _forget(self, client: socket.socket) -> socket.socket:
+    def _drop(self, client: socket.socket) -> socket.socket:
         asyncio.get_running_loop().remove_reader(client)
         del self._silent[client]
         return client
@@ -193,7 +185,7 @@ class Acceptor:
             for client, since in tuple(self._silent.items()):
                 if now - since < patience:
                     break
-                self._forget(client).close()
+                self._drop(client).close()
             oldest = next(iter(self._silent.values()), now)
             await asyncio.sleep(max(0.01, oldest + patience - now))
 
@@ -205,7 +197,7 @@ class Acceptor:
         )
         since, task = min(waiting, key=lambda pair: pair[0], default=(float("inf"), None))
         if silent is not None and silent_since <= since:
-            self._forget(silent).close()
+            self._drop(silent).close()
         elif task is not None:
             del self._connections[task]
             task.cancel()
@@ -213,12 +205,3 @@ class Acceptor:
             return False
         self._service.tally.rejected["evicted"] += 1
         return True
-
-    def _turn_away(self, client: socket.socket) -> None:
-        self._service.tally.rejected["connections"] += 1
-        with client:
-            if not self._encrypted:
-                try:
-                    client.send(_FULL)
-                except OSError as error:
-                    logger.debug("a client left before it was turned away: %s", error)

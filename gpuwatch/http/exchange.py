@@ -144,22 +144,22 @@ class Exchange:
             self._tally.rejected["busy"] += 1
             return text(503, "too many requests wait for this page", RETRY_AFTER)
         self._service.waiting[path] += 1
-        making, hearing = asyncio.create_task(page), asyncio.create_task(self._hear())
+        making, client = asyncio.create_task(page), asyncio.create_task(self._await_client())
         try:
-            await asyncio.wait((making, hearing), return_when=asyncio.FIRST_COMPLETED)
-            if hearing.done() and hearing.exception() is not None:
+            await asyncio.wait((making, client), return_when=asyncio.FIRST_COMPLETED)
+            if client.done() and client.exception() is not None:
                 return None
-            if hearing.done() and not hearing.result():
+            if client.done() and not client.result():
                 done, _ = await asyncio.wait((making,), timeout=self._limits.half_closed_seconds)
                 return await making if done else None
             return await making
         finally:
             self._service.waiting[path] -= 1
-            for task in (making, hearing):
+            for task in (making, client):
                 task.cancel()
-            await asyncio.wait((making, hearing))
+            await asyncio.wait((making, client))
 
-    async def _hear(self) -> bool:
+    async def _await_client(self) -> bool:
         """Wait, while the page is made, until the client sends a further request (True) or ends its side (False)."""
         data = await self._reader.read(_READ_BYTES)
         if data:

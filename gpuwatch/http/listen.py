@@ -24,26 +24,20 @@ _NEXT_STEPS = {
 _NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
 
 
-def parse_address(text: str) -> tuple[str, int]:
-    """Split `ADDR:PORT`, `[IPV6]:PORT` or `:PORT` (every address) into host and port.
-
-    Raises UsageError on anything else.
-    """
-    host, colon, port = text.rpartition(":")
-    if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise UsageError(f"cannot listen on {text!r}", "it is not ADDR:PORT", "for example :9400 or 127.0.0.1:9400")
-    bare = host.removeprefix("[").removesuffix("]")
-    if ":" in bare and bare == host:
-        raise UsageError(f"cannot listen on {text!r}", "an IPv6 address needs brackets", f"write [{host}]:{port}")
-    return bare, int(port)
-
-
 def listen_tcp(address: str) -> socket.socket:
-    """Return a listening TCP socket for `ADDR:PORT`; `:PORT` takes IPv6 and IPv4 where the kernel has both.
+    """Return a listening TCP socket for `ADDR:PORT` or `[IPV6]:PORT`; `:PORT` takes IPv6 and IPv4 where the kernel has
+    both.
 
-    Raises UsageError naming the address, the kernel's reason, the owner of a port that is taken, and the next step.
+    Raises UsageError naming the address, what is wrong with it or the kernel's reason, the owner of a port that is
+    taken, and the next step.
     """
-    host, port = parse_address(address)
+    what = f"cannot listen on {address!r}"
+    given, colon, digits = address.rpartition(":")
+    if not colon or not (digits.isascii() and digits.isdigit()) or int(digits) > 65535:
+        raise UsageError(what, "it is not ADDR:PORT", "for example :9400 or 127.0.0.1:9400")
+    host, port = given.removeprefix("[").removesuffix("]"), int(digits)
+    if ":" in host and host == given:
+        raise UsageError(what, "an IPv6 address needs brackets", f"write [{host}]:{digits}")
     try:
         if host:
             family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
@@ -104,7 +98,10 @@ def _refuse_taken(path: Path, what: str, option: str) -> None:
         try:
             probe.settimeout(1)
             probe.connect(str(path))
-            owner = owner_of_peer(probe)
+            # the process that called listen() there; 0: of another PID namespace
+            credentials = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+            pid, uid, _ = struct.unpack("3i", credentials)
+            owner = _named(pid) if pid else f"a process of user {_user(uid)}"
         except ConnectionRefusedError:
             return
         except OSError as error:
@@ -133,13 +130,6 @@ def owner_of_port(port: int) -> str:
     return owner
 
 
-def owner_of_peer(client: socket.socket) -> str:
-    """The process at the other end of a connected unix socket, which called listen() there."""
-    credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    pid, uid, _ = struct.unpack("3i", credentials)
-    return _named(pid) if pid else f"a process of user {_user(uid)}"  # 0: of another PID namespace
-
-
 def _listeners(port: int) -> Iterator[tuple[str, int]]:
     """(inode, uid) of each socket that listens on the port, on any address of this network namespace."""
     for name in ("tcp", "tcp6"):
@@ -155,17 +145,11 @@ def _holder(inode: str) -> int | None:
     wanted = f"socket:[{inode}]"
     for pid in sorted(int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal()):
         with contextlib.suppress(OSError):
-            if any(_link(descriptor) == wanted for descriptor in list((_PROC / str(pid) / "fd").iterdir())):
-                return pid
+            for descriptor in list((_PROC / str(pid) / "fd").iterdir()):
+                with contextlib.suppress(OSError):  # it has been closed meanwhile
+                    if str(descriptor.readlink()) == wanted:
+                        return pid
     return None
-
-
-def _link(descriptor: Path) -> str:
-    """What a descriptor refers to; empty when it has been closed meanwhile."""
-    try:
-        return str(descriptor.readlink())
-    except OSError:
-        return ""
 
 
 def _named(pid: int) -> str:

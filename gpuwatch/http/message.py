@@ -82,13 +82,9 @@ def _weighted(header: str | None) -> list[tuple[str, dict[str, str], float]]:
         value, *parts = (part.strip().lower() for part in element.split(";"))
         pairs = (part.partition("=") for part in parts)
         parameters = {name.strip(): text.strip(' "') for name, _, text in pairs}
-        elements.append((value, parameters, _quality(parameters.pop("q", "1"))))
+        try:
+            quality = float(parameters.pop("q", "1"))
+        except ValueError:
+            quality = 0.0
+        elements.append((value, parameters, quality if 0 <= quality <= 1 else 0.0))
     return elements
-
-
-def _quality(text: str) -> float:
-    try:
-        quality = float(text)
-    except ValueError:
-        return 0.0
-    return quality if 0 <= quality <= 1 else 0.0

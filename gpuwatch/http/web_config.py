@@ -151,12 +151,9 @@ def _check(config: WebConfig) -> None:
     for name, value in config.http_server_config.headers.pairs:
         if not _PRINTABLE.fullmatch(value):
             raise msgspec.ValidationError(f"Expected printable ASCII - at `$.http_server_config.headers.{name}`")
-    if config.tls_server_config is not None:
-        for complaint in _tls_complaints(config.tls_server_config):
-            raise msgspec.ValidationError(f"{complaint} - at `$.tls_server_config`")
-
-
-def _tls_complaints(tls: TlsServerConfig) -> list[str]:
+    tls = config.tls_server_config
+    if tls is None:
+        return
     unknown = [name for name in tls.cipher_suites if name not in CIPHERS]
     wrong = {
         "cert_file and key_file are both needed": not (tls.cert_file and tls.key_file),
@@ -169,7 +166,9 @@ def _tls_complaints(tls: TlsServerConfig) -> list[str]:
         "min_version is above max_version": tls.min_version > tls.max_version,
         f"unknown cipher_suites {', '.join(unknown)}": unknown,
     }
-    return [complaint for complaint, applies in wrong.items() if applies]
+    for complaint, applies in wrong.items():
+        if applies:
+            raise msgspec.ValidationError(f"{complaint} - at `$.tls_server_config`")
 
 
 def _explained(error: msgspec.ValidationError, document: "Document") -> UsageError:

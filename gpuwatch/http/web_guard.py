@@ -183,22 +183,20 @@ class BasicAuthChecker:
             return None
         if self._queue >= _QUEUE:
             return _BUSY
-        if not await self._matches(password, stored) or user not in self._users:
-            return _UNAUTHORIZED
-        self._remembered[digest] = None
-        if len(self._remembered) > _REMEMBERED:
-            del self._remembered[next(iter(self._remembered))]
-        return None
-
-    async def _matches(self, password: bytes, stored: bytes) -> bool:
         import bcrypt
 
         self._queue += 1
         try:
             async with self._one_at_a_time:
-                return await _in_daemon_thread(lambda: bcrypt.checkpw(password[:_BCRYPT_BYTES], stored))
+                matches = await _in_daemon_thread(lambda: bcrypt.checkpw(password[:_BCRYPT_BYTES], stored))
         finally:
             self._queue -= 1
+        if not matches or user not in self._users:
+            return _UNAUTHORIZED
+        self._remembered[digest] = None
+        if len(self._remembered) > _REMEMBERED:
+            del self._remembered[next(iter(self._remembered))]
+        return None
 
 
 def _credentials(authorization: str | None) -> tuple[bytes, bytes] | None:

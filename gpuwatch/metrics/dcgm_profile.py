@@ -139,7 +139,15 @@ def dcgm_families(
         *(_row_family(row, profile, context, history) for row in DCGM),
         xid,
         _family(
-            EXP_NAMES[0], "XID errors within the window.", _xid_counts(context, history), "window_size_in_ms", "xid"
+            EXP_NAMES[0],
+            "XID errors within the window.",
+            [
+                ((subject, (_WINDOW, xid)), count)
+                for uuid, subject in _subjects(context).items()
+                for xid, count in history.xids.of(uuid)
+            ],
+            "window_size_in_ms",
+            "xid",
         ),
         _family(
             EXP_NAMES[1],
@@ -216,11 +224,3 @@ def _last_xids(context: MetricContext) -> list[Sample]:
         meaning = "No Error" if code == 0 else info.description if info else "Unknown Error"
         found.append(((subject, (str(code), meaning)), code))
     return found
-
-
-def _xid_counts(context: MetricContext, history: DcgmHistory) -> list[Sample]:
-    return [
-        ((subject, (_WINDOW, xid)), count)
-        for uuid, subject in _subjects(context).items()
-        for xid, count in history.xids.of(uuid)
-    ]

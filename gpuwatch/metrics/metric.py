@@ -163,11 +163,6 @@ class MetricContext:
             self._subjects[uuid, gi] = known
         return known
 
-    def subject_at(self, uuid: str | None, pci: str | None) -> str:
-        """As `subject`, for an event that may have only the GPU's address; "" for neither."""
-        uuid = uuid or self._by_pci.get(pci_key(pci))
-        return self.subject(uuid) if uuid else label_text(pci_bus_id=pci)
-
     @cached_property
     def links(self) -> list[tuple[LinkKey, NvLink]]:
         """Every NVLink of every fresh GPU."""
@@ -181,7 +176,12 @@ class MetricContext:
     @cached_property
     def xids(self) -> list[tuple[Key, XidCount]]:
         """Every XID counted so far, with the key of its samples."""
-        return [((self.subject_at(row.uuid, row.pci), (str(row.xid),)), row) for row in self.view.xids]
+        found: list[tuple[Key, XidCount]] = []
+        for row in self.view.xids:
+            uuid = row.uuid or self._by_pci.get(pci_key(row.pci))  # it may have only the GPU's address, or neither
+            subject = self.subject(uuid) if uuid else label_text(pci_bus_id=row.pci)
+            found.append(((subject, (str(row.xid),)), row))
+        return found
 
     @property
     def identities(self) -> list[tuple[str, Identity]]:
@@ -273,16 +273,7 @@ def read(path: str, *, mig: bool = False) -> Samples[MetricContext]:
 def split(**paths: str) -> Samples[MetricContext]:
     """Several values of every GPU under one label: label value -> path."""
     getters = [((value,), attrgetter(path)) for value, path in paths.items()]
-
-    def samples(context: MetricContext) -> list[Sample]:
-        return [
-            ((subject, own), value)
-            for (subject, _), gpu in context.gpus
-            for own, get in getters
-            if (value := get(gpu)) is not None
-        ]
-
-    return samples
+    return each(lambda gpu: ((own, get(gpu)) for own, get in getters))
 
 
 def each(rows: Callable[[Gpu], Parts]) -> Samples[MetricContext]:

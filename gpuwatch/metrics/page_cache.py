@@ -40,7 +40,7 @@ REMEMBERED = 8
 PATIENCE = 3
 """A page is given up once its scrapers are silent for so many of their longest gaps."""
 
-FORGET_SECONDS = (15.0, 90.0)
+EXPIRY_SECONDS = (15.0, 90.0)
 """A page is never given up before the first; one that was requested only once, after the second."""
 
 MAX_SELECTIONS = 8
@@ -105,10 +105,10 @@ class ScrapeSchedule:
         """Record a request of the page at monotonic `now`."""
         self._requests.append(now)
 
-    def forgotten(self, now: float) -> bool:
+    def is_expired(self, now: float) -> bool:
         """Whether its scrapers have stopped."""
         gaps, last = self._gaps()
-        patience = max(PATIENCE * max(gaps), FORGET_SECONDS[0]) if gaps else FORGET_SECONDS[1]
+        patience = max(PATIENCE * max(gaps), EXPIRY_SECONDS[0]) if gaps else EXPIRY_SECONDS[1]
         return now - last > patience
 
     def expects(self, until: float) -> bool:
@@ -173,7 +173,7 @@ class PageCache:
             self._profiles.observe(view, now)
             soon = now + AHEAD_INTERVALS * view.snapshot.interval
             for variant, schedule in self._schedules.copy().items():
-                if schedule.forgotten(now):
+                if schedule.is_expired(now):
                     self._schedules.pop(variant, None)
                 elif schedule.expects(soon):
                     self._render(rendered, variant)

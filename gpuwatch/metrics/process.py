@@ -2,8 +2,8 @@
 
 import os
 import platform
-from collections.abc import Callable, Iterator
-from functools import cache, partial
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from resource import RLIMIT_NOFILE, getpagesize, getrlimit
 from typing import Any, NamedTuple
@@ -15,6 +15,15 @@ from gpuwatch.storage.store import StoreStats
 
 _CPU_TIMES, _START_TIME, _VIRTUAL_SIZE, _RESIDENT_PAGES = (14, 15), 22, 23, 24
 _TICKS = os.sysconf("SC_CLK_TCK")
+_MAJOR, _MINOR, _PATCH = platform.python_version_tuple()
+_PYTHON_LABELS = label_text(
+    version=platform.python_version(),
+    implementation=platform.python_implementation(),
+    major=_MAJOR,
+    minor=_MINOR,
+    patchlevel=_PATCH,
+)
+_PYTHON = Family("python_info", "gauge", "Python platform information", (), [((_PYTHON_LABELS, ()), 1)])
 
 
 class SelfState(NamedTuple):
@@ -99,11 +108,9 @@ class SelfMetrics:
     def families(self, dropped: int) -> list[Family]:
         """Gpuwatch's own rows, then the standard ones of every process."""
         state = SelfState(self._http() if self._http else None, self._store() if self._store else None, dropped)
-        return [row.family(state) for row in SELF_METRICS] + [*self._process(), _python()]
-
-    def _process(self) -> Iterator[Family]:
-        """The kernel's figures for this process, under the names that Prometheus requires of client libraries."""
+        own = [row.family(state) for row in SELF_METRICS]
         stat = _stat()
+        # under the names that Prometheus requires of client libraries
         values: tuple[tuple[str, Type, str, float], ...] = (
             ("virtual_memory_bytes", "gauge", "Virtual memory size in bytes.", stat[_VIRTUAL_SIZE]),
             (
@@ -122,19 +129,11 @@ class SelfMetrics:
             ("open_fds", "gauge", "Number of open file descriptors.", len(os.listdir("/proc/self/fd"))),
             ("max_fds", "gauge", "Maximum number of open file descriptors.", getrlimit(RLIMIT_NOFILE)[0]),
         )
-        for name, kind, text, value in values:
-            yield Family(f"process_{name}", kind, text, (), [(("", ()), value)])
+        process = [Family(f"process_{name}", kind, text, (), [(("", ()), value)]) for name, kind, text, value in values]
+        return [*own, *process, _PYTHON]
 
 
 def _stat() -> dict[int, int]:
     """The fields of /proc/self/stat by their number in proc(5), from the fourth on: the name may have spaces."""
     fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
     return {number: int(field) for number, field in enumerate(fields[1:], start=4)}
-
-
-@cache
-def _python() -> Family:
-    major, minor, patch = platform.python_version_tuple()
-    version, implementation = platform.python_version(), platform.python_implementation()
-    labels = label_text(version=version, implementation=implementation, major=major, minor=minor, patchlevel=patch)
-    return Family("python_info", "gauge", "Python platform information", (), [((labels, ()), 1)])

@@ -36,9 +36,11 @@ def json_text(encoded: bytes) -> str:
     text = encoded.decode()
     if all(line.isprintable() for line in text.split("\n")):
         return text
-    return "".join(each if each.isprintable() or each == "\n" else _json_escape(each) for each in text)
-
-
-def _json_escape(character: str) -> str:
-    units = character.encode("utf-16-be").hex()
-    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+    parts: list[str] = []
+    for each in text:
+        if each.isprintable() or each == "\n":
+            parts.append(each)
+        else:
+            units = each.encode("utf-16-be").hex()
+            parts += [f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4)]
+    return "".join(parts)

@@ -75,12 +75,12 @@ class RepairerStatus(Record, frozen=True, kw_only=True):
 
 
 class RoleReport(Record, frozen=True, kw_only=True):
-    """What another process of gpuwatch on this node wrote about itself at unix time `at`. `says`: its state, or ""."""
+    """What another process of gpuwatch on this node reported at unix time `at`. `summary`: its state, or ""."""
 
     role: Literal["remediator", "tuner"]
     mode: str
     at: float
-    says: str = ""
+    summary: str = ""
 
 
 class SupportCase(Record, frozen=True, kw_only=True):

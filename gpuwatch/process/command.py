@@ -43,7 +43,9 @@ def run_command(
     It gets no input, a session of its own, and our environment without `NOTIFY_SOCKET`, with `environment` added.
     `answer_bytes`: how much of its stdout is kept; a command that fails returns only stderr: stdout may be secret.
     """
-    argv = [_filled(argument, values or {}) for argument in arguments]
+    argv = list(arguments)
+    for name, value in (values or {}).items():
+        argv = [argument.replace("{" + name + "}", value) for argument in argv]
     inherited = {name: value for name, value in os.environ.items() if name != "NOTIFY_SOCKET"}
     try:
         process = subprocess.Popen(
@@ -80,12 +82,6 @@ def run_command(
 def _end(process: "subprocess.Popen[bytes]") -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
-
-
-def _filled(argument: str, values: Mapping[str, str]) -> str:
-    for name, value in values.items():
-        argument = argument.replace("{" + name + "}", value)
-    return argument
 
 
 def _output(process: "subprocess.Popen[bytes]", until: float, most: int) -> list[bytes]:

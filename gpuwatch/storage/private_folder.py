@@ -42,9 +42,11 @@ def check_way(folder: Path) -> None:
             raise _unsafe(folder, f"{each} belongs to user {status.st_uid}")
         if stat.S_ISLNK(status.st_mode):
             check_way(each.parent / each.readlink())
-        elif not stat.S_ISDIR(status.st_mode):
+            continue
+        if not stat.S_ISDIR(status.st_mode):
             raise _unsafe(folder, f"{each} is no folder")
-        elif _open_to_others(status):
+        by_group = status.st_mode & stat.S_IWGRP and status.st_gid != 0
+        if (by_group or status.st_mode & stat.S_IWOTH) and not status.st_mode & stat.S_ISVTX:
             raise _unsafe(folder, f"other users may write to {each} (mode {stat.S_IMODE(status.st_mode):04o})")
 
 
@@ -116,12 +118,6 @@ def _tighten(path: Path, mode: int) -> None:
                 os.chmod(f"/proc/self/fd/{fd}", stat.S_IMODE(status.st_mode) & mode)
         finally:
             os.close(fd)
-
-
-def _open_to_others(status: os.stat_result) -> bool:
-    """Whether a user that is neither root nor this one may replace what is in a folder."""
-    by_group = status.st_mode & stat.S_IWGRP and status.st_gid != 0
-    return not status.st_mode & stat.S_ISVTX and bool(by_group or status.st_mode & stat.S_IWOTH)
 
 
 def _unsafe(folder: Path, why: str) -> GpuwatchError:

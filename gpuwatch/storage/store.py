@@ -104,7 +104,10 @@ class Store:
 
         One that is `intended` is on the disk when this returns; where that failed, `trouble` holds the reason.
         """
-        number = action.number if action.number is not None else self._new_number()
+        number = action.number
+        if number is None:
+            with self._numbering:  # by the clock in microseconds, so that it is not a number of another process
+                number = self._last_number = max(self._last_number + 1, int(self._clock.time() * 1_000_000))
         self.add(structs.replace(action, number=number))
         if action.result is Result.INTENDED:
             self.flush()
@@ -183,12 +186,12 @@ class Store:
             try:
                 self._write(self._directory)
             except FAILURES as error:
-                self._give_back()
-                said = trouble(self._directory, error)
+                self._close_file()
+                why = trouble(self._directory, error)
                 self._usual = is_usual(error)
-                if said != self.trouble:
-                    log.log(logging.INFO if self._usual else logging.ERROR, "%s", said)
-                self.trouble = said
+                if why != self.trouble:
+                    log.log(logging.INFO if self._usual else logging.ERROR, "%s", why)
+                self.trouble = why
         return self.trouble is None
 
     def close(self) -> None:
@@ -210,12 +213,12 @@ class Store:
             self._closing.wait(GAP_SECONDS)
         self.flush()
         with self._writing:
-            self._give_back()
+            self._close_file()
 
     def _write(self, directory: Path) -> None:
         """Write what waits, into a new file where there is none or another one; the caller holds `_writing`."""
         if self._file is not None and self._file.replaced:
-            self._give_back()
+            self._close_file()
         documents = self._queue.documents(written=self._file is None)  # first: no document may precede its rows
         rows = self._queue.rows()
         if self._file is None:
@@ -241,17 +244,11 @@ class Store:
         file.trim(self._clock.time() - kept.seconds, kept.rows, kept.size)
         self._trimmed = self._clock.monotonic()
 
-    def _give_back(self) -> None:
+    def _close_file(self) -> None:
         if self._file is not None:
             with contextlib.suppress(sqlite3.Error):
                 self._file.close()
         self._file = None
-
-    def _new_number(self) -> int:
-        """Larger than the last one; by the clock in microseconds, so that it is not a number of another process."""
-        with self._numbering:
-            self._last_number = max(self._last_number + 1, int(self._clock.time() * 1_000_000))
-            return self._last_number
 
     def _save(self, name: str, body: bytes) -> None:
         self._queue.save(StoredDocument(name, self._clock.time(), body))

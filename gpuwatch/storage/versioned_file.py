@@ -226,7 +226,7 @@ def lock_file(path: Path, patience: float) -> Iterator[bool]:
     deadline = time.monotonic() + patience
     with contextlib.ExitStack() as stack:
         try:
-            lock = stack.enter_context(open(path, "ab", opener=_open_lock))
+            lock = stack.enter_context(open(path, "ab", opener=_open_plain))
         except OSError:
             yield False
             return
@@ -243,11 +243,7 @@ def lock_file(path: Path, patience: float) -> Iterator[bool]:
 
 
 def _open_plain(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
-
-
-def _open_lock(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW, FILE_MODE)
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, FILE_MODE)
 
 
 def _create(path: str, flags: int) -> int:

@@ -65,21 +65,12 @@ def call(path: Path, method: str, *, deadline: float, max_bytes: int) -> bytes:
 def answer(connection: socket.socket, method: str, *, until: float, max_bytes: int) -> bytes:
     """What the server of an open connection answers before this monotonic time. Raises GrpcError and OSError."""
     http = H2Connection()
-    try:
-        _request(http, method, until)
-        return _response(http, _events(http, connection, until), max_bytes)
-    except ProtocolError as error:
-        raise GrpcError("UNAVAILABLE", f"this is not HTTP/2: {type(error).__name__}: {error}") from error
-
-
-def _request(http: H2Connection, method: str, until: float) -> None:
     http.local_settings = Settings(
         initial_values={
             SettingCodes.ENABLE_PUSH: 0,
             SettingCodes.MAX_HEADER_LIST_SIZE: http.DEFAULT_MAX_HEADER_LIST_SIZE,
         }
     )
-    http.initiate_connection()
     headers = (
         (":method", "POST"),
         (":scheme", "http"),
@@ -89,8 +80,13 @@ def _request(http: H2Connection, method: str, until: float) -> None:
         ("content-type", "application/grpc"),
         ("grpc-timeout", f"{_left(until) * 1000:.0f}m"),
     )
-    http.send_headers(STREAM, headers)
-    http.send_data(STREAM, bytes(MESSAGE_HEAD), end_stream=True)  # not compressed, no bytes
+    try:
+        http.initiate_connection()
+        http.send_headers(STREAM, headers)
+        http.send_data(STREAM, bytes(MESSAGE_HEAD), end_stream=True)  # not compressed, no bytes
+        return _response(http, _events(http, connection, until), max_bytes)
+    except ProtocolError as error:
+        raise GrpcError("UNAVAILABLE", f"this is not HTTP/2: {type(error).__name__}: {error}") from error
 
 
 def _events(http: H2Connection, connection: socket.socket, until: float) -> Iterator[Event]:

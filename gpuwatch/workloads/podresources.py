@@ -70,7 +70,15 @@ class PodResources:
 
     def _call(self, method: str) -> Any | None:
         """The decoded reply, or None when this kubelet does not offer the method."""
-        self._identify()
+        try:
+            status = os.stat(self._socket)
+        except PermissionError as error:
+            raise PodResourcesError("permission", self._socket, error.strerror or "") from error
+        except OSError as error:
+            raise PodResourcesError("absent", self._socket, error.strerror or "") from error
+        identity = (status.st_dev, status.st_ino, status.st_ctime_ns)
+        if identity != self._identity:  # of another kubelet
+            self._identity, self._missing = identity, set()
         if method in self._missing:
             return None
         from gpuwatch.workloads.grpc_call import GrpcError, call  # loads h2, needed only with a kubelet
@@ -87,17 +95,6 @@ class PodResources:
             raise PodResourcesError(_reason(error), self._socket, str(error)[:200]) from error
         except ValueError as error:
             raise PodResourcesError("garbage", self._socket, f"the answer to {method} is not protobuf") from error
-
-    def _identify(self) -> None:
-        try:
-            status = os.stat(self._socket)
-        except PermissionError as error:
-            raise PodResourcesError("permission", self._socket, error.strerror or "") from error
-        except OSError as error:
-            raise PodResourcesError("absent", self._socket, error.strerror or "") from error
-        identity = (status.st_dev, status.st_ino, status.st_ctime_ns)
-        if identity != self._identity:
-            self._identity, self._missing = identity, set()
 
     def _of_pod(self, pod: Any) -> Iterator[Allocation]:
         for container in pod.containers:

@@ -14,7 +14,7 @@ from gpuwatch.model.view import View
 from tests.agent.test_pages import Stage
 from tests.cli.browser import browser
 from tests.cli.look.test_why import hot
-from tests.http.test_landing import Reader
+from tests.metrics.test_landing import Reader
 from tests.model import views
 from tests.model.hostile import HOSTILE, hostile, unsafe
 from tests.waiting import until

@@ -29,8 +29,8 @@ def state_dir(tmp_path: Path) -> str:
 
 
 def test_what_they_wrote_is_read_while_it_is_fresh(state_dir: str) -> None:
-    remediator = RoleReport(role="remediator", mode="enforce", at=1000.0, says="the node is quarantined")
-    tuner = RoleReport(role="tuner", mode="observe", at=1030.0, says="caps on GPU 1, 2")
+    remediator = RoleReport(role="remediator", mode="enforce", at=1000.0, summary="the node is quarantined")
+    tuner = RoleReport(role="tuner", mode="observe", at=1030.0, summary="caps on GPU 1, 2")
     assert role_reports(state_dir, 1040.0) == (remediator, tuner)
     assert role_reports(state_dir, 1001.0 + FRESH_SECONDS) == (tuner,)
     assert role_reports(state_dir, 1031.0 + FRESH_SECONDS) == ()
@@ -39,7 +39,7 @@ def test_what_they_wrote_is_read_while_it_is_fresh(state_dir: str) -> None:
 
 def test_who_stopped_the_tuner_is_said(tmp_path: Path) -> None:
     TunerStatus(tmp_path).write(TunerState(mode="enforce", at=1.0, stopped="ann: maintenance"))
-    assert [each.says for each in role_reports(str(tmp_path), 1.0)] == ["stopped: ann: maintenance"]
+    assert [each.summary for each in role_reports(str(tmp_path), 1.0)] == ["stopped: ann: maintenance"]
 
 
 def test_a_file_that_is_damaged_says_nothing_and_hides_no_other(state_dir: str) -> None:

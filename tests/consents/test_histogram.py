@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.consents.histogram import MOST_BUCKETS, MOST_SERIES, buckets
-from gpuwatch.consents.progress import MOST_BYTES
+from gpuwatch.consents.progress import MOST_BUCKETS, MOST_BYTES, MOST_SERIES, buckets
 
 PAGE = rb"""# TYPE x_seconds histogram
 x_seconds_bucket{engine="0",le="0.5",model_name="a } le=\"9\" b"} 1

@@ -24,8 +24,7 @@ from gpuwatch.collect.kernel_log.records import parse_file
 from gpuwatch.collect.kernel_log.ring import SyslogRing
 from gpuwatch.config import parse
 from gpuwatch.config.yaml import document
-from gpuwatch.consents.histogram import buckets
-from gpuwatch.consents.progress import counted
+from gpuwatch.consents.progress import buckets, counted
 from gpuwatch.http.connection import Connection
 from gpuwatch.http.message import text
 from gpuwatch.http.service import RequestCounts, ServerLimits, Service

@@ -1469,7 +1469,7 @@ HARMS: tuple[Harm, ...] = (
         "that show too slow a cap overrule both. A cap is lifted in the window in which the SLO fails.",
         (
             "consents/progress.py:fetch",
-            "consents/histogram.py:buckets",
+            "consents/progress.py:buckets",
             "tuning/energy/estimate.py:contradicted",
             "tuning/energy/tuner.py:_broken",
         ),

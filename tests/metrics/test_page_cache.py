@@ -13,7 +13,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 from gpuwatch.config import MetricsConfig
 from gpuwatch.http.server import HttpStats
-from gpuwatch.metrics.page_cache import FORGET_SECONDS, MIN_STALE_SECONDS, PageCache
+from gpuwatch.metrics.page_cache import EXPIRY_SECONDS, MIN_STALE_SECONDS, PageCache
 from gpuwatch.metrics.process import SelfMetrics
 from gpuwatch.model.view import STALE_INTERVALS, View
 from tests.model.view_factory import full_view
@@ -125,7 +125,7 @@ def test_a_page_nobody_wants_any_more_is_not_rendered(
 ) -> None:
     board.publish(view)
     board.page(NATIVE)
-    clock.now += max(FORGET_SECONDS) + 1
+    clock.now += max(EXPIRY_SECONDS) + 1
     board.publish(view)
     assert server.asked == 1
     assert b"gpuwatch_gpu_power_watts" in board.page(NATIVE)

@@ -1,6 +1,6 @@
 """A scraper's habit: when it is expected, and when no more."""
 
-from gpuwatch.metrics.page_cache import FORGET_SECONDS, PATIENCE, REMEMBERED, ScrapeSchedule
+from gpuwatch.metrics.page_cache import EXPIRY_SECONDS, PATIENCE, REMEMBERED, ScrapeSchedule
 
 
 def schedule(*asked: float) -> ScrapeSchedule:
@@ -34,19 +34,19 @@ def test_old_habits_die() -> None:
 
 
 def test_nobody_is_expected_for_ever() -> None:
-    _, once = FORGET_SECONDS
-    assert not schedule(100).forgotten(100 + once)
-    assert schedule(100).forgotten(100.1 + once)
+    _, once = EXPIRY_SECONDS
+    assert not schedule(100).is_expired(100 + once)
+    assert schedule(100).is_expired(100.1 + once)
 
 
 def test_a_regular_one_that_stays_away_is_forgotten() -> None:
     slow = schedule(0, 60, 120)
-    assert not slow.forgotten(120 + 60 * PATIENCE)
-    assert slow.forgotten(121 + 60 * PATIENCE)
+    assert not slow.is_expired(120 + 60 * PATIENCE)
+    assert slow.is_expired(121 + 60 * PATIENCE)
 
 
 def test_a_burst_is_soon_forgotten_but_not_between_two_of_its_requests() -> None:
-    soon, _ = FORGET_SECONDS
+    soon, _ = EXPIRY_SECONDS
     burst = schedule(100, 100.1, 100.2)
-    assert not burst.forgotten(100.2 + soon)
-    assert burst.forgotten(100.3 + soon)
+    assert not burst.is_expired(100.2 + soon)
+    assert burst.is_expired(100.3 + soon)

@@ -87,18 +87,18 @@ def page(view: View | None, recent: Recent, links: Sequence[tuple[str, str]]) ->
 
 
 def live(view: View | None, recent: Recent) -> str:
-    """The part that changes: one element with the moment (`data-at`) and the node's state in words (`data-says`)."""
+    """The part that changes: one element with the moment (`data-at`) and the node's state in words (`data-summary`)."""
     if view is None:
-        return '<div data-at="0" data-says="no values yet"><p>The agent has read no GPU yet.</p></div>'
+        return '<div data-at="0" data-summary="no values yet"><p>The agent has read no GPU yet.</p></div>'
     snapshot, judgement = view.snapshot, view.judgement
     driver = snapshot.driver
     roots = [finding for finding in judgement.findings if finding.caused_by is None]
-    says = f"Node {judgement.node}" + (f": {roots[0].message}" if roots else "")
+    summary = f"Node {judgement.node}" + (f": {roots[0].message}" if roots else "")
     facts = (
         f"driver {driver.version}" if driver and driver.version else "the driver does not answer",
         f"CUDA {driver.cuda}" if driver and driver.cuda else "",
         *(f"{count} × {name}" for name, count in Counter(s.identity.name or "GPU" for s in snapshot.statuses).items()),
-        *(f"{each.role}: {each.mode}" + (f" ({each.says})" if each.says else "") for each in view.roles),
+        *(f"{each.role}: {each.mode}" + (f" ({each.summary})" if each.summary else "") for each in view.roles),
         f"repairer: {view.repairer.mode}" if view.repairer else "",
         f"ignored: {', '.join(judgement.ignored)}" if judgement.ignored else "",
     )
@@ -113,7 +113,7 @@ def live(view: View | None, recent: Recent) -> str:
         "</tbody></table></div></section>",
         *_news(view),
     ]
-    return f'<div data-at="{snapshot.at!r}" data-says="{_text(says)}">' + "\n".join(parts) + "</div>"
+    return f'<div data-at="{snapshot.at!r}" data-summary="{_text(summary)}">' + "\n".join(parts) + "</div>"
 
 
 def _findings(view: View, roots: Sequence[Finding]) -> Iterator[str]:

@@ -10,8 +10,8 @@ function show(html) {
   const open = [...live.querySelectorAll("details[open]")].map((each) => each.id);
   live.innerHTML = html; // the agent escapes what comes from others, and the policy of the page runs no script in it
   open.forEach((id) => document.getElementById(id)?.setAttribute("open", ""));
-  const says = live.firstElementChild.dataset.says;
-  if (news.textContent !== says) news.textContent = says; // a screen reader reads it when it changes, not each second
+  const summary = live.firstElementChild.dataset.summary;
+  if (news.textContent !== summary) news.textContent = summary; // a screen reader reads it when it changes, not each second
 }
 
 function tell() {
@@ -33,7 +33,7 @@ async function follow() {
       await pause(5000);
     }
     tell();
-    while (document.hidden) await pause(1000); // nobody looks: the agent is not asked
+    while (document.hidden) await pause(1000); // the page is not shown: the agent is not asked
   }
 }
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from gpuwatch.metrics.metric import Metric, MetricContext, Sample, Samples, distinct, label_text, node, summed
+from gpuwatch.metrics.metric import Metric, MetricContext, Sample, Samples, distinct, each, label_text, node, summed
 from gpuwatch.model.consent import Consents
 from gpuwatch.model.snapshot import GpuProcess, Vgpu
 from gpuwatch.model.workload import Container, ProcessOwner, Workload
@@ -132,15 +132,7 @@ def _own(member: str) -> Samples[MetricContext]:
 
 
 def _vgpus(get: Callable[[Vgpu], float | None]) -> Samples[MetricContext]:
-    def samples(context: MetricContext) -> list[Sample]:
-        return [
-            ((subject, (vgpu.uuid, vgpu.type, vgpu.vm)), value)
-            for (subject, _), gpu in context.gpus
-            for vgpu in gpu.vgpus
-            if (value := get(vgpu)) is not None
-        ]
-
-    return samples
+    return each(lambda gpu: (((vgpu.uuid, vgpu.type, vgpu.vm), get(vgpu)) for vgpu in gpu.vgpus))
 
 
 WORKLOADS: tuple[Row, ...] = (
@@ -213,9 +205,7 @@ WORKLOADS: tuple[Row, ...] = (
     _node(
         "pod_labels_omitted",
         "Pods without a series in `gpuwatch_pod_labels`, as there are too many.",
-        node(
-            lambda c: [((), sum(each.labels is None for each in s.pods))] if (s := c.view.consents) and s.pods else []
-        ),
+        node(lambda c: [((), sum(pod.labels is None for pod in s.pods))] if (s := c.view.consents) and s.pods else []),
     ),
     _node(
         "node_labels",

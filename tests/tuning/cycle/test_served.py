@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from gpuwatch.consents.histogram import buckets
-from gpuwatch.consents.progress import added, counted, slo_page
+from gpuwatch.consents.progress import added, buckets, counted, slo_page
 from gpuwatch.model.consent import ProgressCounter
 from gpuwatch.model.slo import slo_targets
 from tests.bench.tuner.served import LOADS, WIDE, served

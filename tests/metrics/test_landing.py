@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.http.landing import landing_page
+from gpuwatch.metrics.process_pages import landing_page
 from gpuwatch.model.text import visible
 from tests.model.hostile import HOSTILE, unsafe
 
