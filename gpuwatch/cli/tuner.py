@@ -125,7 +125,7 @@ def _tune(session: Session, reread: "Callable[[], Config]") -> None:
         settings = config.tuning
         service = TunerService(tuning, views, settings.listen, web_config=settings.web_config, watch=watch)
         heading, tls = f"mode          {settings.mode}", bool(settings.web_config)
-        service.run(started=lambda: session.tell_pages(service.port, settings.listen, tls=tls, heading=heading))
+        service.run(started=lambda: session.show_urls(service.port, settings.listen, tls=tls, heading=heading))
 
 
 def _warn_without_rights(session: Session) -> None:
