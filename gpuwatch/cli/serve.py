@@ -101,7 +101,7 @@ def serve(session: Session, listen: str) -> None:
         server.start()
         signals = Signals()
         signals.heed(ENDS)
-        session.tell_pages(server.port, listen, tls=False)
+        session.show_urls(server.port, listen, tls=False)
         while signals.next(INTERVAL) is None:
             pages.publish()
         server.stop()

@@ -93,7 +93,7 @@ class Session:
         handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         logging.basicConfig(level=level, handlers=[handler], force=True)
 
-    def tell_pages(self, port: int | None, listen: str, *, tls: bool, heading: str = "") -> None:
+    def show_urls(self, port: int | None, listen: str, *, tls: bool, heading: str = "") -> None:
         """Print `heading`, and the URLs of a role's pages, if it listens. `listen`: as configured."""
         if heading:
             self.terminal.hint(heading)
