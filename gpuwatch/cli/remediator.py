@@ -74,7 +74,11 @@ OVERRIDES = (
 @option("--release", is_flag=True, help="Remove everything of gpuwatch on this Node, end. For an uninstall.")
 @pass_session
 def remediator(session: Session, /, *, once: bool, release: bool, **options: Any) -> None:
-    """Wire agent, policy, API server and store to the remediator and run it."""
+    """Wire agent, policy, API server and store to the remediator and run it.
+
+    Raises:
+        UsageError: no API server is known, or the taint would evict the remediator's own pod.
+    """
 
     def reread() -> Config:
         return checked(session.effective(options, OVERRIDES).config)
@@ -87,7 +91,10 @@ def remediator(session: Session, /, *, once: bool, release: bool, **options: Any
     store = Store.open(config.state_dir)
     try:
         if release:
-            _give_back(session, config, place, transport, store)
+            done = release_everything(config.remediation, place, transport, clock, store).done
+            session.terminal.print(*map(action_of, done))
+            if not done:
+                session.terminal.hint(f"nothing on node {place.node} is gpuwatch's")
             return
         views = AgentViews(agent_of_node(config.agent), clock)
         running = Remediator(
@@ -100,7 +107,11 @@ def remediator(session: Session, /, *, once: bool, release: bool, **options: Any
             classes=config.checks.xids,
             single=once,
         )
-        _refuse_early(running, config, transport)
+        if config.remediation.mode == "enforce":
+            # what can never work ends it now; an API server that does not answer now is tried again later
+            _ = transport.server
+            with contextlib.suppress(KubeError):
+                running.check()
         if once:
             views.look()
             running.step()
@@ -116,26 +127,6 @@ def remediator(session: Session, /, *, once: bool, release: bool, **options: Any
     finally:
         store.close()
         transport.close()
-
-
-def _refuse_early(running: Remediator, config: Config, transport: Transport) -> None:
-    """Refuse at once what can never work; an API server that does not answer now is tried again later.
-
-    Raises:
-        UsageError: no API server is known, or the taint would evict the remediator's own pod.
-    """
-    if config.remediation.mode == "enforce":
-        _ = transport.server
-        with contextlib.suppress(KubeError):
-            running.check()
-
-
-def _give_back(session: Session, config: Config, place: OwnNode, transport: Transport, store: Store) -> None:
-    done = release_everything(config.remediation, place, transport, SystemClock(), store).done
-    for step in done:
-        session.terminal.print(action_of(step))
-    if not done:
-        session.terminal.hint(f"nothing on node {place.node} is gpuwatch's")
 
 
 def _print(session: Session, state: RemediatorState, trouble: str | None) -> None:

@@ -1,4 +1,6 @@
-"""Sentences about events in the demo's cluster: the actor, the change, and what it means for the work on it."""
+"""Sentences about events in the demo's cluster: the actor, the change, and what it means for the work on it; and about
+what the driver reports and the repairer does.
+"""
 
 import threading
 from collections import deque
@@ -7,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from gpuwatch.cli.look.gather import RECOVERY_ADVICE
 from gpuwatch.kube.objects import CONDITION, TAINT
 from gpuwatch.model.clock import SystemClock
+from gpuwatch.model.event import ActionEvent, Result
 from gpuwatch.model.xid import XidEvent
 from gpuwatch.model.xid_catalogue import explain, recovery_action
 from gpuwatch.remediation.model import OWNER, BlockReason, NodeStage, Plan
@@ -27,6 +30,13 @@ ACTORS = {
 
 LINE_SECONDS = 2.0
 """How long after the driver's event the kernel's line may come."""
+
+REPAIRS = {
+    ("reset_gpu", Result.INTENDED): "resets {gpu}, which nothing uses any more: {why}",
+    ("reset_gpu", Result.DONE): "has reset {gpu}, and it answers again",
+    ("validate", Result.DONE): "has put {gpu} to work, and it passed",
+}
+"""(action, result) -> its sentence; any other is of an action that failed."""
 
 
 class ClusterNarrator:
@@ -102,6 +112,15 @@ def xid_sentence(event: XidEvent) -> str:
         meaning = info.description.partition(".")[0] if info else "not documented"
     process = f", process {event.name}" if event.name else ""
     return f"reports XID {event.xid} on GPU {event.uuid or event.pci}{process}: {meaning}"
+
+
+def repair_sentences(actions: Iterable[ActionEvent]) -> Iterator[tuple[str, str]]:
+    """(actor, sentence) for each of the repairer's actions."""
+    for each in actions:
+        sentence = REPAIRS.get((each.action, each.result), "{action} of {gpu} failed: {detail}{why}")
+        if each.actor == "repairer" and each.action != "repaired":
+            gpu = each.target.removeprefix("gpu/")
+            yield "repairer", sentence.format(gpu=gpu, action=each.action, why=each.why, detail=each.detail)
 
 
 def _node_sentences(name: str, before: Object, after: Object) -> Iterator[str]:

@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
 from functools import partial
 from math import inf
@@ -17,13 +17,14 @@ from msgspec import structs, to_builtins
 from gpuwatch.agent.agent import Agent
 from gpuwatch.agent.client import AgentClient, AgentViews
 from gpuwatch.cli.console.text import Text
-from gpuwatch.cli.demo.narrator import ClusterNarrator, condition_of, is_incomplete, xid_sentence
-from gpuwatch.cli.demo.repairer import repair_sentences, run_repairer
+from gpuwatch.cli.demo.narrator import ClusterNarrator, condition_of, is_incomplete, repair_sentences, xid_sentence
 from gpuwatch.cli.demo.story import Chapter
 from gpuwatch.cli.demo.tuner import RIGHTS as CONSENT_RIGHTS
 from gpuwatch.cli.demo.tuner import DemoTuner, run_thread
 from gpuwatch.cli.look.gather import by_index
 from gpuwatch.config import Config, load, runtime_dir
+from gpuwatch.diagnose.active.results import Active, DeviceRun
+from gpuwatch.diagnose.validation import validate
 from gpuwatch.kube.objects import CONDITION, TAINT
 from gpuwatch.kube.reader import OwnNode
 from gpuwatch.kube.transport import Transport
@@ -33,6 +34,7 @@ from gpuwatch.model.view import View
 from gpuwatch.remediation.model import BlockReason
 from gpuwatch.remediation.service.process import RemediatorService
 from gpuwatch.remediation.service.remediator import Remediator
+from gpuwatch.repair.repairer import Repairer
 from gpuwatch.sim.kubeapi.access import AccessRule
 from gpuwatch.sim.kubeapi.objects import GPU, gpus_of, is_over
 from gpuwatch.sim.kubeapi.server import SimulatedApiServer
@@ -43,6 +45,9 @@ from gpuwatch.tuning.model.status import TuningState
 
 FIRST_VIEW = 20.0
 """Seconds within which the agent's View must be complete."""
+
+REPAIR_SECONDS = 1.0
+"""Between two looks of the repairer: 10 s would be long for a demo."""
 
 PODS = 47
 """The column in which pods begin."""
@@ -243,3 +248,28 @@ class DemoStage:
         """The node a pod is on, empty while it waits, None when there is no such pod."""
         found = [pod for pod in self._town.cluster.objects("pods") if pod["metadata"]["name"] == pod_name]
         return found[0]["spec"].get("nodeName", "") if found else None
+
+
+def run_repairer(config: Config, boot_id: str | None, store: Store, ended: Callable[[float], bool]) -> None:
+    """Run as `gpuwatch repairer` does, until `ended`; a reset that is under way is then abandoned."""
+    clock = SystemClock()
+
+    def wait(seconds: float) -> None:
+        if ended(seconds):
+            sys.exit()  # ends this thread only
+
+    views, prove = AgentViews(AgentClient(config.agent.socket), clock), partial(validate, run=simulated_checks)
+    repairer = Repairer(config, views, store, clock, boot_id, wait, prove)
+    repairer.start()
+    while True:
+        repairer.step()
+        wait(REPAIR_SECONDS)
+
+
+def simulated_checks(view: View, *, selected: Collection[int], **_: object) -> Active:
+    """The active checks of GPUs that cannot compute: they pass unless the driver asks for a GPU's recovery."""
+    gpus = [gpu for gpu in view.snapshot.gpus if gpu.identity.index in selected]
+    bad = {gpu.identity.index: "the driver asks for its recovery" for gpu in gpus if gpu.recovery_action}
+    found = [(gpu.identity.uuid, gpu.identity.index) for gpu in gpus]
+    runs = (DeviceRun(test="vector_add", device=uuid, index=index, error=bad.get(index)) for uuid, index in found)
+    return Active(runs=tuple(runs))

@@ -1,7 +1,7 @@
 """The demo's tuner with its guard, its actuator and the reader of pods' consents."""
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
@@ -54,36 +54,27 @@ class TunerNarrator:
         """(actor, sentence) for each difference."""
         if state.mode != "enforce" or not state.gpus:
             return
-        for text in (*self._limited(state), *self._moved(state.gpus)):
-            yield "tuner", text
-
-    def _moved(self, gpus: Iterable[GpuTuning]) -> Iterator[str]:
-        """GPUs with the same sentence together."""
-        together: dict[str, list[int]] = {}
-        for gpu in gpus:
-            text, topic = _sentence(gpu), (gpu.state, gpu.reason, gpu.clock_cap)
-            if text and topic != self._topics.get(gpu.uuid):
-                self._topics[gpu.uuid] = topic
-                together.setdefault(text, []).append(gpu.index)
-        for text, indexes in together.items():
-            yield text.format(gpus=_names(indexes))
-
-    def _limited(self, state: TunerState) -> Iterator[str]:
         limits = {gpu.index: gpu.power_limit for gpu in state.gpus if gpu.power_limit is not None}
         how = state.budget.how if state.budget else ""
-        if limits == self._limits and how == self._how:
-            return
         if state.budget is not None and how != self._how:
-            yield f"shares {state.budget.budget:.0f} W among the GPUs: {state.budget.message}"
+            yield "tuner", f"shares {state.budget.budget:.0f} W among the GPUs: {state.budget.message}"
         by_watts: dict[float, list[int]] = {}
         for index, watts in limits.items():
             if watts != self._limits.get(index):
                 by_watts.setdefault(watts, []).append(index)
         for watts, indexes in sorted(by_watts.items(), reverse=True):
-            yield f"limits {_names(indexes)} to {watts:.0f} W{' each' if len(indexes) > 1 else ''}"
+            yield "tuner", f"limits {_names(indexes)} to {watts:.0f} W{' each' if len(indexes) > 1 else ''}"
         if gone := [index for index in self._limits if index not in limits]:
-            yield f"gives the power limit of {_names(gone)} back"
+            yield "tuner", f"gives the power limit of {_names(gone)} back"
         self._limits, self._how = limits, how
+        together: dict[str, list[int]] = {}  # GPUs with the same sentence
+        for gpu in state.gpus:
+            text, topic = _sentence(gpu), (gpu.state, gpu.reason, gpu.clock_cap)
+            if text and topic != self._topics.get(gpu.uuid):
+                self._topics[gpu.uuid] = topic
+                together.setdefault(text, []).append(gpu.index)
+        for text, indexes in together.items():
+            yield "tuner", text.format(gpus=_names(indexes))
 
 
 def _sentence(gpu: GpuTuning) -> str:
@@ -102,17 +93,14 @@ def _sentence(gpu: GpuTuning) -> str:
         case TuningState.RESTING if cap:
             return f"keeps {{gpus}} at {cap}: {owners} holds it and does nothing"
         case TuningState.REFUSED if gpu.reason not in PASSING:
-            return f"leaves {{gpus}} alone: {_why(gpu)}"
+            # the first reason, without the seconds that are left of it
+            message = gpu.obstacles[0].message if gpu.obstacles else ""
+            why = message.partition(";")[0].replace("{", "").replace("}", "")
+            if gpu.reason is ObstacleReason.NOT_OPTED_IN:
+                why = "no pod there has agreed to be tuned"
+            return f"leaves {{gpus}} alone: {why}"
         case _:
             return ""
-
-
-def _why(gpu: GpuTuning) -> str:
-    """The first reason, without the seconds that are left of it."""
-    if gpu.reason is ObstacleReason.NOT_OPTED_IN:
-        return "no pod there has agreed to be tuned"
-    words = gpu.obstacles[0].message if gpu.obstacles else ""
-    return words.partition(";")[0].replace("{", "").replace("}", "")
 
 
 def _percent(share: float) -> str:

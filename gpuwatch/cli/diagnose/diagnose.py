@@ -2,7 +2,6 @@
 
 import difflib
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -64,29 +63,21 @@ LEVELS = ("quick", "full")
 @option("--node-name", metavar="NAME", default="", envvar=NODE_NAME, help="The Node of this machine.")
 @pass_session
 @click.pass_context
-def diagnose(ctx: click.Context, session: Session, /, output: str, **options: Any) -> None:
-    """Gather, judge, print."""
-    started = time.monotonic()
-    ctx.exit(run(session, _parsed(output, started, **options)))
-
-
-def _parsed(
+def diagnose(
+    ctx: click.Context,
+    session: Session,
+    /,
     output: str,
-    started: float,
-    *,
-    stage: Iterable[str],
-    gpu: Iterable[str],
+    stage: tuple[str, ...],
+    gpu: tuple[str, ...],
     budget: str | None,
     expect: str | None,
     write_expect: str | None,
     bundle: str | None,
     **rest: Any,
-) -> DiagnoseOptions:
-    """The options, checked as far as possible before anything is gathered.
-
-    Raises:
-        UsageError: an option makes no sense.
-    """
+) -> None:
+    """Check the options as far as possible before anything is gathered; then gather, judge, print."""
+    started = time.monotonic()
     if rest["force"] and not rest["active"]:
         raise UsageError("--force goes with --active", "", "nothing else ever touches a GPU")
     if bundle is not None:
@@ -102,7 +93,7 @@ def _parsed(
     seconds = duration(budget) if budget else None
     if budget and not seconds:
         raise UsageError(f"--budget {budget!r} is no time", "", "write 5s or 1m")
-    return DiagnoseOptions(
+    options = DiagnoseOptions(
         output=output,
         started=started,
         stages=frozenset(map(CheckStage, stage)) or None,
@@ -113,3 +104,4 @@ def _parsed(
         bundle=Path(bundle) if bundle else None,
         **rest,
     )
+    ctx.exit(run(session, options))

@@ -123,7 +123,23 @@ def _finished(session: Session, options: DiagnoseOptions, target: DiagnosisTarge
         raise NoGpuStack("nothing to diagnose", why, "run it on a GPU node, or try --source sim")
     case = CheckContext(facts, target.config, options.expect, _selected(facts, options.gpus))
     if options.active:
-        case = case._replace(facts=_with_active(session, options, case, until))
+        reason = unavailable(live=facts.live, library=options.cuda_library)
+        if reason is None and facts.view is None:
+            reason = "it is not known which GPUs there are"
+        if reason is not None or facts.view is None:
+            facts = replace(facts, unread={**facts.unread, "active": reason or ""})
+        else:
+            with progress(session, "working") as advance:
+                active = run_active(
+                    facts.view,
+                    selected=case.selected,
+                    force=options.force,
+                    deadline=max(0.0, until - time.monotonic()),
+                    library=options.cuda_library,
+                    progress=lambda text: advance(text, 0, 0),
+                )
+            facts = replace(facts, active=active)
+        case = case._replace(facts=facts)
     found = diagnose(case, CHECKS, level=options.level, stages=options.stages, active=options.active)
     return FinishedDiagnosis(case.facts, found, document(found, case.facts, options.level))
 
@@ -149,26 +165,6 @@ def _selected(facts: NodeFacts, gpus: tuple[str, ...]) -> frozenset[int] | None:
         why = facts.unread.get("view") or "NVML lists no GPU"
         raise UsageError(f"no GPU matches {names[0]!r}", why, "name it by its index, or leave out --gpu")
     return frozenset(int(gpu) for gpu in gpus)
-
-
-def _with_active(session: Session, options: DiagnoseOptions, case: CheckContext, until: float) -> NodeFacts:
-    """With the results of the active checks, or why they were not run."""
-    facts = case.facts
-    reason = unavailable(live=facts.live, library=options.cuda_library)
-    if reason is None and facts.view is None:
-        reason = "it is not known which GPUs there are"
-    if reason is not None or facts.view is None:
-        return replace(facts, unread={**facts.unread, "active": reason or ""})
-    with progress(session, "working") as advance:
-        active = run_active(
-            facts.view,
-            selected=case.selected,
-            force=options.force,
-            deadline=max(0.0, until - time.monotonic()),
-            library=options.cuda_library,
-            progress=lambda text: advance(text, 0, 0),
-        )
-    return replace(facts, active=active)
 
 
 def _save_bundle(session: Session, path: Path, target: DiagnosisTarget, finished: FinishedDiagnosis) -> None:

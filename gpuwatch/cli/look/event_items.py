@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from gpuwatch.cli.console.table import Column
 from gpuwatch.cli.console.words import Words, utc
@@ -59,12 +59,17 @@ def event_items(events: Events, view: View | None, query: EventQuery = EVERYTHIN
     statuses = view.snapshot.statuses if view else ()
     gpus: dict[str | None, Identity] = {pci_key(status.identity.pci_bus_id): status.identity for status in statuses}
     gpus |= {status.identity.uuid: status.identity for status in statuses}
-    items = [_xid(event, _gpu_of(gpus, event.uuid, event.pci)) for event in events.xids]
+    items = []
+    for xid in events.xids:
+        info, link = explain(xid.xid), xid.nvlink.link if xid.nvlink else None
+        items.append(_gpu_event(xid, gpus, kind="xid", link=link, severity=info.severity if info else None))
     items += [
         same_members(EventItem, event, at=utc(event.at), kind="sxid", pci_bus_id=event.pci, sources=("kernel",))
         for event in events.sxids
     ]
-    items += [_bus_loss(event, _gpu_of(gpus, event.uuid, event.pci)) for event in events.bus_losses]
+    items += [
+        _gpu_event(event, gpus, kind="bus_loss", severity="fatal", sources=("kernel",)) for event in events.bus_losses
+    ]
     items += [_finding(event, gpus.get(event.finding.gpu)) for event in events.findings]
     ended = {action.number for action in events.actions if action.result is not Result.INTENDED}
     for action in events.actions:  # each once: its intention only where no result is known
@@ -89,36 +94,17 @@ def concerns(item: EventItem, gpus: Collection[str]) -> bool:
     return item.uuid in gpus or any(uuid in key for uuid in gpus for key in item.evidence)
 
 
-def _gpu_of(gpus: Mapping[str | None, Identity], uuid: str | None, pci: str | None) -> Identity | None:
-    return gpus.get(uuid) if uuid in gpus else gpus.get(pci_key(pci))
-
-
-def _xid(event: XidEvent, gpu: Identity | None) -> EventItem:
-    info = explain(event.xid)
+def _gpu_event(event: XidEvent | BusLossEvent, gpus: Mapping[str | None, Identity], **members: Any) -> EventItem:
+    """An event of the driver or the kernel, which names its GPU by UUID or PCI address."""
+    gpu = gpus.get(event.uuid) if event.uuid in gpus else gpus.get(pci_key(event.pci))
     return same_members(
         EventItem,
         event,
         at=utc(event.at),
-        kind="xid",
         gpu=gpu.index if gpu else None,
         uuid=event.uuid or (gpu.uuid if gpu else None),
         pci_bus_id=event.pci,
-        link=event.nvlink.link if event.nvlink else None,
-        severity=info.severity if info else None,
-    )
-
-
-def _bus_loss(event: BusLossEvent, gpu: Identity | None) -> EventItem:
-    return same_members(
-        EventItem,
-        event,
-        at=utc(event.at),
-        kind="bus_loss",
-        gpu=gpu.index if gpu else None,
-        uuid=event.uuid or (gpu.uuid if gpu else None),
-        pci_bus_id=event.pci,
-        severity="fatal",
-        sources=("kernel",),
+        **members,
     )
 
 

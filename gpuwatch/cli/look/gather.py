@@ -16,7 +16,6 @@ from gpuwatch.cli.look.items import (
 )
 from gpuwatch.model.finding import Health, Severity
 from gpuwatch.model.pci import pci_key
-from gpuwatch.model.snapshot import Gpu, GpuStatus
 from gpuwatch.model.view import View
 from gpuwatch.model.workload import DeviceUse, Workload
 from gpuwatch.model.xid_catalogue import explain
@@ -32,7 +31,36 @@ def gpu_items(view: View) -> list[GpuItem]:
     # the newest XID of each GPU; the driver's advice (154) only where there is no other, as it follows the fault
     dated = [(xid.xid != RECOVERY_ADVICE, xid.last, xid.uuid, xid) for xid in xid_items(view) if xid.uuid and xid.last]
     xids = {uuid: xid for _, _, uuid, xid in sorted(dated, key=lambda row: row[:2])}
-    return [_gpu(view, status, samples.get(status.identity.uuid), xids) for status in view.snapshot.statuses]
+    items = []
+    for status in view.snapshot.statuses:
+        identity, uuid = status.identity, status.identity.uuid
+        sample = samples.get(uuid)
+        devices = [device for device in view.attribution.devices if device.gpu == uuid]
+        known = [device.allocated for device in devices if device.allocated is not None]
+        items.append(
+            same_members(
+                GpuItem,
+                sample,
+                index=identity.index,
+                uuid=uuid,
+                pci_bus_id=identity.pci_bus_id,
+                name=identity.name,
+                serial=identity.serial,
+                architecture=identity.architecture,
+                health=view.judgement.gpus.get(uuid, Health.UNKNOWN),
+                state=status.state,
+                detail=status.detail or None,
+                since=_time(status.since),
+                at=_time(sample.at) if sample else None,
+                mig_instances=len(sample.mig) if sample else 0,
+                processes=len(sample.processes) if sample and sample.processes is not None else None,
+                allocated=any(known) if known else None,
+                users=users(view, uuid, devices),
+                holders=tuple(holder for device in devices for holder in device.holders),
+                last_xid=xids.get(uuid),
+            )
+        )
+    return items
 
 
 def process_items(view: View) -> list[ProcessItem]:
@@ -168,33 +196,6 @@ def by_index(view: View | None) -> Callable[[str], str]:
         return text
 
     return renamed
-
-
-def _gpu(view: View, status: GpuStatus, sample: Gpu | None, xids: dict[str, XidItem]) -> GpuItem:
-    identity, uuid = status.identity, status.identity.uuid
-    devices = [device for device in view.attribution.devices if device.gpu == uuid]
-    known = [device.allocated for device in devices if device.allocated is not None]
-    return same_members(
-        GpuItem,
-        sample,
-        index=identity.index,
-        uuid=uuid,
-        pci_bus_id=identity.pci_bus_id,
-        name=identity.name,
-        serial=identity.serial,
-        architecture=identity.architecture,
-        health=view.judgement.gpus.get(uuid, Health.UNKNOWN),
-        state=status.state,
-        detail=status.detail or None,
-        since=_time(status.since),
-        at=_time(sample.at) if sample else None,
-        mig_instances=len(sample.mig) if sample else 0,
-        processes=len(sample.processes) if sample and sample.processes is not None else None,
-        allocated=any(known) if known else None,
-        users=users(view, uuid, devices),
-        holders=tuple(holder for device in devices for holder in device.holders),
-        last_xid=xids.get(uuid),
-    )
 
 
 def _indices(view: View) -> dict[str, int]:

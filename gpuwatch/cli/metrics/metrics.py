@@ -50,20 +50,9 @@ def metrics(
     names: tuple[str, ...],
     openmetrics: bool,
 ) -> None:
-    """Print or write the page, unless a subcommand was given."""
+    """Print or write the agent's own page where one answers, else one made of a View; nothing before a subcommand."""
     if ctx.invoked_subcommand is not None:
         return
-    page = _page(session, profiles, names, openmetrics=openmetrics)
-    if textfile is None:
-        session.terminal.page(page.decode("utf-8", "backslashreplace"))
-    else:
-        with replacing(Path(textfile)) as file:
-            file.write(page)
-            os.fchmod(file.fileno(), 0o644)  # node_exporter runs as another user
-
-
-def _page(session: Session, profiles: tuple[str, ...], names: tuple[str, ...], *, openmetrics: bool) -> bytes:
-    """The agent's own page where an agent answers, else a page made from one View."""
     from gpuwatch.agent.client import AgentClient
     from gpuwatch.agent.pages import page_families
     from gpuwatch.cli.look.source import open_source
@@ -76,9 +65,15 @@ def _page(session: Session, profiles: tuple[str, ...], names: tuple[str, ...], *
         raise UsageError("wrong --name", *str(error).split("; ", 1)) from error
     with open_source(session) as node:
         if isinstance(node, AgentClient):
-            return node.metrics(profiles, names=names, openmetrics=openmetrics)
-        view = node.view()
-    config = session.config_or_defaults().metrics
-    pages = PageCache(config, node=view.snapshot.node or "")
-    pages.publish(view)
-    return pages.page(profiles or config.profiles, openmetrics, only=only)
+            page = node.metrics(profiles, names=names, openmetrics=openmetrics)
+        else:
+            view, config = node.view(), session.config_or_defaults().metrics
+            pages = PageCache(config, node=view.snapshot.node or "")
+            pages.publish(view)
+            page = pages.page(profiles or config.profiles, openmetrics, only=only)
+    if textfile is None:
+        session.terminal.page(page.decode("utf-8", "backslashreplace"))
+    else:
+        with replacing(Path(textfile)) as file:
+            file.write(page)
+            os.fchmod(file.fileno(), 0o644)  # node_exporter runs as another user

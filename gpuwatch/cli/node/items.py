@@ -226,14 +226,14 @@ def _patch_words(node: NodeObject, step: PatchNode) -> str:
     words = [_WORDS.get(step.step, "change the Node")]
     then = node.taints if step.taints is None else step.taints
     held, wanted = set(node.taints), set(then)  # sets: a Node may have tens of thousands of taints
-    words += [f"taint {_tell(taint)} added" for taint in then if taint not in held]
-    words += [f"taint {_tell(taint)} removed" for taint in node.taints if taint not in wanted]
+    words += [f"taint {_taint_text(taint)} added" for taint in then if taint not in held]
+    words += [f"taint {_taint_text(taint)} removed" for taint in node.taints if taint not in wanted]
     if step.unschedulable is not None:
         words.append("cordoned" if step.unschedulable else "uncordoned")
     return "; ".join(words)
 
 
-def _tell(taint: Taint) -> str:
+def _taint_text(taint: Taint) -> str:
     return f"{taint.key}{taint.value and f'={taint.value}'}:{taint.effect}"
 
 

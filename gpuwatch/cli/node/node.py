@@ -159,25 +159,21 @@ def _slots(session: Session, access: "NodeAccess") -> "Slots":
     return slots
 
 
-def _pods(session: Session, access: "NodeAccess") -> "tuple[PodObject, ...] | None":
-    """The node's pods; None, with a hint on stderr, where they cannot be read."""
-    from gpuwatch.kube.errors import KubeError
-
-    try:
-        return tuple(access.reader.pods())
-    except KubeError as error:
-        session.terminal.hint(f"hint: the pods of the node are not known; {error}")
-        return None
-
-
 def _planned(session: Session, access: "NodeAccess", live: "NodeObject", view: "View", slots: "Slots") -> "Plan":
-    """What the remediator would plan now, without the memory that only the running one has."""
+    """What the remediator would plan now, without the memory that only the running one has; a hint on stderr names
+    what cannot be read.
+    """
     from msgspec.structs import replace
 
     from gpuwatch.kube.errors import KubeError
     from gpuwatch.remediation.model import RemediatorMemory
     from gpuwatch.remediation.planning.plan import Observation, PlanInputs, plan
 
+    pods: tuple[PodObject, ...] | None = None
+    try:
+        pods = tuple(access.reader.pods())
+    except KubeError as error:
+        session.terminal.hint(f"hint: the pods of the node are not known; {error}")
     now = access.clock.time()
     inputs = PlanInputs(
         observation=Observation(view=view, age=max(0.0, now - view.snapshot.at)),
@@ -185,7 +181,7 @@ def _planned(session: Session, access: "NodeAccess", live: "NodeObject", view: "
         policy=access.policy,
         memory=RemediatorMemory(),
         slots=slots,
-        pods=_pods(session, access),
+        pods=pods,
         now=now,
     )
     made = plan(inputs)

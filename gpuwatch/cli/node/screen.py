@@ -9,7 +9,7 @@ from gpuwatch.cli.console.words import Words, wrap
 from gpuwatch.cli.node.items import NodeItem, changes, diff, stage_now
 from gpuwatch.config import Mode
 from gpuwatch.kube.objects import NodeObject
-from gpuwatch.remediation.model import Blocked, BlockReason, Fault, NodeStage, Plan
+from gpuwatch.remediation.model import Blocked, BlockReason, NodeStage, Plan
 from gpuwatch.remediation.planning.inputs import CONFINED
 from gpuwatch.remediation.planning.ownership import ClaimState
 
@@ -44,7 +44,14 @@ def node_lines(
         body = wrap(named(text), max(width - LABEL, 40)) or [""]
         lines += [Text(f"{label if not n else '':<{LABEL}}{part}") for n, part in enumerate(body)]
     for fault in item.faults:
-        lines += _fault(fault, words, width, named)
+        where = named(fault.gpu) if fault.gpu else "the node"
+        xid = "" if fault.xid is None else f"  XID {fault.xid}"
+        since = (f"  {words.ago(fault.since)}" if fault.since else "", "dim")
+        check = (fault.check, "bold")
+        lines += [Text(""), Text.assemble(("! ", "bold red"), check, f"{xid}  {where}  {fault.response}", since)]
+        more = f"gpuwatch xid explain {fault.xid}" if fault.xid is not None else ""
+        advice = (f"{words.glyphs.arrow} {text}" for text in (ADVICE[fault.remedy], more) if text)
+        lines += [line for text in (fault.message, *advice) for line in _indented(named(text), width)]
     lines += [line for one in item.blocked for line in _blocked(one, width, named)]
     return lines
 
@@ -57,7 +64,9 @@ def mode_text(mode: Mode | None) -> str:
 def _facts(item: NodeItem, words: Words, wide: bool) -> Iterator[tuple[str, str]]:
     yield "taint", _taint(item)
     yield "condition", _condition(item, words)
-    yield "cordon", _cordon(item)
+    by_gpuwatch = item.owner is not None and item.owner.cordoned
+    cordon = "yes, by gpuwatch" if by_gpuwatch else "yes, not by gpuwatch, which leaves it"
+    yield "cordon", cordon if item.unschedulable else "no"
     if item.owner is not None:
         who = "a person" if item.owner.by == "operator" else "the remediator"
         began = "since" if item.owner.state == "applied" else "about to, but not yet, since"
@@ -98,24 +107,6 @@ def _condition(item: NodeItem, words: Words) -> str:
         return "none"
     since = f" since {item.condition.last_transition.replace('T', ' ')}" if item.condition.last_transition else ""
     return f"{item.condition.type}={item.condition.status}{since} {words.glyphs.dot} {item.condition.message}"
-
-
-def _cordon(item: NodeItem) -> str:
-    if not item.unschedulable:
-        return "no"
-    ours = item.owner is not None and item.owner.cordoned
-    return "yes, by gpuwatch" if ours else "yes, not by gpuwatch, which leaves it"
-
-
-def _fault(fault: Fault, words: Words, width: int, named: Callable[[str], str]) -> list[Text]:
-    where = named(fault.gpu) if fault.gpu else "the node"
-    since = f"  {words.ago(fault.since)}" if fault.since else ""
-    xid = "" if fault.xid is None else f"  XID {fault.xid}"
-    head = Text.assemble(("! ", "bold red"), (fault.check, "bold"), f"{xid}  {where}  {fault.response}", (since, "dim"))
-    advice = ADVICE[fault.remedy]
-    more = f"gpuwatch xid explain {fault.xid}" if fault.xid is not None else ""
-    below = (fault.message, *(f"{words.glyphs.arrow} {text}" for text in (advice, more) if text))
-    return [Text(""), head, *(line for text in below for line in _indented(named(text), width))]
 
 
 def _blocked(one: Blocked, width: int, named: Callable[[str], str]) -> list[Text]:

@@ -112,10 +112,10 @@ def summary(rehearsal: Rehearsal, words: Words) -> list[Text]:
     span = rehearsal.last - rehearsal.first
     spans = [(q.end or rehearsal.last) - q.begin for q in rehearsal.quarantines]
     times = f"{len(spans)} time{'' if len(spans) == 1 else 's'}"
-    said = f"quarantined {times}, {words.seconds(sum(spans))} in all" if spans else "never quarantined"
+    total = f"quarantined {times}, {words.seconds(sum(spans))} in all" if spans else "never quarantined"
     still = "; still is at the end" if rehearsal.quarantines and rehearsal.quarantines[-1].end is None else ""
     views = f"{rehearsal.views} view{'' if rehearsal.views == 1 else 's'}"
-    return [Text(f"{views} over {words.seconds(span)}: {said}{still}", no_wrap=True)]
+    return [Text(f"{views} over {words.seconds(span)}: {total}{still}", no_wrap=True)]
 
 
 def _windows(windows: Sequence[MaintenanceWindow], none: str) -> str:

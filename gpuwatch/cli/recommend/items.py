@@ -121,7 +121,13 @@ def total(items: Iterable[Recommendation | RecommendationItem]) -> Savings:
         if each.kind not in ROOM:
             whom = target.namespace, target.kind, target.name, target.container
             by_target[whom].setdefault(each.kind, []).append(each.savings)
-    sums = [max(map(_added, kinds.values()), key=_worth) for kinds in by_target.values()]
+    sums = [
+        max(
+            map(_added, kinds.values()),
+            key=lambda each: (each.gpu_hours_per_day, each.money_per_day or 0.0, each.watts or 0.0),
+        )
+        for kinds in by_target.values()
+    ]
     return _added(sums)
 
 
@@ -136,7 +142,3 @@ def _added(savings: Iterable[Savings]) -> Savings:
         money_per_day=sum(money) if money else None,
         currency=next((each.currency for each in given if each.money_per_day is not None), None),
     )
-
-
-def _worth(savings: Savings) -> tuple[float, float, float]:
-    return savings.gpu_hours_per_day, savings.money_per_day or 0.0, savings.watts or 0.0

@@ -67,19 +67,20 @@ COLUMNS: dict[str, Callable[[RecommendationItem], Cell]] = {
 """Header -> cell of an item. New columns may be added, none is removed."""
 
 
-def _shown(cell: str) -> str:
-    """The text without control characters but line ends; a formula becomes plain text."""
-    return visible_lines(f"'{cell}" if cell.startswith(FORMULA) else cell)
-
-
 def to_csv(items: Iterable[RecommendationItem]) -> str:
-    """Header and lines, each ended by CR LF. What is unknown is empty."""
+    """Header and lines, each ended by CR LF. What is unknown is empty; text has no control characters but line ends."""
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(COLUMNS)
     for item in items:
-        cells = [cell(item) for cell in COLUMNS.values()]
-        writer.writerow(_shown(each) if isinstance(each, str) else each for each in cells)
+        cells: list[Cell] = []
+        for column in COLUMNS.values():
+            cell = column(item)
+            if isinstance(cell, str):
+                # behind an apostrophe a spreadsheet takes a formula for text
+                cell = visible_lines(f"'{cell}" if cell.startswith(FORMULA) else cell)
+            cells.append(cell)
+        writer.writerow(cells)
     return text.getvalue()
 
 

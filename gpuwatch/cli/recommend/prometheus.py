@@ -78,7 +78,16 @@ def recommend_for_fleet(
         GpuwatchError: Prometheus cannot be reached, refuses, or knows no GPU.
     """
     session.start_logging()
-    options, api = history_options(question, namespaces), connection(question)
+    for name in namespaces:
+        if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
+            raise UsageError(f"{name} is no namespace", "it is no DNS label", "see kubectl get namespaces")
+    asked = {
+        "window": _seconds("--window", question.window),
+        "step": None if question.step == "auto" else _seconds("--step", question.step),
+        "metrics": question.metrics,
+        "namespaces": namespaces,
+    }
+    options, api = msgspec.convert(asked, prepared(HistoryOptions)), connection(question)
     config = session.config().rightsizing
     with progress(session, "reading history") as advance:
 
@@ -93,20 +102,6 @@ def recommend_for_fleet(
     now = plan.end if plan else 0.0
     found = recommend(ledger.summaries(now), fleet, config, now, since=ledger.since)
     return found, f"Prometheus {api.http.name}"
-
-
-def history_options(question: FleetOptions, namespaces: tuple[str, ...]) -> HistoryOptions:
-    """What to read. Raises UsageError: a duration or a namespace is not valid."""
-    for name in namespaces:
-        if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
-            raise UsageError(f"{name} is no namespace", "it is no DNS label", "see kubectl get namespaces")
-    asked = {
-        "window": _seconds("--window", question.window),
-        "step": None if question.step == "auto" else _seconds("--step", question.step),
-        "metrics": question.metrics,
-        "namespaces": namespaces,
-    }
-    return msgspec.convert(asked, prepared(HistoryOptions))
 
 
 def connection(question: FleetOptions) -> PrometheusApi:

@@ -64,7 +64,10 @@ def _driver(session: Session, config: Config) -> "Connect":
     from gpuwatch.tuning.actuation.driver import NvmlControl
 
     if is_simulated(session):
-        return simulated_driver(running_simulation(session))
+        from gpuwatch.sim.nvml import open_knobs
+
+        place = str(running_simulation(session))  # its driver needs no root
+        return lambda: NvmlControl(open_knobs(place))
     if session.source not in (None, "nvml"):
         raise UsageError(
             f"--source {session.source} has no settings to change",
@@ -73,14 +76,6 @@ def _driver(session: Session, config: Config) -> "Connect":
         )
     nvml = open_library(config.sources.nvml_library)
     return lambda: NvmlControl(nvml)
-
-
-def simulated_driver(place: Path) -> "Connect":
-    """The driver of the simulated node that runs in `place`; it needs no root."""
-    from gpuwatch.sim.nvml import open_knobs
-    from gpuwatch.tuning.actuation.driver import NvmlControl
-
-    return lambda: NvmlControl(open_knobs(str(place)))
 
 
 @contextmanager
@@ -94,9 +89,14 @@ def restorer(session: Session, config: Config, trigger: Trigger) -> Iterator["Re
     from gpuwatch.model.clock import SystemClock
     from gpuwatch.tuning.actuation.restore import Restorer
 
-    with _driver_access(session, config, ACTORS[trigger]) as reach:
+    with _driver_access(session, config, ACTORS[trigger]) as access:
         yield Restorer(
-            reach.record, reach.connect, boot_id=reach.boot_id, trigger=trigger, audit=reach.audit, clock=SystemClock()
+            access.record,
+            access.connect,
+            boot_id=access.boot_id,
+            trigger=trigger,
+            audit=access.audit,
+            clock=SystemClock(),
         )
 
 
@@ -114,18 +114,18 @@ def nvml_actuator(session: Session, config: Config) -> Iterator["Actuator"]:
     if config.tuning.mode != "enforce":
         raise UsageError(f"tuning.mode {config.tuning.mode} sets nothing", "only enforce does", "restart the tuner")
     with (
-        _driver_access(session, config, ACTORS[Trigger.TUNER]) as reach,
-        reach.record.lock_tuner(OTHER_TUNER_SECONDS) as held,
+        _driver_access(session, config, ACTORS[Trigger.TUNER]) as access,
+        access.record.lock_tuner(OTHER_TUNER_SECONDS) as is_alone,
     ):
-        if not held:
-            folder = reach.record.directory
+        if not is_alone:
+            folder = access.record.directory
             raise UsageError(
                 "another tuner sets these GPUs", f"it holds {folder}, or that is not there", "stop it first"
             )
-        turning = NvmlActuator(
-            reach.record, reach.connect, boot_id=reach.boot_id, audit=reach.audit, clock=SystemClock()
+        actuator = NvmlActuator(
+            access.record, access.connect, boot_id=access.boot_id, audit=access.audit, clock=SystemClock()
         )
         try:
-            yield turning
+            yield actuator
         finally:
-            turning.close()
+            actuator.close()

@@ -53,7 +53,15 @@ def read_inputs(session: Session, *, needs_view: bool = False) -> TunerInputs:
     place = Path(config.state_dir) if config.state_dir else None
     state = TunerStatus(place).read() if place else None
     fresh = state is not None and abs(time.time() - state.at) <= FRESH_SECONDS
-    view, agent = _view(session, needed=needs_view or not fresh)
+    view: View | None = None
+    agent = False
+    try:
+        with open_source(session) as source:
+            view, agent = source.view(), isinstance(source, AgentClient)
+    except GpuwatchError as error:
+        if needs_view or not fresh:
+            raise
+        session.terminal.hint(f"hint: this is what the tuner says; {error}")
     if view is not None and state is not None:
         there = {status.identity.uuid for status in view.snapshot.statuses}
         # a state of other GPUs only is another node's; a tuner may know no GPU yet
@@ -63,12 +71,12 @@ def read_inputs(session: Session, *, needs_view: bool = False) -> TunerInputs:
     return TunerInputs(config, view, agent, state, fresh, _recorded(session, place), stop)
 
 
-def consents(session: Session, sight: TunerInputs) -> Consents | None:
+def consents(session: Session, inputs: TunerInputs) -> Consents | None:
     """What pods consent to; None: not known, with a hint on stderr where it cannot be read."""
-    if not sight.config.state_dir:
+    if not inputs.config.state_dir:
         return None
     try:
-        return ConsentsFile(Path(sight.config.state_dir)).read()
+        return ConsentsFile(Path(inputs.config.state_dir)).read()
     except GpuwatchError as error:
         session.terminal.hint(f"hint: what pods consent to is not known; {error}")
         return None
@@ -84,17 +92,6 @@ def tuner_place(session: Session) -> Path:
     return state_directory(tuner_config(session))
 
 
-def _view(session: Session, *, needed: bool) -> tuple[View | None, bool]:
-    try:
-        with open_source(session) as somebody:
-            return somebody.view(), isinstance(somebody, AgentClient)
-    except GpuwatchError as error:
-        if needed:
-            raise
-        session.terminal.hint(f"hint: this is what the tuner says; {error}")
-        return None, False
-
-
 def _recorded(session: Session, place: Path | None) -> Actuation | None:
     """What gpuwatch has set; None, with a hint on stderr, where the record cannot be read."""
     if place is None:
@@ -106,20 +103,20 @@ def _recorded(session: Session, place: Path | None) -> Actuation | None:
         return None
 
 
-def preview(view: View, sight: TunerInputs, consents: Consents | None, mode: Mode) -> Mapping[str, GpuTuning]:
+def preview(view: View, inputs: TunerInputs, consents: Consents | None, mode: Mode) -> Mapping[str, GpuTuning]:
     """Every GPU by uuid, as the first cycle of a tuner in `mode` would judge it."""
-    tuner = sight.tuner
-    inputs = CycleInputs(
+    tuner = inputs.tuner
+    first = CycleInputs(
         view=view,
         fresh=True,
         now=0.0,
         at=view.snapshot.at,
-        config=replace(sight.config.tuning, mode=mode),
+        config=replace(inputs.config.tuning, mode=mode),
         consents=consents,
-        actuation=sight.actuation,
+        actuation=inputs.actuation,
         capabilities={gpu.identity.uuid: sampled_capabilities(gpu) for gpu in view.snapshot.gpus},
         guarded=tuner is None or tuner.guard is not False,
-        stopped=sight.stop.message if sight.stop else "",
-        classes=sight.config.checks.xids,
+        stopped=inputs.stop.message if inputs.stop else "",
+        classes=inputs.config.checks.xids,
     )
-    return {gpu.uuid: gpu for gpu in cycle(CycleMemory(), inputs).gpus}
+    return {gpu.uuid: gpu for gpu in cycle(CycleMemory(), first).gpus}

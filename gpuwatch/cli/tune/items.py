@@ -11,7 +11,7 @@ from gpuwatch.cli.look.items import Item, SettingItem, same_members, setting_ite
 from gpuwatch.model.snapshot import Power
 from gpuwatch.model.view import View
 from gpuwatch.tuning.model.setting import Setting
-from gpuwatch.tuning.model.status import BudgetState, GpuTuning, ObstacleReason, TunerState, TuningState
+from gpuwatch.tuning.model.status import BudgetState, GpuTuning, ObstacleReason, TuningState
 
 
 class ObstacleItem(Item, frozen=True, kw_only=True):
@@ -76,43 +76,36 @@ class TuneStatus(Envelope, frozen=True, kw_only=True):
     trouble: str | None
 
 
-def told(state: TunerState, view: View | None, settings: tuple[Setting, ...]) -> tuple[TuningItem, ...]:
-    """Every GPU, by index, as the tuner reports it; `view` adds its power limits. `settings`: those recorded."""
-    return _items(state.gpus, view, settings, told=True)
-
-
-def judged(found: Iterable[GpuTuning], view: View, settings: tuple[Setting, ...]) -> tuple[TuningItem, ...]:
-    """Every GPU, by index, as a tuner's first cycle would judge it; what it would observe is `eligible`."""
-    gpus = (
-        replace(gpu, state=TuningState.ELIGIBLE, note="") if gpu.state is TuningState.OBSERVING else gpu
-        for gpu in found
-    )
-    return _items(gpus, view, settings, told=False)
+def tuning_items(
+    gpus: Iterable[GpuTuning], view: View | None, settings: tuple[Setting, ...], *, reported: bool
+) -> tuple[TuningItem, ...]:
+    """Every GPU, by index: as a tuner reports it, or as a tuner's first cycle would judge it; what that would observe
+    is `eligible`. `view` adds the power limits. `settings`: those recorded.
+    """
+    powers = {} if view is None else {gpu.identity.uuid: gpu.power for gpu in view.snapshot.gpus}
+    items = []
+    for gpu in sorted(gpus, key=lambda gpu: gpu.index):
+        eligible = not reported and gpu.state is TuningState.OBSERVING
+        power = powers.get(gpu.uuid, Power())
+        items.append(
+            same_members(
+                TuningItem,
+                replace(gpu, state=TuningState.ELIGIBLE, note="") if eligible else gpu,
+                gpu=gpu.index,
+                since=None if gpu.since is None else utc(gpu.since),
+                obstacles=tuple(same_members(ObstacleItem, each) for each in gpu.obstacles),
+                power_cap=gpu.power_limit,
+                slowdown_bound=gpu.bound,
+                joules_saved=gpu.joules_saved if reported else None,
+                power_limit=power.limit_configured,
+                power_limit_default=power.limit_default,
+                users=tuple(gpu.owners),
+                settings=setting_items(settings, gpu.uuid),
+            )
+        )
+    return tuple(items)
 
 
 def budget_item(budget: BudgetState | None) -> BudgetItem | None:
     """The budget as the tuner reports it."""
     return None if budget is None else same_members(BudgetItem, budget)
-
-
-def _items(
-    gpus: Iterable[GpuTuning], view: View | None, settings: tuple[Setting, ...], *, told: bool
-) -> tuple[TuningItem, ...]:
-    powers = {} if view is None else {gpu.identity.uuid: gpu.power for gpu in view.snapshot.gpus}
-    return tuple(
-        same_members(
-            TuningItem,
-            gpu,
-            gpu=gpu.index,
-            since=None if gpu.since is None else utc(gpu.since),
-            obstacles=tuple(same_members(ObstacleItem, each) for each in gpu.obstacles),
-            power_cap=gpu.power_limit,
-            slowdown_bound=gpu.bound,
-            joules_saved=gpu.joules_saved if told else None,
-            power_limit=powers.get(gpu.uuid, Power()).limit_configured,
-            power_limit_default=powers.get(gpu.uuid, Power()).limit_default,
-            users=tuple(gpu.owners),
-            settings=setting_items(settings, gpu.uuid),
-        )
-        for gpu in sorted(gpus, key=lambda gpu: gpu.index)
-    )

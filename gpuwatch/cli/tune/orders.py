@@ -16,7 +16,7 @@ from gpuwatch.tuning.actuation.guard import SILENCE_SECONDS
 from gpuwatch.tuning.actuation.heartbeat import Heartbeat, HeartbeatFile
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from gpuwatch.tuning.actuation.restore import RestoreOutcome
-from gpuwatch.tuning.model.setting import Setting, Trigger
+from gpuwatch.tuning.model.setting import Trigger
 from gpuwatch.tuning.service.state_dir import StopRequest, TunerStopFile, state_directory
 
 
@@ -46,15 +46,16 @@ def stop(ctx: click.Context, session: Session, *, reason: str, wait: float) -> N
     """
     place = tuner_place(session)
     before = TunerStopFile(place).read()
-    beat, held = _living(place), _settings(place)  # read before the order: the tuner may obey it at once
+    record = SettingsRecord(place)
+    beat, held = _living(place), record.read().settings  # read before the order: the tuner may obey it at once
     if before is None or reason:
-        TunerStopFile(place).put(StopRequest(by=_who(), at=time.time(), why=reason))
+        TunerStopFile(place).put(StopRequest(by=_account(), at=time.time(), why=reason))
     already = f" already ({before.message})" if before and not reason else ""
     session.terminal.print(f"Tuning is stopped{already}. To continue: gpuwatch tune resume")
     left = held
     if beat:
         deadline = time.monotonic() + wait
-        while (left := _settings(place)) and time.monotonic() < deadline:
+        while (left := record.read().settings) and time.monotonic() < deadline:
             time.sleep(0.1)
     if held and not left:
         session.terminal.print(f"Restored: {len(held)} setting{'s' if len(held) > 1 else ''}.")
@@ -108,8 +109,8 @@ def restore(session: Session, *, everything: bool) -> None:
     config = tuner_config(session)
     record = SettingsRecord(state_directory(config))
     if not (settings := record.read().settings):
-        said = "lists no GPU" if record.path.exists() else "is not there"
-        session.terminal.hint(f"Nothing is set: {record.path} {said}.")
+        found = "lists no GPU" if record.path.exists() else "is not there"
+        session.terminal.hint(f"Nothing is set: {record.path} {found}.")
         return
     if not everything and (beat := _living(record.directory)):
         raise UsageError(
@@ -118,12 +119,12 @@ def restore(session: Session, *, everything: bool) -> None:
             "run gpuwatch tune stop, which restores them, or give --all",
         )
     with restorer(session, config, Trigger.COMMAND) as restoring:
-        found = restoring.restore()
-    for each in found:
+        results = restoring.restore()
+    for each in results:
         session.terminal.print(f"{each.setting.uuid} {each.setting.knob}: {each.outcome}; {each.message}")
-    if kept := [each for each in found if each.outcome is RestoreOutcome.KEPT]:
+    if kept := [each for each in results if each.outcome is RestoreOutcome.KEPT]:
         kind = type(kept[0].error) if kept[0].error else GpuwatchError
-        raise kind(f"settings not restored: {len(kept)} of {len(found)}", kept[0].message, "run it again")
+        raise kind(f"settings not restored: {len(kept)} of {len(results)}", kept[0].message, "run it again")
 
 
 def _living(place: Path) -> Heartbeat | None:
@@ -134,11 +135,7 @@ def _living(place: Path) -> Heartbeat | None:
     return beat if alive else None
 
 
-def _settings(place: Path) -> tuple[Setting, ...]:
-    return SettingsRecord(place).read().settings
-
-
-def _who() -> str:
+def _account() -> str:
     """The account of the person, also of one that used sudo."""
     try:
         return os.environ.get("SUDO_USER") or getpass.getuser()

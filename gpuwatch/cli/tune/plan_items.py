@@ -22,7 +22,7 @@ from gpuwatch.tuning.cycle.obstacles import FASTEST_VIEW
 from gpuwatch.tuning.energy.model import Ladder
 from gpuwatch.tuning.energy.search import first
 from gpuwatch.tuning.gates.consent import TuningRequest, consent_decision, tuning_request
-from gpuwatch.tuning.gates.owners import Gang, Owner, consent_of, gangs
+from gpuwatch.tuning.gates.owners import Gang, consent_of, gangs
 from gpuwatch.tuning.model.setting import Knob
 from gpuwatch.tuning.model.status import GpuTuning, ObstacleReason
 from gpuwatch.tuning.power_budget.allocation import PowerDemand, share
@@ -75,52 +75,45 @@ class PlanBasis(NamedTuple):
     consents: Consents | None
     samples: Mapping[str, Gpu]
     found: Mapping[str, GpuTuning]
-    sight: TunerInputs
-
-    @property
-    def originals(self) -> dict[str, float]:
-        """UUID -> power limit before gpuwatch changed it, watts; only GPUs whose limit it has changed."""
-        settings = self.sight.actuation.settings if self.sight.actuation else ()
-        limits = ((each.uuid, each.original) for each in settings if each.knob == "power_limit")
-        return {uuid: watts for uuid, watts in limits if watts is not None}
+    inputs: TunerInputs
 
 
 def planned(
-    view: View, sight: TunerInputs, consents: Consents | None
+    view: View, inputs: TunerInputs, consents: Consents | None
 ) -> tuple[tuple[PlanItem, ...], BudgetItem | None]:
     """Every GPU, by index, and the budget. Without an agent, the View's interval counts as short enough."""
-    if not sight.agent:
+    if not inputs.agent:
         view = replace(view, snapshot=replace(view.snapshot, interval=FASTEST_VIEW))
     samples = {gpu.identity.uuid: gpu for gpu in view.snapshot.gpus}
-    enforcing = replace(sight.config.tuning, mode="enforce")
-    ground = PlanBasis(view, enforcing, consents, samples, preview(view, sight, consents, "enforce"), sight)
+    enforcing = replace(inputs.config.tuning, mode="enforce")
+    basis = PlanBasis(view, enforcing, consents, samples, preview(view, inputs, consents, "enforce"), inputs)
     groups = gangs(view, consents)
-    limits, budget = _shared(ground, groups)
-    items = [item for gang in groups for item in _items(ground, gang, limits)]
+    limits, budget = _shared(basis, groups)
+    items = [item for gang in groups for item in _items(basis, gang, limits)]
     return tuple(sorted(items, key=lambda item: item.gpu)), budget
 
 
-def _items(ground: PlanBasis, gang: Gang, limits: Mapping[str, float]) -> Iterator[PlanItem]:
-    agreed = tuning_request(ground.config, ground.consents, gang.owners, ground.view.snapshot.at)
+def _items(basis: PlanBasis, gang: Gang, limits: Mapping[str, float]) -> Iterator[PlanItem]:
+    agreed = tuning_request(basis.config, basis.consents, gang.owners, basis.view.snapshot.at)
     # no ladder: an obstacle states why, or the ladder has no step
-    boards = [sampled_capabilities(ground.samples[uuid]) if uuid in ground.samples else None for uuid in gang.uuids]
-    found = ladder_of(boards, ground.config)
+    boards = [sampled_capabilities(basis.samples[uuid]) if uuid in basis.samples else None for uuid in gang.uuids]
+    found = ladder_of(boards, basis.config)
     ladder = found if isinstance(found, Ladder) and found.caps else None
-    indexes = tuple(sorted(ground.found[uuid].index for uuid in gang.uuids if uuid in ground.found))
-    draws = [watts_of(ground.samples[uuid].power) for uuid in gang.uuids if uuid in ground.samples]
+    indexes = tuple(sorted(basis.found[uuid].index for uuid in gang.uuids if uuid in basis.found))
+    draws = [watts_of(basis.samples[uuid].power) for uuid in gang.uuids if uuid in basis.samples]
     known = [draw for draw in draws if draw is not None]
     start = first(ladder, agreed.terms, sum(known) / len(known)) if ladder and agreed.terms and known else None
     for uuid in gang.uuids:
-        gpu = ground.found.get(uuid)
+        gpu = basis.found.get(uuid)
         if gpu is None:
             continue
-        told = tuple(same_members(ObstacleItem, each) for each in gpu.obstacles)
+        obstacles = tuple(same_members(ObstacleItem, each) for each in gpu.obstacles)
         yield PlanItem(
             gpu=gpu.index,
             uuid=uuid,
-            would_tune=bool(gang.owners) and not told and ladder is not None,
+            would_tune=bool(gang.owners) and not obstacles and ladder is not None,
             mode=agreed.mode,
-            said_by=_said_by(ground, gang, agreed),
+            said_by=_decided_by(basis, gang, agreed),
             users=tuple(owner.name for owner in gang.owners),
             gang=indexes,
             work_class=agreed.terms.latency if agreed.terms else None,
@@ -130,59 +123,62 @@ def _items(ground: PlanBasis, gang: Gang, limits: Mapping[str, float]) -> Iterat
             lowest=ladder.floor if ladder else None,
             top=ladder.top if ladder else None,
             budget_limit=limits.get(uuid),
-            obstacles=told,
+            obstacles=obstacles,
         )
 
 
-def _said_by(ground: PlanBasis, gang: Gang, agreed: TuningRequest) -> str:
-    """What decides the mode, in words."""
+def _decided_by(basis: PlanBasis, gang: Gang, agreed: TuningRequest) -> str:
+    """What decides the mode: an obstacle, or for each pod its own or its namespace's consent, else the operator."""
     obstacle = agreed.obstacle
     if agreed.mode != "enforce" and obstacle is not None and obstacle.reason in CONSENTS:
         return obstacle.message
-    words = [_permission(ground.consents, owner) for owner in gang.owners if owner.is_pod]
-    return "; ".join(word or f"tuning.pods is {ground.config.pods}" for word in words) or "the operator's configuration"
+    messages = []
+    for owner in gang.owners:
+        if not owner.is_pod:
+            continue
+        message = ""
+        pod = consent_of(owner, basis.consents)
+        if pod is not None and basis.consents is not None:
+            namespace = basis.consents.namespaces.get(pod.namespace, {})
+            places = [(f"pod {owner.name}", pod.annotations), (f"namespace {pod.namespace}", namespace)]
+            decision = consent_decision(places)
+            message = decision.message if decision else ""
+        messages.append(message or f"tuning.pods is {basis.config.pods}")
+    return "; ".join(messages) or "the operator's configuration"
 
 
-def _permission(consents: Consents | None, owner: Owner) -> str:
-    """The consent of a pod or its namespace, in words; empty: none is known."""
-    pod = consent_of(owner, consents)
-    if pod is None or consents is None:
-        return ""
-    namespace = consents.namespaces.get(pod.namespace, {})
-    found = consent_decision([(f"pod {owner.name}", pod.annotations), (f"namespace {pod.namespace}", namespace)])
-    return found.message if found else ""
-
-
-def _shared(ground: PlanBasis, groups: tuple[Gang, ...]) -> tuple[Mapping[str, float], BudgetItem | None]:
+def _shared(basis: PlanBasis, groups: tuple[Gang, ...]) -> tuple[Mapping[str, float], BudgetItem | None]:
     """The shares of a budget, watts by uuid: as a tuner that answers has set them, or else by the present draw."""
-    budget, tuner = ground.config.node_budget_watts, ground.sight.tuner
+    budget, tuner = basis.config.node_budget_watts, basis.inputs.tuner
     if budget is None:
         return {}, None
     if tuner is not None and tuner.budget is not None and tuner.budget.budget == budget:
         return {gpu.uuid: gpu.power_limit for gpu in tuner.gpus if gpu.power_limit is not None}, budget_item(
             tuner.budget
         )
-    demands = list(_demands(ground, groups))
-    limits = [gpu.power.limit_enforced for gpu in ground.samples.values()]
-    draws = [watts_of(gpu.power) for gpu in ground.samples.values()]
+    demands = list(_demands(basis, groups))
+    limits = [gpu.power.limit_enforced for gpu in basis.samples.values()]
+    draws = [watts_of(gpu.power) for gpu in basis.samples.values()]
     sums = {
         "limits": sum(each or 0.0 for each in limits) if None not in limits else None,
         "draw": sum(each or 0.0 for each in draws) if None not in draws else None,
     }
-    if len(demands) < len(ground.found):
+    if len(demands) < len(basis.found):
         words = "a GPU does not say which power limits it may have"
         return {}, BudgetItem(budget=budget, how="waiting", message=words, **sums)
     shares = share(budget, demands)
     return shares.limits, BudgetItem(budget=budget, how=shares.how, message=shares.message, **sums)
 
 
-def _demands(ground: PlanBasis, groups: tuple[Gang, ...]) -> Iterator[PowerDemand]:
+def _demands(basis: PlanBasis, groups: tuple[Gang, ...]) -> Iterator[PowerDemand]:
     """The demand of each GPU whose power limits are known."""
-    originals = ground.originals
+    settings = basis.inputs.actuation.settings if basis.inputs.actuation else ()
+    limits = ((each.uuid, each.original) for each in settings if each.knob == "power_limit")
+    originals = {uuid: watts for uuid, watts in limits if watts is not None}  # before gpuwatch changed them
     for gang in groups:
-        agreed = tuning_request(ground.config, ground.consents, gang.owners, ground.view.snapshot.at)
+        agreed = tuning_request(basis.config, basis.consents, gang.owners, basis.view.snapshot.at)
         for uuid in gang.uuids:
-            power = ground.samples[uuid].power if uuid in ground.samples else None
+            power = basis.samples[uuid].power if uuid in basis.samples else None
             if power is None or power.limit_min is None or power.limit_configured is None:
                 continue
             yield PowerDemand(
@@ -192,6 +188,6 @@ def _demands(ground: PlanBasis, groups: tuple[Gang, ...]) -> Iterator[PowerDeman
                 draw=natural(None, watts_of(power), power.limit_enforced),
                 priority=agreed.priority,
                 fixed=power.limit_configured
-                if any(obstacle.reason in FIXED for obstacle in ground.found[uuid].obstacles)
+                if any(obstacle.reason in FIXED for obstacle in basis.found[uuid].obstacles)
                 else None,
             )

@@ -54,11 +54,11 @@ def status_lines(found: TuneStatus, words: Words, width: int, *, wide: bool) -> 
     return [
         *head,
         *([Text("")] if head else []),
-        *table(said_once(columns, items, words), items, words, width=width, wide=wide),
+        *table(without_repeats(columns, items, words), items, words, width=width, wide=wide),
     ]
 
 
-def said_once(columns: Sequence[Column[Item]], items: Sequence[Item], words: Words) -> list[Column[Item]]:
+def without_repeats(columns: Sequence[Column[Item]], items: Sequence[Item], words: Words) -> list[Column[Item]]:
     """The columns; a long WHY that holds for several GPUs is shown once, the others show `as GPU 0`."""
     (column,) = (each for each in columns if each.header == "WHY")
     first: dict[str, int] = {}
@@ -147,7 +147,7 @@ COLUMNS: tuple[Column[TuningItem], ...] = (
 )
 
 
-KNOBS = {"locked_clocks": "clock", "power_limit": "power"}
+KNOB_LABELS = {"locked_clocks": "clock", "power_limit": "power"}
 
 
 def plan_lines(found: TunePlan, words: Words, width: int, *, wide: bool) -> list[Text]:
@@ -168,19 +168,11 @@ def plan_lines(found: TunePlan, words: Words, width: int, *, wide: bool) -> list
         for column in PLAN_COLUMNS
         if wide or column.header not in OPTIONAL or any(column.cell(item, words) != dash for item in items)
     ]
-    return [*lines, Text(""), *table(said_once(columns, items, words), items, words, width=width, wide=wide)]
+    return [*lines, Text(""), *table(without_repeats(columns, items, words), items, words, width=width, wide=wide)]
 
 
 def _value(item: PlanItem, value: float | None, words: Words) -> str:
     return words.watts(value) if item.knob == "power_limit" else words.clock(value)
-
-
-def _first(item: PlanItem, words: Words) -> str:
-    return _value(item, item.first if item.would_tune else None, words)
-
-
-def _gang(item: PlanItem, words: Words) -> str:
-    return ",".join(map(str, item.gang)) if len(item.gang) > 1 else words.glyphs.dash
 
 
 def _why(item: PlanItem, words: Words) -> str:
@@ -209,11 +201,11 @@ PLAN_COLUMNS: tuple[Column[PlanItem], ...] = (
         lambda i, w: w.flag(i.would_tune),
         style=lambda i: "green" if i.would_tune else "yellow" if i.obstacles else "dim",
     ),
-    Column("FIRST", _first, right=True, drop=1),
+    Column("FIRST", lambda i, w: _value(i, i.first if i.would_tune else None, w), right=True, drop=1),
     Column("BOUND", lambda i, w: w.percent(i.bound), right=True, drop=2),
     Column("CLASS", lambda i, w: w.text(i.work_class), drop=6),
-    Column("KNOB", lambda i, w: KNOBS[i.knob] if i.knob else w.glyphs.dash, drop=7),
-    Column("GANG", _gang, drop=4),
+    Column("KNOB", lambda i, w: KNOB_LABELS[i.knob] if i.knob else w.glyphs.dash, drop=7),
+    Column("GANG", lambda i, w: ",".join(map(str, i.gang)) if len(i.gang) > 1 else w.glyphs.dash, drop=4),
     Column("SHARE", lambda i, w: w.watts(i.budget_limit), right=True, drop=3),
     Column("USER", lambda i, w: ", ".join(i.users) or w.glyphs.dash, drop=5, shorten="middle"),
     Column("WHY", _why, shorten="end", least=28),

@@ -65,40 +65,40 @@ def status(ctx: click.Context, session: Session, output: str, gpu: str | None) -
     from gpuwatch.cli.tune.inputs import read_inputs
     from gpuwatch.cli.tune.screen import status_lines
 
-    sight = read_inputs(session, needs_view=gpu is not None)
-    found = _document(session, sight, gpu)
+    inputs = read_inputs(session, needs_view=gpu is not None)
+    found = _document(session, inputs, gpu)
     if not found.tuner:
         why = "no tuner answers here; this is judged now, by what is there at this moment"
-        if sight.state is not None:
-            ago = Words(ASCII, time.time()).ago(sight.state.at)
+        if inputs.state is not None:
+            ago = Words(ASCII, time.time()).ago(inputs.state.at)
             why = f"the tuner's last state is from {ago}; this is judged now; look at its log, or start gpuwatch tuner"
         session.terminal.hint(f"hint: {why}")
     _print(session, found, output, status_lines)
-    ctx.exit(DEGRADED if _is_degraded(sight) else 0)
+    ctx.exit(DEGRADED if _is_degraded(inputs) else 0)
 
 
-def _document(session: Session, sight: "TunerInputs", gpu: str | None) -> "TuneStatus":
+def _document(session: Session, inputs: "TunerInputs", gpu: str | None) -> "TuneStatus":
     from gpuwatch.cli.console.options import chosen_gpus
     from gpuwatch.cli.console.words import utc
     from gpuwatch.cli.tune.inputs import consents, preview
-    from gpuwatch.cli.tune.items import TuneStatus, budget_item, judged, told
+    from gpuwatch.cli.tune.items import TuneStatus, budget_item, tuning_items
 
-    view, tuner, settings = sight.view, sight.tuner, sight.actuation.settings if sight.actuation else ()
-    items = told(tuner, view, settings) if tuner else ()
+    view, tuner, settings = inputs.view, inputs.tuner, inputs.actuation.settings if inputs.actuation else ()
+    items = tuning_items(tuner.gpus, view, settings, reported=True) if tuner else ()
     if not items and view is not None:
-        found = preview(view, sight, consents(session, sight), "observe")
-        items = judged(found.values(), view, settings)
+        found = preview(view, inputs, consents(session, inputs), "observe")
+        items = tuning_items(found.values(), view, settings, reported=False)
     wanted = chosen_gpus(view, gpu) if view is not None else None
     refused = f"configuration: {tuner.config_error}" if tuner and tuner.config_error else None
-    stopped = tuner.stopped if tuner and tuner.stopped else sight.stop.message if sight.stop else None
+    stopped = tuner.stopped if tuner and tuner.stopped else inputs.stop.message if inputs.stop else None
     return TuneStatus(
         kind="TuneStatus",
         node=view.snapshot.node if view else None,
-        at=utc(view.snapshot.at if view else sight.state.at if sight.state else 0.0),
+        at=utc(view.snapshot.at if view else inputs.state.at if inputs.state else 0.0),
         items=tuple(item for item in items if wanted is None or item.uuid in wanted),
         tuner=tuner is not None,
         mode=tuner.mode if tuner else None,
-        seen=utc(sight.state.at) if sight.state else None,
+        seen=utc(inputs.state.at) if inputs.state else None,
         guard=tuner.guard if tuner else None,
         consents=utc(tuner.consents_at) if tuner and tuner.consents_at is not None else None,
         stopped=stopped,
@@ -107,12 +107,12 @@ def _document(session: Session, sight: "TunerInputs", gpu: str | None) -> "TuneS
     )
 
 
-def _is_degraded(sight: "TunerInputs") -> bool:
-    if sight.actuation is None:
+def _is_degraded(inputs: "TunerInputs") -> bool:
+    if inputs.actuation is None:
         return True
-    tuner = sight.tuner
+    tuner = inputs.tuner
     if tuner is None or tuner.mode != "enforce":
-        return bool(sight.actuation.settings) or bool(tuner and (tuner.trouble or tuner.config_error))
+        return bool(inputs.actuation.settings) or bool(tuner and (tuner.trouble or tuner.config_error))
     return bool(tuner.trouble or tuner.config_error) or tuner.guard is False
 
 
@@ -139,20 +139,20 @@ def plan(session: Session, output: str, gpu: str | None) -> None:
     from gpuwatch.cli.tune.screen import plan_lines
     from gpuwatch.model.errors import GpuwatchError
 
-    sight = read_inputs(session, needs_view=True)
-    view = sight.view
+    inputs = read_inputs(session, needs_view=True)
+    view = inputs.view
     if view is None:
         raise GpuwatchError("nothing is known about the GPUs", "no agent answers here", "start one, or give --source")
-    if not sight.agent and not sight.tuner:
+    if not inputs.agent and not inputs.tuner:
         session.terminal.hint("hint: no agent was asked; a tuner needs one that looks each second")
-    items, budget = planned(view, sight, consents(session, sight))
+    items, budget = planned(view, inputs, consents(session, inputs))
     wanted = chosen_gpus(view, gpu)
     found = TunePlan(
         kind="TunePlan",
         node=view.snapshot.node,
         at=utc(view.snapshot.at),
         items=tuple(item for item in items if wanted is None or item.uuid in wanted),
-        mode=sight.tuner.mode if sight.tuner else sight.config.tuning.mode,
+        mode=inputs.tuner.mode if inputs.tuner else inputs.config.tuning.mode,
         budget=budget,
     )
     _print(session, found, output, plan_lines)

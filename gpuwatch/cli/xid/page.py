@@ -57,8 +57,8 @@ def event_of(info: XidInfo, line: KernelLine | None) -> XidEvent:
     """The occurrence that a line reports, or one of which only the number is known."""
     if line is None:
         return XidEvent(at=0.0, xid=info.code, source="nvml")
-    told = {name: getattr(line, name) for name in ("message", "recovery", "nvlink", "gi", "caused_by")}
-    return XidEvent(at=0.0, xid=info.code, source="kernel", **told)
+    members = {name: getattr(line, name) for name in ("message", "recovery", "nvlink", "gi", "caused_by")}
+    return XidEvent(at=0.0, xid=info.code, source="kernel", **members)
 
 
 def answer(info: XidInfo, line: KernelLine | None, config: Config) -> Iterator[Fact]:
@@ -171,48 +171,42 @@ def page(info: XidInfo, line: KernelLine | None, config: Config, width: int) -> 
     lines = [head, *about]
     if line is not None:
         lines += _section("This line", decoded(line), width)
-    lines += _section("Cause", _cause(info), width)
+    others = [CAUSES.get(cause, cause) for cause in info.causes if cause != info.cause]
+    also = f"; also possible: {', '.join(others)}" if others else ""
+    cause = [Fact("cause", f"most likely {CAUSES.get(info.cause, info.cause)}{also}"), Fact("category", info.category)]
+    if info.since:
+        cause.append(Fact("since", f"driver {info.since}"))
+    if info.note:
+        cause.append(Fact("note", info.note))
+    if info.unused:
+        cause.append(Fact("note", "NVIDIA calls this code unused on Ampere and newer."))
+    lines += _section("Cause", cause, width)
     lines += _section("What gpuwatch does", answer(info, line, config), width)
     first = first_remedy(info, line, config.checks.xids)
-    lines += _section("What to do", _advice(info, line, first), width) + _steps(info, first, width)
+    advice = []
+    if actions := [action for action in (info.nvidia, info.investigate) if action]:
+        texts = dict.fromkeys(f"{spoken(action)} ({action})" for action in actions)
+        advice.append(Fact("NVIDIA", ", then ".join(texts)))
+    if first is Remedy.NONE:
+        decides = line is None and info.decided_by
+        advice.append(Fact("do", "what the line decides, see below" if decides else "nothing"))
+    lines += _section("What to do", advice, width) + _steps(info, first, width)
     if line is None and info.decided_by:
         lines += _section(DECIDES[info.decided_by], table_of(info), width)
     return lines
-
-
-def _cause(info: XidInfo) -> Iterable[Fact]:
-    others = [CAUSES.get(cause, cause) for cause in info.causes if cause != info.cause]
-    also = f"; also possible: {', '.join(others)}" if others else ""
-    yield Fact("cause", f"most likely {CAUSES.get(info.cause, info.cause)}{also}")
-    yield Fact("category", info.category)
-    if info.since:
-        yield Fact("since", f"driver {info.since}")
-    if info.note:
-        yield Fact("note", info.note)
-    if info.unused:
-        yield Fact("note", "NVIDIA calls this code unused on Ampere and newer.")
-
-
-def _advice(info: XidInfo, line: KernelLine | None, first: Remedy) -> Iterable[Fact]:
-    told = [action for action in (info.nvidia, info.investigate) if action]
-    if told:
-        yield Fact("NVIDIA", ", then ".join(dict.fromkeys(f"{spoken(action)} ({action})" for action in told)))
-    if first is Remedy.NONE:
-        decides = line is None and info.decided_by
-        yield Fact("do", "what the line decides, see below" if decides else "nothing")
 
 
 def _steps(info: XidInfo, first: Remedy, width: int) -> list[Text]:
     """The remedies in order, each with the commands that no earlier one has; the next is for an error that returns."""
     again = "in other programs too" if info.category == "application" else "if it comes back"
     lines: list[Text] = []
-    told: set[str] = set()
+    shown: set[str] = set()
     for number, rung in enumerate(map(REMEDY_STEPS.__getitem__, escalation(first)), 1):
         title = f"  {number}. {f'{again}: ' if number > 1 else ''}{rung.text}"
         lines += [Text(text) for text in wrap(title, width, subsequent_indent=" " * 5)]
-        commands = [command for command in rung.commands if command not in told]
+        commands = [command for command in rung.commands if command not in shown]
         lines += [Text.assemble("       ", (command.format(**PLACES), "cyan")) for command in commands]
-        told |= set(rung.commands)
+        shown |= set(rung.commands)
     return lines
 
 

@@ -5,7 +5,8 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 
-from gpuwatch.cli.demo.repairer import repair_sentences, simulated_checks
+from gpuwatch.cli.demo.narrator import repair_sentences
+from gpuwatch.cli.demo.stage import simulated_checks
 from gpuwatch.diagnose.validation import validate
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.event import ActionEvent, Result
