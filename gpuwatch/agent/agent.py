@@ -392,7 +392,7 @@ class Agent:
         self._recorder.record_events(inputs.news, resumed=self._kernel.resumed)
         self._recorder.record_view(view, cursor, urgent=bool(inputs.news))
         self._event_logger.log_changes(view)
-        self._rightsizer.tell(view)
+        self._rightsizer.submit(view)
         if self._builder.wants_allocations:
             self._pods.wake()
 

@@ -19,7 +19,7 @@ from gpuwatch.remediation.planning.inputs import PlanDraft, PlanInputs, blocked,
 from gpuwatch.remediation.planning.ownership import ClaimState
 from gpuwatch.remediation.planning.quarantine import new_is_barred
 
-COUNTED_OUT = "gpu_not_allocatable"
+WITHHELD = "gpu_not_allocatable"
 MIN_AGE = 86400.0
 """Least age of the plugin's pod in seconds; its creation is by the API server's clock, the present by ours."""
 
@@ -28,11 +28,11 @@ def restart_plugin(inputs: PlanInputs, draft: PlanDraft) -> PlanDraft:
     """The draft of a Node in service with the eviction of the plugin's pod, where `restart_plugin` asks for it."""
     config, view, now = inputs.policy.config, inputs.view, inputs.now
     findings = view.judgement.findings
-    found = {each.gpu: each.since or now for each in findings if each.check == COUNTED_OUT}
+    found = {each.gpu: each.since or now for each in findings if each.check == WITHHELD}
     in_service = inputs.is_fresh and inputs.claim is ClaimState.NONE and not draft.quarantined
     if not (config.restart_plugin and found and view.attribution.withheld and in_service):
         return draft
-    others = [each for each in findings if each.check != COUNTED_OUT and each.severity is not Severity.INFO]
+    others = [each for each in findings if each.check != WITHHELD and each.severity is not Severity.INFO]
     proven = {each.gpu for each in view.validations if each.passed and each.boot_id == view.snapshot.host.boot_id}
     name, hold = digest("restart_plugin", inputs.node.uid), config.recovery_hold
     namespace, _, daemon_set = config.restart_plugin.partition("/")

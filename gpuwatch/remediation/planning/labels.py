@@ -56,14 +56,12 @@ def nvlink(gpus: Sequence[Gpu], *, missing: int = 0) -> str:
 
 def _class(name: str, memory: int | None) -> str:
     model = _NO_VALUE.sub("-", _NO_MODEL.sub(" ", name).lower()).strip("-.") or "gpu"
-    size = "" if not memory else f"-{_size(memory)}"
+    size = ""
+    if memory:  # the size by which it is sold, else the memory it has, in GiB
+        there = memory / GIB
+        sold = next((size for size in SIZES if SHORT * size <= there <= 1.01 * size), max(1, round(there)))
+        size = f"-{sold}"
     return f"{model[: MAX_VALUE - len(size)].rstrip('-.')}{size}"
-
-
-def _size(memory: int) -> int:
-    """The size by which it is sold, else the memory it has, in GiB."""
-    there = memory / GIB
-    return next((size for size in SIZES if SHORT * size <= there <= 1.01 * size), max(1, round(there)))
 
 
 LABEL_SECONDS = 300.0
@@ -82,7 +80,14 @@ def publication(inputs: PlanInputs, draft: PlanDraft) -> PatchNode | None:
     if 0 <= inputs.now - published.at < LABEL_SECONDS:
         return None
     node, is_off = inputs.node, opted_out(inputs.node) or not inputs.policy.config.labels
-    labels, left = _changes(node, published.labels, _wanted(inputs, draft))
+    wanted: Values = dict.fromkeys(ALL)
+    if not opted_out(node):
+        by_us = inputs.claim is ClaimState.APPLIED and draft.owner is not None and draft.owner.by == "remediator"
+        degraded = by_us or bool(in_force(inputs.view, inputs.policy, Response.CONDITION))
+        known = values(inputs.view, degraded=degraded)
+        chosen = {f"{DOMAIN}/{name}" for name in inputs.policy.config.labels}
+        wanted = {key: known.get(key) if key in chosen else None for key in ALL if key in known or key not in chosen}
+    labels, left = _changes(node, published.labels, wanted)
     is_kept = bool(left) or (LABELS in node.annotations and not is_off)  # also without a label it keeps the time
     if not labels and left == published.labels and is_kept == (LABELS in node.annotations):
         return None
@@ -117,15 +122,6 @@ def published_by_us(node: NodeObject) -> dict[str, str | None]:
     """A change that removes our labels from the Node, except those whose value another writer has changed."""
     published = _published(node) or PublishedLabels(at=0.0)
     return {key: None for key, value in published.labels.items() if key in ALL and node.labels.get(key) == value}
-
-
-def _wanted(inputs: PlanInputs, draft: PlanDraft) -> Values:
-    if opted_out(inputs.node):
-        return dict.fromkeys(ALL)
-    by_us = inputs.claim is ClaimState.APPLIED and draft.owner is not None and draft.owner.by == "remediator"
-    found = values(inputs.view, degraded=by_us or bool(in_force(inputs.view, inputs.policy, Response.CONDITION)))
-    chosen = {f"{DOMAIN}/{name}" for name in inputs.policy.config.labels}
-    return {key: found.get(key) if key in chosen else None for key in ALL if key in found or key not in chosen}
 
 
 def _changes(

@@ -69,24 +69,24 @@ class QuarantineRequest(Record, frozen=True, kw_only=True):
         return Fault(key=f"{CHECK}/node", check=CHECK, response=response, since=self.at, last=self.at, message=text)
 
 
-def quarantine(node: NodeObject, wish: QuarantineRequest, slot: TakeSlot | None) -> Plan:
+def quarantine(node: NodeObject, request: QuarantineRequest, slot: TakeSlot | None) -> Plan:
     """Take the node out of service until a person releases it; with `drain`, its pods are evicted afterwards.
 
     `slot` None: the plan takes no slot of the budget.
     """
-    state = read_claim(node)
+    state, stage = read_claim(node), NodeStage.DRAINING if request.drain else NodeStage.QUARANTINED
     if state.claim is ClaimState.FOREIGN or (state.claim is ClaimState.UNREADABLE and node.taint):
-        return _plan(node, wish, NodeStage.SUSPECT, (), (not_ours(node),))
+        return _plan(node, request, NodeStage.SUSPECT, (), (not_ours(node),))
     if state.claim is ClaimState.APPLIED and state.owner is not None and state.owner.scope == "node":
-        return _plan(node, wish, _stage(wish), (_kept(node, wish, state.owner),), found=recorded_faults(node))
-    owner = _owner(node, wish, slot)
-    cordons = wish.cordon and not node.unschedulable
-    applied = replace(owner, state="applied", cordoned=cordons, draining=wish.at if wish.drain else None)
-    taint = Taint(key=TAINT, value=CHECK, effect=wish.effect, time_added=rfc3339(wish.at))
-    text = f"a person took this node out of use: {wish.reason}"
-    condition = condition_update(node, ConditionReason.QUARANTINED, text, wish.at, 0)
+        return _plan(node, request, stage, (_kept(node, request, state.owner),), found=recorded_faults(node))
+    owner = _owner(node, request, slot)
+    cordons = request.cordon and not node.unschedulable
+    applied = replace(owner, state="applied", cordoned=cordons, draining=request.at if request.drain else None)
+    taint = Taint(key=TAINT, value=CHECK, effect=request.effect, time_added=rfc3339(request.at))
+    text = f"a person took this node out of use: {request.reason}"
+    condition = condition_update(node, ConditionReason.QUARANTINED, text, request.at, 0)
     steps: list[Step | None] = [
-        PatchNode(step="claim", annotations={OWNER: encode(owner), FAULTS: encode((wish.fault,))}),
+        PatchNode(step="claim", annotations={OWNER: encode(owner), FAULTS: encode((request.fault,))}),
         slot,
         PatchNode(
             step="taint",
@@ -96,14 +96,14 @@ def quarantine(node: NodeObject, wish: QuarantineRequest, slot: TakeSlot | None)
             unschedulable=True if cordons else None,
         ),
         SetCondition(condition=condition) if condition else None,
-        node_event(node, ConditionReason.QUARANTINED, text, (wish.fault,), owner),
+        node_event(node, ConditionReason.QUARANTINED, text, (request.fault,), owner),
     ]
-    return _plan(node, wish, _stage(wish), steps, found=(wish.fault,))
+    return _plan(node, request, stage, steps, found=(request.fault,))
 
 
 def release(
     node: NodeObject,
-    wish: QuarantineRequest,
+    request: QuarantineRequest,
     leases: Iterable[LeaseObject],
     present: Iterable[Fault] = (),
     *,
@@ -115,30 +115,35 @@ def release(
     that is not recorded, as at an uninstall.
     """
     state = read_claim(node)
-    overruled = {} if forget else _overruled(node, present)
+    overruled: dict[str, float] = {}
+    if not forget:
+        overruled = acknowledged(node)
+        for fault in (*recorded_faults(node), *present):
+            if fault.check != CHECK:
+                overruled[fault.key] = max(fault.last, overruled.get(fault.key, 0.0))
     steps: list[Step | None] = []
     if state.owner is not None:
         steps += [DeleteRule(name=name, owner=state.owner.id) for name in state.owner.rules]
-    steps.append(_giving_back(node, encode(overruled) if overruled else None, forget=forget))
+    steps.append(_releasing(node, encode(overruled) if overruled else None, forget=forget))
     if node.condition is not None:
         steps.append(SetCondition(condition=None))
     if state.claim in CHANGED and state.owner is not None:
-        told = f"an operator released this node: {wish.reason}"
+        message = f"an operator released this node: {request.reason}"
         name = digest("released", node.uid, state.owner.id)
-        steps.append(CreateEvent(name=name, reason=ConditionReason.RECOVERED, message=told, warning=False))
+        steps.append(CreateEvent(name=name, reason=ConditionReason.RECOVERED, message=message, warning=False))
     steps += [FreeSlot(name=lease.name) for lease in leases]
     foreign = node.taint is not None and state.claim in (ClaimState.FOREIGN, ClaimState.UNREADABLE)
-    return _plan(node, wish, NodeStage.HEALTHY, steps, (not_ours(node),) if foreign else ())
+    return _plan(node, request, NodeStage.HEALTHY, steps, (not_ours(node),) if foreign else ())
 
 
 def withdraw(node: NodeObject, at: float, leases: Iterable[LeaseObject]) -> Plan:
     """Undo a person's quarantine that was begun but not completed: a claim without a taint, and its slot."""
     owner = read_claim(node).owner
-    wish = QuarantineRequest(at=at, reason="it could not be done")
+    request = QuarantineRequest(at=at, reason="it could not be done")
     if read_claim(node).claim is not ClaimState.CLAIMED or owner is None or owner.by != "operator":
-        return _plan(node, wish, NodeStage.SUSPECT, ())
+        return _plan(node, request, NodeStage.SUSPECT, ())
     claim = PatchNode(step="forget", annotations=dict.fromkeys((OWNER, FAULTS)))
-    return _plan(node, wish, NodeStage.HEALTHY, [claim, *(FreeSlot(name=lease.name) for lease in leases)])
+    return _plan(node, request, NodeStage.HEALTHY, [claim, *(FreeSlot(name=lease.name) for lease in leases)])
 
 
 def not_ours(node: NodeObject) -> Blocked:
@@ -151,36 +156,36 @@ def not_ours(node: NodeObject) -> Blocked:
     return Blocked(reason=BlockReason.FOREIGN, message=message)
 
 
-def _owner(node: NodeObject, wish: QuarantineRequest, slot: TakeSlot | None) -> Ownership:
+def _owner(node: NodeObject, request: QuarantineRequest, slot: TakeSlot | None) -> Ownership:
     return Ownership(
-        id=digest("by hand", node.uid, wish.at),
+        id=digest("by hand", node.uid, request.at),
         state="claimed",
-        since=wish.at,
+        since=request.at,
         node_uid=node.uid,
         boot_id=node.host.boot_id,
         slot=slot.name if slot else None,
         value=CHECK,
-        effect=wish.effect,
+        effect=request.effect,
         labels=() if QUARANTINED in node.labels else (QUARANTINED,),
         by="operator",
-        held=wish.reason[:MAX_MESSAGE],
+        held=request.reason[:MAX_MESSAGE],
     )
 
 
-def _kept(node: NodeObject, wish: QuarantineRequest, owner: Ownership) -> PatchNode:
+def _kept(node: NodeObject, request: QuarantineRequest, owner: Ownership) -> PatchNode:
     """For a node that is quarantined already: from now on only a person ends it."""
-    cordons = wish.cordon and not node.unschedulable
+    cordons = request.cordon and not node.unschedulable
     held = replace(
         owner,
         by="operator",
-        held=wish.reason[:MAX_MESSAGE],
+        held=request.reason[:MAX_MESSAGE],
         cordoned=owner.cordoned or cordons,
-        draining=owner.draining or (wish.at if wish.drain else None),
+        draining=owner.draining or (request.at if request.drain else None),
     )
     return PatchNode(step="refresh", annotations={OWNER: encode(held)}, unschedulable=True if cordons else None)
 
 
-def _giving_back(node: NodeObject, overruled: str | None, *, forget: bool) -> PatchNode | None:
+def _releasing(node: NodeObject, overruled: str | None, *, forget: bool) -> PatchNode | None:
     """One patch that removes all that is ours on the Node and nothing else; None when there is nothing. `forget`: also
     the labels for schedulers, which describe the GPUs and not the quarantine.
     """
@@ -206,21 +211,9 @@ def _giving_back(node: NodeObject, overruled: str | None, *, forget: bool) -> Pa
     )
 
 
-def _overruled(node: NodeObject, present: Iterable[Fault]) -> dict[str, float]:
-    found = acknowledged(node)
-    for fault in (*recorded_faults(node), *present):
-        if fault.check != CHECK:
-            found[fault.key] = max(fault.last, found.get(fault.key, 0.0))
-    return found
-
-
-def _stage(wish: QuarantineRequest) -> NodeStage:
-    return NodeStage.DRAINING if wish.drain else NodeStage.QUARANTINED
-
-
 def _plan(
     node: NodeObject,
-    wish: QuarantineRequest,
+    request: QuarantineRequest,
     stage: NodeStage,
     steps: Sequence[Step | None],
     blocked: tuple[Blocked, ...] = (),
@@ -228,5 +221,5 @@ def _plan(
 ) -> Plan:
     wanted = tuple(step for step in steps if step is not None)
     return Plan(
-        node=node.name, at=wish.at, stage=stage, steps=wanted, blocked=blocked, faults=found, message=wish.reason
+        node=node.name, at=request.at, stage=stage, steps=wanted, blocked=blocked, faults=found, message=request.reason
     )

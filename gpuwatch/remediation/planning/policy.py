@@ -22,16 +22,18 @@ DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 def open_window(windows: Sequence[MaintenanceWindow], now: float) -> MaintenanceWindow | None:
     """The first window that unix time `now` is in. A window past midnight belongs to the day it starts on."""
-    return next((window for window in windows if _is_inside(window, now)), None)
-
-
-def _is_inside(window: MaintenanceWindow, now: float) -> bool:
-    local = datetime.fromtimestamp(now, UTC).astimezone(ZoneInfo(window.timezone))
-    clock, today = f"{local:%H:%M}", DAYS[local.weekday()]
-    yesterday = DAYS[(local - timedelta(days=1)).weekday()]
-    if window.start <= window.end:
-        return today in window.days and window.start <= clock < window.end
-    return (today in window.days and clock >= window.start) or (yesterday in window.days and clock < window.end)
+    for window in windows:
+        local = datetime.fromtimestamp(now, UTC).astimezone(ZoneInfo(window.timezone))
+        clock, today = f"{local:%H:%M}", DAYS[local.weekday()]
+        yesterday = DAYS[(local - timedelta(days=1)).weekday()]
+        if window.start <= window.end:
+            is_open = today in window.days and window.start <= clock < window.end
+        else:
+            began_today = today in window.days and clock >= window.start
+            is_open = began_today or (yesterday in window.days and clock < window.end)
+        if is_open:
+            return window
+    return None
 
 
 def window_text(window: MaintenanceWindow) -> str:
@@ -76,7 +78,8 @@ class Policy(Record, frozen=True, kw_only=True):
         most: dict[str, Response] = {row.name: row.most for row in rows}
         for name, response in config.checks.items():
             _known(name, f"remediation.checks.{name}", most)
-            _allowed(f"remediation.checks.{name}", response, most[name], f"{name} is {_nature(name)}")
+            why = f"{name} is {_NATURES.get(name, 'not a reason to go further')}"
+            _allowed(f"remediation.checks.{name}", response, most[name], why)
         scopes: dict[str, Scope] = {row.name: row.scope if row.blame == "gpu" else "node" for row in rows}
         for name, scope in config.scope.items():
             _known(name, f"remediation.scope.{name}", most)
@@ -184,10 +187,6 @@ _NATURES = {
     "xid_application_repeated": "most likely still an application's fault",
     "xid_unknown": "an XID that is not documented",
 }
-
-
-def _nature(name: str) -> str:
-    return _NATURES.get(name, "not a reason to go further")
 
 
 def _known(name: str, key: str, checks: Mapping[str, Response]) -> None:

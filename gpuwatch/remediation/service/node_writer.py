@@ -51,7 +51,8 @@ def node_patch(node: NodeObject, step: PatchNode, also: Collection[str] = ()) ->
     Raises:
         NotOurs: a foreign taint would appear, change or vanish, or a key is not ours.
     """
-    if foreign := [key for key in (*step.annotations, *step.labels) if not _is_ours(key, also)]:
+    keys = (*step.annotations, *step.labels)
+    if foreign := [key for key in keys if not key.startswith(f"{DOMAIN}/") and key not in also]:
         raise NotOurs(f"{step.step} would change {', '.join(foreign)}")
     if step.taints is not None and _foreign(step.taints) != _foreign(node.taints):
         raise NotOurs(f"{step.step} would change a foreign taint: {_foreign(node.taints)} to {_foreign(step.taints)}")
@@ -59,7 +60,11 @@ def node_patch(node: NodeObject, step: PatchNode, also: Collection[str] = ()) ->
     metadata |= {name: dict(value) for name in ("annotations", "labels") if (value := getattr(step, name))}
     spec: Json = {}
     if step.taints is not None:
-        spec["taints"] = [_taint(taint) for taint in step.taints] or None
+        entries = (
+            {"key": taint.key, "value": taint.value, "effect": taint.effect, "timeAdded": taint.time_added}
+            for taint in step.taints
+        )
+        spec["taints"] = [{name: value for name, value in entry.items() if value} for entry in entries] or None
     if step.unschedulable is not None:
         spec["unschedulable"] = step.unschedulable or None
     return {"metadata": metadata, **({"spec": spec} if spec else {})}
@@ -87,21 +92,21 @@ def condition_patch(node: NodeObject, condition: Condition | None) -> Json:
     return {"metadata": {"uid": node.uid}, "status": {"conditions": [entry]}}
 
 
-def event(node: NodeObject, told: CreateEvent, at: float) -> Json:
+def event(node: NodeObject, step: CreateEvent, at: float) -> Json:
     """A v1 Event about the Node or a pod."""
     involved: Json = {"apiVersion": "v1", "kind": "Node", "name": node.name, "uid": node.uid}
     namespace = NODE_EVENTS
-    if told.pod is not None:
-        namespace, name, uid = told.pod
+    if step.pod is not None:
+        namespace, name, uid = step.pod
         involved = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": uid}
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": told.name, "namespace": namespace},
+        "metadata": {"name": step.name, "namespace": namespace},
         "involvedObject": involved,
-        "reason": told.reason,
-        "message": visible(told.message),
-        "type": "Warning" if told.warning else "Normal",
+        "reason": step.reason,
+        "message": visible(step.message),
+        "type": "Warning" if step.warning else "Normal",
         "source": {"component": COMPONENT, "host": node.name},
         "reportingComponent": COMPONENT,
         "reportingInstance": node.name,
@@ -150,17 +155,8 @@ def _held(holder: str | None, at: float, duration: float) -> Json:
     }
 
 
-def _taint(taint: Taint) -> Json:
-    entry = {"key": taint.key, "value": taint.value, "effect": taint.effect, "timeAdded": taint.time_added}
-    return {name: value for name, value in entry.items() if value}
-
-
 def _foreign(taints: tuple[Taint, ...]) -> list[Taint]:
     return [taint for taint in taints if taint.key != TAINT]
-
-
-def _is_ours(key: str, also: Collection[str]) -> bool:
-    return key.startswith(f"{DOMAIN}/") or key in also
 
 
 class NodeWriter(NodeReader):
@@ -194,11 +190,11 @@ class NodeWriter(NodeReader):
         path = f"{NODES}/{path_segment(self.name)}/status"
         return kube_parse.node(call, self._transport.request(call, path, body=body, content_type=STRATEGIC_MERGE_PATCH))
 
-    def create_event(self, node: NodeObject, told: CreateEvent, at: float) -> bool:
+    def create_event(self, node: NodeObject, step: CreateEvent, at: float) -> bool:
         """Create the Event; False where it exists already."""
-        body = event(node, told, at)
+        body = event(node, step, at)
         namespace = body["metadata"]["namespace"]
-        call = ApiCall("create", "events", told.name, namespace)
+        call = ApiCall("create", "events", step.name, namespace)
         try:
             self._transport.request(call, f"/api/v1/namespaces/{path_segment(namespace)}/events", body=body)
         except AlreadyExists:

@@ -84,7 +84,7 @@ class PlanReads:
             except KubeError as error:
                 self.error = error
 
-    def forget_slots(self) -> None:
+    def drop_slots(self) -> None:
         """Drop the slots: another node was faster, so they have to be read again, where the next plan asks for them."""
         self.slots = None
         self.unread |= {"slots"}

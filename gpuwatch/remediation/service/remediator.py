@@ -189,7 +189,7 @@ class Remediator:
                     made = replace(made, look_again=REPORT_SECONDS)
                 return self._ended(made, outcome.stopped or outcome.refused or reads.error)
             if isinstance(outcome.steps[-1].step, TakeSlot):
-                reads.forget_slots()
+                reads.drop_slots()
             elif self._slots is not None:
                 reads.slots = self._slots.last
         return self._ended(made, conflict)

@@ -61,9 +61,11 @@ class SlotReader:
         """The budget as it is now. `believed`: for which share of its time the answer about all Nodes is used."""
         self.error = None
         try:
-            leases = self._read_leases()
-            while self._ask_about_nodes(leases, believed):  # a node tainted before has its slot in the next answer
-                leases = self._read_leases()
+            while True:
+                found = self._reader.leases(self._namespace)
+                leases = [each for each in found if slot_number(each.name) is not None]
+                if not self._ask_about_nodes(leases, believed):
+                    break  # else again: a node tainted before the Nodes were read has its slot in the next answer
             given_up = frozenset(self._given_up(self._run_out(leases)))
             self.last = Slots(leases=tuple(leases), nodes=self._count, given_up=given_up, astray=self._astray)
         except KubeError as error:
@@ -87,9 +89,6 @@ class SlotReader:
         if self.last is not None and self.last.leases is not None:
             others = tuple(each for each in self.last.leases if each.name != lease.name)
             self.last = replace(self.last, leases=(*others, lease))
-
-    def _read_leases(self) -> list[LeaseObject]:
-        return [each for each in self._reader.leases(self._namespace) if slot_number(each.name) is not None]
 
     def _ask_about_nodes(self, leases: Sequence[LeaseObject], believed: float) -> bool:
         """How many there are, and which are quarantined without a slot; only where the budget is a share of them, for
@@ -133,14 +132,14 @@ class SlotReader:
         first = self._turn % max(len(run_out), 1)
         self._turn += LOOKS
         for lease in (*run_out[first:], *run_out[:first])[:LOOKS]:
-            if lease.holder and not self._uses(lease.holder):
+            if not lease.holder:
+                continue
+            try:
+                is_used = uses_a_slot(self._reader.other_node(lease.holder), self._clock.time())
+            except NotFound:
+                is_used = False
+            if not is_used:
                 yield lease.name
-
-    def _uses(self, holder: str) -> bool:
-        try:
-            return uses_a_slot(self._reader.other_node(holder), self._clock.time())
-        except NotFound:
-            return False
 
 
 class SlotWriter:

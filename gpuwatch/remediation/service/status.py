@@ -84,7 +84,7 @@ class StatusReporter:
         self._actions: Counter[tuple[str, str]] = Counter()
         self._errors: Counter[str] = Counter()
         self._observed: object = None
-        self._told: object = None
+        self._reported: object = None
         self.state = RemediatorState(node=node, mode="off")
 
     def mode_changed(self, mode: Mode) -> None:
@@ -143,18 +143,14 @@ class StatusReporter:
             errors=dict(self._errors),
             trouble=trouble,
         )
-        told = (trouble, made and (made.stage, _gist(made.message), tuple(each.reason for each in made.blocked)))
-        if told == self._told:
+        gist = re.sub(r"\b\d+ s\b", "", made.message) if made else ""  # without the seconds that count down in it
+        report = (trouble, made and (made.stage, gist, tuple(each.reason for each in made.blocked)))
+        if report == self._reported:
             return
-        self._told = told
+        self._reported = report
         if made is not None:
             mistaken = any(each.reason is BlockReason.IDENTITY for each in made.blocked)
             level = logging.ERROR if mistaken else logging.INFO
             log.log(level, "%s: %s%s", made.node, made.stage, f"; {made.message}" if made.message else "")
         if trouble is not None:
             log.warning("%s", trouble)
-
-
-def _gist(message: str) -> str:
-    """The message without the seconds that count down in it."""
-    return re.sub(r"\b\d+ s\b", "", message)

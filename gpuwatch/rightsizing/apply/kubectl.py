@@ -107,7 +107,7 @@ def add(made: Mapping[str, Any]) -> str:
     return apply(made, f"gpuwatch-{digest(made['data'])}")
 
 
-def told(spec: Mapping[str, Any]) -> str:
+def operator_patch(spec: Mapping[str, Any]) -> str:
     """The command that sets the ConfigMap of a part of the Operator; for notes only, as the part may have one."""
     return kubectl("patch", POLICY, "--type=merge", f"--patch={compact({'spec': spec})}")
 

@@ -10,7 +10,17 @@ from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Any
 
-from gpuwatch.rightsizing.apply.kubectl import ApplyContext, Specs, add, config_map, cordon, digest, label, pretty, told
+from gpuwatch.rightsizing.apply.kubectl import (
+    ApplyContext,
+    Specs,
+    add,
+    config_map,
+    cordon,
+    digest,
+    label,
+    operator_patch,
+    pretty,
+)
 from gpuwatch.rightsizing.model.mig_profiles import model_of
 from gpuwatch.rightsizing.model.recommendation import Apply, Layout, Recommendation
 from gpuwatch.rightsizing.model.usage import FleetFacts
@@ -47,7 +57,7 @@ def sharing(about: Recommendation, around: ApplyContext) -> tuple[Apply, ...]:
     steps = [add(config_map(SHARING_CONFIG, data))]
     steps += [cordon(nodes)] if nodes else []
     labelling = label(nodes, SHARING_LABEL, name) if nodes else f"the label {SHARING_LABEL}={name}"
-    switch = told({"devicePlugin": {"config": {"name": SHARING_CONFIG, "default": "default"}}})
+    switch = operator_patch({"devicePlugin": {"config": {"name": SHARING_CONFIG, "default": "default"}}})
     note = (
         f"Every GPU of the node is shared, and offered as {resource}.shared instead of {resource}: choose a node whose"
         " work may share. It is for a node that no pod uses a GPU of: the plugin would give a GPU to others that a pod"
@@ -100,11 +110,23 @@ def specs_of(layouts: Iterable[Layout], fleet: FleetFacts) -> dict[str, Specs]:
         (node, each.model) for node, here in by_node.items() for each in here
     }
     kinds = Counter(node for node, _ in models)
-    return {
-        node: _specs(here, is_mixed=kinds[node] > 1)
-        for node, here in sorted(by_node.items())
-        if all(layout.index is not None for layout in here)
-    }
+    found: dict[str, Specs] = {}
+    for node, here in sorted(by_node.items()):
+        if any(layout.index is None for layout in here):
+            continue
+        alike: dict[tuple[str, str], set[int]] = defaultdict(set)
+        for layout in here:
+            counts = Counter(placement.profile for placement in layout.placements)
+            alike[layout.model, json.dumps(counts, sort_keys=True)].add(layout.index or 0)
+        specs: Specs = []
+        for (model, devices), indexes in sorted(alike.items()):
+            cut = {"devices": sorted(indexes), "mig-enabled": devices != "{}", "mig-devices": json.loads(devices)}
+            known = model_of(model) if kinds[node] > 1 else None
+            if known and known.pci_device_ids:  # only GPUs of this model, whatever their indexes after the next boot
+                cut = {"device-filter": list(known.pci_device_ids), **cut}
+            specs.append(cut)
+        found[node] = specs
+    return found
 
 
 def _by_operator(about: str, nodes: Mapping[str, list[str]], around: ApplyContext) -> Apply:
@@ -124,7 +146,7 @@ def _by_operator(about: str, nodes: Mapping[str, list[str]], around: ApplyContex
     if about != around.bearer:
         note = f"With the GPU Operator: the ConfigMap comes with {around.bearer}, apply that first. {words}"
         return Apply(what="mig_parted", note=note, command="\n".join(steps))
-    switch = told({"migManager": {"config": {"name": MIG_CONFIG}}})
+    switch = operator_patch({"migManager": {"config": {"name": MIG_CONFIG}}})
     configs: dict[str, Specs] = {"all-disabled": [{"devices": "all", "mig-enabled": False}]}
     configs |= {_name(specs): specs for specs in around.specs.values()}
     made = config_map(MIG_CONFIG, {"config.yaml": pretty({"version": "v1", "mig-configs": configs})})
@@ -133,29 +155,6 @@ def _by_operator(about: str, nodes: Mapping[str, list[str]], around: ApplyContex
         f" ConfigMap once: {switch}. Where it has one already, put the configurations in there instead. {words}"
     )
     return Apply(what="mig_parted", note=note, command="\n".join([add(made), *steps]), manifest=made)
-
-
-def _specs(layouts: Iterable[Layout], *, is_mixed: bool) -> Specs:
-    """`is_mixed`: the node has other models, too."""
-    alike: dict[tuple[str, str], set[int]] = defaultdict(set)
-    for layout in layouts:
-        counts = Counter(placement.profile for placement in layout.placements)
-        alike[layout.model, json.dumps(counts, sort_keys=True)].add(layout.index or 0)
-    return [
-        {
-            **(_filter(model) if is_mixed else {}),
-            "devices": sorted(indexes),
-            "mig-enabled": counts != "{}",
-            "mig-devices": json.loads(counts),
-        }
-        for (model, counts), indexes in sorted(alike.items())
-    ]
-
-
-def _filter(model: str) -> dict[str, Any]:
-    """Only GPUs of this model, whatever their indexes are after the next boot."""
-    known = model_of(model)
-    return {"device-filter": list(known.pci_device_ids)} if known and known.pci_device_ids else {}
 
 
 def _name(specs: Specs) -> str:

@@ -89,7 +89,9 @@ HOURS = 24.0
 
 def savings(config: RightsizingConfig, model: str | None, hours_per_day: float, watts: float | None = None) -> Savings:
     """Of GPUs of that model. Money is None where GPU-hours have no price, or nothing that is saved has one."""
-    price = 0.0 if hours_per_day == 0 else price_of(config, model)
+    price = 0.0 if hours_per_day == 0 else None
+    if price is None and model is not None:  # of an hour, by the first pattern that matches
+        price = next((each for pattern, each in config.prices.items() if fnmatchcase(model, pattern)), None)
     power = watts * HOURS / 1000 * config.electricity_price if watts and config.electricity_price else 0.0
     money = None if price is None else hours_per_day * price + power
     is_priced = money is not None and (hours_per_day > 0 or power > 0)
@@ -99,10 +101,3 @@ def savings(config: RightsizingConfig, model: str | None, hours_per_day: float, 
         money_per_day=money if is_priced else None,
         currency=config.currency if is_priced else None,
     )
-
-
-def price_of(config: RightsizingConfig, model: str | None) -> float | None:
-    """Of an hour, by the first pattern that matches the model's name; None: none does."""
-    if model is None:
-        return None
-    return next((price for pattern, price in config.prices.items() if fnmatchcase(model, pattern)), None)

@@ -162,19 +162,14 @@ def idle_pods(facts: WorkloadFacts) -> tuple[IdlePod, ...]:
         if len(quiet) < len(holds):
             continue
         rest = IdlePod(holds=holds, seconds=min(quiet), never=all(map(_is_untouched, holds)))
-        if rest.seconds >= _least(facts, rest):
+        pause = _longest_pause(facts)
+        least = max(facts.config.idle_after, LONGER * pause)
+        is_patient = facts.summary.work_class == "batch" and not facts.may_serve
+        if not is_patient and not (rest.never and pause == 0.0):
+            least = max(least, _break(facts, rest, pause))
+        if rest.seconds >= least:  # too long for a pause of this workload
             found.append(rest)
     return tuple(found)
-
-
-def _least(facts: WorkloadFacts, rest: IdlePod) -> float:
-    """Seconds of quiet that are too long for a pause of this workload."""
-    pause = _longest_pause(facts)
-    least = max(facts.config.idle_after, LONGER * pause)
-    is_patient = facts.summary.work_class == "batch" and not facts.may_serve
-    if is_patient or (rest.never and pause == 0.0):
-        return least
-    return max(least, _break(facts, rest, pause))
 
 
 def _break(facts: WorkloadFacts, rest: IdlePod, pause: float) -> float:
@@ -293,13 +288,12 @@ def _spare(facts: WorkloadFacts, holds: tuple[DeviceAllocation, ...]) -> tuple[D
     """GPUs of one pod that are not needed; none where some of its GPUs are unknown, or neither spare nor busy."""
     if len({hold.gpu for hold in holds}) != facts.summary.gpus_per_pod:
         return ()
-    spare = tuple(hold for hold in holds if _is_spare(facts, hold))
+    spare: list[DeviceAllocation] = []
+    for hold in holds:
+        held, quiet = hold.last - hold.since, idle_seconds(hold, facts.context)
+        if quiet is None or hold.busy is None or hold.busy >= IDLE_BUSY or held < facts.config.min_history:
+            continue
+        if quiet >= max(facts.config.idle_after, QUIET * (held - facts.config.grace)):
+            spare.append(hold)
     at_work = [hold for hold in holds if hold.busy is not None and hold.busy >= OTHERS_BUSY]
-    return spare if len(spare) + len(at_work) == len(holds) else ()
-
-
-def _is_spare(facts: WorkloadFacts, hold: DeviceAllocation) -> bool:
-    held, quiet = hold.last - hold.since, idle_seconds(hold, facts.context)
-    if quiet is None or hold.busy is None or hold.busy >= IDLE_BUSY or held < facts.config.min_history:
-        return False
-    return quiet >= max(facts.config.idle_after, QUIET * (held - facts.config.grace))
+    return tuple(spare) if len(spare) + len(at_work) == len(holds) else ()

@@ -77,7 +77,13 @@ def cuttings(
     """GPUs of `free`, which are of `model` and not held, to cut again, and how. `used`: nodes with a held GPU; their
     free GPUs come later than others, as they cannot be cut before no pod uses a GPU of the node.
     """
-    serving = _serving(wanted, free, model)
+    serving: list[GpuFacts] = []  # without being cut again; those that serve most first, no more than are wanted
+    left = Counter(wanted)
+    for gpu in sorted(free, key=lambda gpu: (-_slices(Counter(gpu.layout) & wanted, model), _readiest(gpu))):
+        serves = Counter(gpu.layout) & left
+        if serves:
+            serving.append(gpu)
+            left -= serves
     keep, best, chosen = len(serving), -1, []
     while best < _slices(wanted, model):
         kept = {gpu.uuid for gpu in serving[:keep]}
@@ -94,18 +100,6 @@ def cuttings(
             break
         keep //= 2
     return chosen
-
-
-def _serving(wanted: Counter[str], free: Sequence[GpuFacts], model: GpuModel) -> list[GpuFacts]:
-    """GPUs whose instances serve as they are, those that serve most first, and no more than are wanted."""
-    found: list[GpuFacts] = []
-    left = Counter(wanted)
-    for gpu in sorted(free, key=lambda gpu: (-_slices(Counter(gpu.layout) & wanted, model), _readiest(gpu))):
-        serves = Counter(gpu.layout) & left
-        if serves:
-            found.append(gpu)
-            left -= serves
-    return found
 
 
 def _advice(

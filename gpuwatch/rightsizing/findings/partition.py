@@ -85,23 +85,18 @@ def best_fit(facts: WorkloadFacts) -> MigFit | None:
 
 def fits_by_compute(facts: WorkloadFacts, model: GpuModel) -> list[MigFit]:
     """Smaller instances on which the work is not slowed beyond `max_mig_slowdown`, whatever its memory: least first."""
-    now = _share_now(facts, model)
+    instance = mig_profiles.instance(facts.model, None, facts.profile) if facts.profile else None
+    if facts.profile is None or (facts.profile and instance is None):
+        return []  # not all of its devices are alike, or the instance is in no table
+    now = model.share(instance) if instance else 1.0
     slowdowns = {each.profile: each for each in facts.summary.slowdowns}
     found = [
         MigFit(profile=profile, slowdown=slowdowns[profile.name], saved=now - model.share(profile))
         for profile in model.plain()
-        if now is not None and profile.name in slowdowns and model.share(profile) < now
+        if profile.name in slowdowns and model.share(profile) < now
     ]
     fits = [fit for fit in found if fit.slowdown.high <= facts.config.max_mig_slowdown]
     return sorted(fits, key=lambda fit: -fit.saved)
-
-
-def _share_now(facts: WorkloadFacts, model: GpuModel) -> float | None:
-    """Share of a GPU that each device is; None: not all of its devices are alike, or the instance is in no table."""
-    if not facts.profile:
-        return None if facts.profile is None else 1.0
-    profile = mig_profiles.instance(facts.model, None, facts.profile)
-    return model.share(profile) if profile else None
 
 
 def _risk(facts: WorkloadFacts, fit: MigFit, need: MemoryDemand) -> str:

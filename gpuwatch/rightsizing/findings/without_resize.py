@@ -138,7 +138,12 @@ def energy(facts: WorkloadFacts) -> Recommendation | None:
         return None
     if busy is None or busy.mean < BUSY_ENOUGH or not facts.summary.key.namespace:
         return None
-    saved = _saved(facts)
+    known = {hold.gpu for hold in facts.summary.holds}
+    idle = [gpu.idle_watts for gpu in facts.context.fleet.gpus if gpu.uuid in known and gpu.idle_watts is not None]
+    idle += [hold.loaded_idle_watts for hold in facts.summary.holds if hold.loaded_idle_watts is not None]
+    saved = None  # watts, as a mean over all hours of a day
+    if watts is not None and idle:
+        saved = SAVED * max(0.0, watts.mean - min(idle)) * facts.hours_per_day / HOURS
     drawn = f" It draws {watts.mean:.0f} W a GPU." if watts else ""
     return advice(
         facts,
@@ -161,13 +166,3 @@ def energy(facts: WorkloadFacts) -> Recommendation | None:
         f"about {percent(SAVED)} of the draw above idle in its evaluation, at 5 % longer runs or less.",
         savings=savings(facts.config, facts.model, 0.0, saved),
     )
-
-
-def _saved(facts: WorkloadFacts) -> float | None:
-    """Watts, as a mean over all hours of a day. None: draw or draw at rest is not known."""
-    known = {hold.gpu for hold in facts.summary.holds}
-    idle = [gpu.idle_watts for gpu in facts.context.fleet.gpus if gpu.uuid in known and gpu.idle_watts is not None]
-    idle += [hold.loaded_idle_watts for hold in facts.summary.holds if hold.loaded_idle_watts is not None]
-    if facts.summary.watts is None or not idle:
-        return None
-    return SAVED * max(0.0, facts.summary.watts.mean - min(idle)) * facts.hours_per_day / HOURS

@@ -64,8 +64,8 @@ class WorkloadFacts(Record, frozen=True, kw_only=True):
     @property
     def may_serve(self) -> bool:
         """Whether it may be answering requests: also where its class is unknown, and where a Job runs a server."""
-        is_told = self.summary.work_class in ("batch", "notebook")
-        return not is_told or is_server(self.summary.programs, self.summary.key.image)
+        is_batch_or_notebook = self.summary.work_class in ("batch", "notebook")
+        return not is_batch_or_notebook or is_server(self.summary.programs, self.summary.key.image)
 
     @property
     def coverage(self) -> float:

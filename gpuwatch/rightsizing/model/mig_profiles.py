@@ -125,8 +125,13 @@ def model_of(name: str | None, memory_total: int | None = None) -> GpuModel | No
     if name is None:
         return None
     plain = _plain(name)
-    found = (gpu for gpu in table().gpus if any(fnmatchcase(plain, _plain(pattern)) for pattern in gpu.names))
-    return next((gpu for gpu in found if _agrees(gpu, memory_total)), None)
+    for gpu in table().gpus:
+        # whole GPUs report 0.92 to 1.0 of the name's size; instances half of it or less
+        share = memory_total / GIB / gpu.memory_gb if memory_total else 1.0
+        is_its_size = share <= 0.6 or 0.9 <= share <= 1.02
+        if is_its_size and any(fnmatchcase(plain, _plain(pattern)) for pattern in gpu.names):
+            return gpu
+    return None
 
 
 @lru_cache(maxsize=KEPT)
@@ -189,9 +194,3 @@ def name_of(
 
 def _plain(name: str) -> str:
     return name.lower().removeprefix("nvidia").replace("-", " ").strip()
-
-
-def _agrees(gpu: GpuModel, memory_total: int | None) -> bool:
-    """Whole GPUs report 0.92 to 1.0 of the name's size; instances half of it or less."""
-    share = memory_total / GIB / gpu.memory_gb if memory_total else 1.0
-    return share <= 0.6 or 0.9 <= share <= 1.02

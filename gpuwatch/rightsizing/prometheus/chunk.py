@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from gpuwatch.rightsizing.prometheus.api import PrometheusApi, Series, TooLarge, number
-from gpuwatch.rightsizing.prometheus.queries import GPU_LABELS, Dialect, kubernetes, throttled
+from gpuwatch.rightsizing.prometheus.queries import GPU_LABELS, KUBERNETES, Dialect, kubernetes, throttled
 from gpuwatch.rightsizing.usage.prometheus_windows import (
     OF_BOARD,
     OF_DEVICE,
@@ -36,17 +36,17 @@ def either(names: set[Who]) -> str:
     return "|".join(sorted({namespace for namespace, _, _ in names if _NAMESPACE.fullmatch(namespace)}))
 
 
-def pod_facts(names: set[Who], told: QueryRows) -> Iterator[tuple[Who, PodFacts]]:
+def pod_facts(names: set[Who], rows: QueryRows) -> Iterator[tuple[Who, PodFacts]]:
     """Of these containers, by the rows of each query."""
-    owners = {_pod(row): owner for row, _ in told["pod_owner"] if (owner := _owner(row))}
+    owners = {_pod(row): owner for row, _ in rows["pod_owner"] if (owner := _owner(row))}
     above = {
         (kind, row.get("namespace", ""), row.get(name, "")): _owner(row)
         for kind, query, name in (("ReplicaSet", "replicaset_owner", "replicaset"), ("Job", "job_owner", "job_name"))
-        for row, _ in told[query]
+        for row, _ in rows[query]
     }
-    images = {(*_pod(row), row.get("container")): row.get("image") for row, _ in told["image"]}
-    declared_class = {_pod(row): row for row, _ in told["annotations"]}
-    started = {_pod(row): value for row, value in told["start"]}
+    images = {(*_pod(row), row.get("container")): row.get("image") for row, _ in rows["image"]}
+    declared_class = {_pod(row): row for row, _ in rows["annotations"]}
+    started = {_pod(row): value for row, value in rows["start"]}
     for who in names:
         namespace, pod, container = who
         owner = owners.get((namespace, pod))
@@ -207,7 +207,7 @@ class ChunkReader:
     def _expression(self, name: str, step: float, *, anybody: bool = False) -> Expression:
         """`anybody`: of all namespaces."""
         chosen = "" if anybody else self._namespaces
-        on = self._dialect.uuid if name in OF_BOARD else self._dialect.device
+        on = self._dialect.uuid if name in OF_BOARD else f"{self._dialect.uuid}, {self._dialect.gi}"
 
         def made(matchers: str) -> str:
             wanted = self._dialect.expression(name, step - BORDER, matchers)
@@ -256,14 +256,10 @@ class ChunkReader:
     def _pods(self, names: set[tuple[str, str, str]], start: float, length: float) -> dict[Any, PodFacts]:
         if self._way is None or not names:
             return {who: PodFacts(key_of_pod(*who)) for who in names}
-        told = {name: self._told(name, names, start + length, length) for name in ("pod_owner", "replicaset_owner")}
-        told |= {
-            name: self._told(name, names, start + length, length)
-            for name in ("job_owner", "image", "annotations", "start")
-        }
-        return dict(pod_facts(names, told))
+        rows = {name: self._kubernetes_rows(name, names, start + length, length) for name in KUBERNETES}
+        return dict(pod_facts(names, rows))
 
-    def _told(
+    def _kubernetes_rows(
         self, name: str, names: set[tuple[str, str, str]], at: float, length: float
     ) -> list[tuple[dict[str, str], float | None]]:
         way = self._way or ""
@@ -273,7 +269,7 @@ class ChunkReader:
             half = length / 2
             if half < SHORTEST:
                 raise
-            return self._told(name, names, at - half, half) + self._told(name, names, at, half)
+            return self._kubernetes_rows(name, names, at - half, half) + self._kubernetes_rows(name, names, at, half)
         return [({key.removeprefix(way): value for key, value in row.metric.items()}, row.now()) for row in found]
 
 

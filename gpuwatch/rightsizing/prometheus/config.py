@@ -179,12 +179,12 @@ def _resolved(value: Any, folder: Path) -> Any:
     """The document with its paths made absolute."""
     if not isinstance(value, dict):
         return value
-    return {key: _path(key, inner, folder) for key, inner in value.items()}
-
-
-def _path(key: str, value: Any, folder: Path) -> Any:
-    if key == "files":
-        return [str(folder / name) for name in value]
-    if key.endswith("_file") and value:
-        return str(folder / value)
-    return _resolved(value, folder)
+    found: dict[str, Any] = {}
+    for key, inner in value.items():
+        if key == "files":
+            found[key] = [str(folder / name) for name in inner]
+        elif key.endswith("_file") and inner:
+            found[key] = str(folder / inner)
+        else:
+            found[key] = _resolved(inner, folder)
+    return found

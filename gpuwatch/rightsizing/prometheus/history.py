@@ -4,6 +4,7 @@ them: its GPUs, how they are cut, quotas of namespaces.
 The memory it takes grows with the size of a chunk, not with the length of the window.
 """
 
+import contextlib
 import logging
 import time
 from collections import defaultdict
@@ -62,7 +63,7 @@ class FleetHistory:
         self._api, self._options = api, options
         most = max(config.max_workloads, WORKLOADS)
         self._config = msgspec.structs.replace(config, max_workloads=most)
-        self._tell, self._now = progress, now
+        self._progress, self._now = progress, now
         self._windows = 0
         self.plan: ReadPlan | None = None
 
@@ -96,7 +97,7 @@ class FleetHistory:
 
     def _report(self, plan: ReadPlan, at: float) -> None:
         done, received = round((at - plan.begin) / plan.step), self._api.http.traffic.received
-        self._tell(ReadProgress(done, plan.total, self._windows, received))
+        self._progress(ReadProgress(done, plan.total, self._windows, received))
 
 
 def fleet_facts(
@@ -108,8 +109,14 @@ def fleet_facts(
     """
     lately = max(LATELY, plan.step)
     quotas = [row for row in api.query(filled(QUOTA, lately), plan.end) if not wanted or _namespace(row) in wanted]
+    most: dict[tuple[str, str], float] = {}
+    if quotas:  # by namespace and resource: the most they counted as used at a time; unknown where that is too large
+        with contextlib.suppress(TooLarge):
+            for row in api.query(filled(QUOTA_USED, plan.end - plan.begin), plan.end):
+                key = _namespace(row), _resource(row)
+                most[key] = max(most.get(key, 0.0), row.now() or 0.0)
     days = (plan.end - plan.begin) / 86400
-    used = tuple(_with_quotas(tuple(namespaces), quotas, _most_used(api, plan) if quotas else {}, days))
+    used = tuple(_with_quotas(tuple(namespaces), quotas, most, days))
     return FleetFacts(gpus=tuple(_gpus(api, plan, lately)), namespaces=used, whole=not wanted)
 
 
@@ -164,19 +171,6 @@ def _instances(rows: list[Series], plan: ReadPlan) -> dict[str, dict[str, str]]:
 
 def _namespace(row: Series) -> str:
     return row.metric.get("exported_namespace") or row.metric.get("namespace", "")
-
-
-def _most_used(api: PrometheusApi, plan: ReadPlan) -> dict[tuple[str, str], float]:
-    """By namespace and resource: the most that its quotas counted as used at a time. Empty: the query is too large."""
-    try:
-        rows = api.query(filled(QUOTA_USED, plan.end - plan.begin), plan.end)
-    except TooLarge:
-        return {}
-    found: dict[tuple[str, str], float] = {}
-    for row in rows:
-        key = _namespace(row), _resource(row)
-        found[key] = max(found.get(key, 0.0), row.now() or 0.0)
-    return found
 
 
 def _with_quotas(

@@ -133,6 +133,14 @@ _TIMED_OUT = re.compile(rb'"errorType"\s*:\s*"timeout"')
 
 PASSING = frozenset({429, 502, 503, 504})
 
+HEADERS = {
+    "Accept": "application/json",
+    "Accept-Encoding": "gzip",
+    "Content-Type": "application/x-www-form-urlencoded",
+    "User-Agent": "gpuwatch",
+}
+"""Of every request; the configuration may replace them."""
+
 
 class AnswerTooLarge(Exception):
     """More than MAX_BODY."""
@@ -244,7 +252,8 @@ class PrometheusHttp:
         if connection.sock is not None:
             connection.sock.settimeout(connection.timeout)
         asked_for = request_target(self._parts, self._config, path)
-        connection.request("GET" if body is None else "POST", asked_for, body, self._headers())
+        headers = HEADERS | request_headers(self._parts, self._config, self._own)
+        connection.request("GET" if body is None else "POST", asked_for, body, headers)
         response = connection.getresponse()
         packed = response.headers.get("Content-Encoding", "") == "gzip"
         unpack = zlib.decompressobj(wbits=31) if packed else None
@@ -267,14 +276,6 @@ class PrometheusHttp:
         with contextlib.suppress(ValueError):
             return answer, max(0.0, float(response.headers.get("Retry-After", "")))
         return answer, None
-
-    def _headers(self) -> dict[str, str]:
-        return {
-            "Accept": "application/json",
-            "Accept-Encoding": "gzip",
-            "Content-Type": "application/x-www-form-urlencoded",
-            "User-Agent": "gpuwatch",
-        } | request_headers(self._parts, self._config, self._own)
 
     def _unreachable(self, error: Exception) -> GpuwatchError:
         why = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__

@@ -38,11 +38,6 @@ class Dialect:
         """With queries for the metrics that are there."""
         return Dialect(self.name, self.probes, self.uuid, self.gi, self.profile, self.model, self._make, names)
 
-    @property
-    def device(self) -> str:
-        """The labels of a GPU or of an instance of it."""
-        return f"{self.uuid}, {self.gi}"
-
     def expression(self, name: str, window: float, matchers: str = "") -> str:
         """The query to send."""
         return filled(self.queries[name], window, matchers)

@@ -72,7 +72,9 @@ def read_plan(api: PrometheusApi, options: HistoryOptions, now: float) -> ReadPl
     end = end // step * step
     begin = end - max(1.0, options.window // step) * step
     steps = int(max(1, min(LONGEST_CHUNK / step, options.points / max(1, gpus), MOST_STEPS)))
-    return ReadPlan(dialect, begin, end, step, steps, _way(api, moments), gpus)
+    owners = {way: f'count(last_over_time(kube_pod_owner{{{way}pod!=""}}[10m]))' for way in ("exported_", "")}
+    way = next((way for at in moments for way, query in owners.items() if api.query(query, at)), None)
+    return ReadPlan(dialect, begin, end, step, steps, way, gpus)
 
 
 def _dialect(api: PrometheusApi, options: HistoryOptions, end: float) -> Dialect:
@@ -93,11 +95,3 @@ def _dialect(api: PrometheusApi, options: HistoryOptions, end: float) -> Dialect
 
 def _gpus(api: PrometheusApi, dialect: Dialect, end: float) -> int:
     return len({row.metric.get(dialect.uuid) for row in api.query(dialect.expression("info", 3600.0), end)})
-
-
-def _way(api: PrometheusApi, moments: list[float]) -> str | None:
-    for at in moments:
-        for way in ("exported_", ""):
-            if api.query(f'count(last_over_time(kube_pod_owner{{{way}pod!=""}}[10m]))', at):
-                return way
-    return None

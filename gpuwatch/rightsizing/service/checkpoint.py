@@ -123,7 +123,13 @@ def _load(path: Path, kind: type[State], schema: Schema, aside: Callable[[Path, 
 
 def _read(path: Path, kind: type[State], schema: Schema) -> State:
     first, _, body = read_file(path, MOST_BYTES)[1].removesuffix(b"\n").partition(b"\n")
-    head = _head(first)
+    try:
+        head = msgspec.json.decode(first, type=prepared(Head))
+    except BROKEN as error:
+        why = f"its first line is not one that gpuwatch writes ({error})"
+        raise _Unusable("corrupt", why, "history is collected again; find out who wrote it, then remove it") from error
+    if head.format != FORMAT:
+        raise _Unusable("foreign", f"it is of format {head.format!r}", "find out who wrote it, then remove it")
     if head.schema > schema.number:
         next_step = "restore its name for the gpuwatch that wrote it, or remove it"
         raise _Unusable("newer", f"it has schema {head.schema}, this gpuwatch knows {schema.number}", next_step)
@@ -148,17 +154,6 @@ def _migrated(values: Any, number: int, schema: Schema) -> Any:
             raise _Unusable("older", why, "use a gpuwatch in between first, or remove it")
         values = step(values)
     return values
-
-
-def _head(line: bytes) -> Head:
-    try:
-        head = msgspec.json.decode(line, type=prepared(Head))
-    except BROKEN as error:
-        why = f"its first line is not one that gpuwatch writes ({error})"
-        raise _Unusable("corrupt", why, "history is collected again; find out who wrote it, then remove it") from error
-    if head.format != FORMAT:
-        raise _Unusable("foreign", f"it is of format {head.format!r}", "find out who wrote it, then remove it")
-    return head
 
 
 def _set_aside(path: Path, kind: str) -> Path | None:

@@ -5,7 +5,7 @@ Documentation/admin-guide/cgroup-v2.rst, scheduler/sched-bwc.rst). Unknown where
 container with a cgroup namespace of its own, which is the default unless it is privileged.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,23 +55,20 @@ class CpuThrottling:
 
     def _periods(self, pid: int) -> tuple[Path, Periods] | None:
         text = plain_file.text(self._proc / str(pid) / "cgroup", MOST_BYTES)
-        for folder in self._folders(text or ""):
-            stat = plain_file.text(folder / "cpu.stat", MOST_BYTES)
-            if stat is not None and (periods := read_periods(stat)) is not None:
-                return folder, periods
-        return None
-
-    def _folders(self, text: str) -> Iterator[Path]:
-        """Where the cgroup may be: v1 mounts each hierarchy by its controllers, v2 is the root or beside them."""
-        for line in text.splitlines():
+        folders: list[Path] = []  # v1 mounts each hierarchy by its controllers, v2 is the root or beside them
+        for line in (text or "").splitlines():
             _, controllers, path = [*line.split(":", 2), "", ""][:3]
             if not path.startswith("/") or ".." in path.split("/"):  # outside this cgroup namespace
                 continue
             if not controllers:
-                yield self._root / path[1:]
-                yield self._root / "unified" / path[1:]
+                folders += [self._root / path[1:], self._root / "unified" / path[1:]]
             elif "cpu" in controllers.split(","):
-                yield from (self._root / name / path[1:] for name in (controllers, *CONTROLLERS))
+                folders += [self._root / name / path[1:] for name in (controllers, *CONTROLLERS)]
+        for folder in folders:
+            stat = plain_file.text(folder / "cpu.stat", MOST_BYTES)
+            if stat is not None and (periods := read_periods(stat)) is not None:
+                return folder, periods
+        return None
 
 
 def read_periods(stat: str) -> Periods | None:

@@ -12,7 +12,6 @@ from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.view import View
 from gpuwatch.rightsizing.findings.judge import recommend
 from gpuwatch.rightsizing.model.recommendation import Recommendations
-from gpuwatch.rightsizing.model.usage import UsageWindow
 from gpuwatch.rightsizing.service import checkpoint as usage_checkpoint
 from gpuwatch.rightsizing.service.cpu_throttling import Throttling
 from gpuwatch.rightsizing.usage.from_views import fleet_of
@@ -49,7 +48,8 @@ class UsageLearner:
     def take(self, view: View) -> None:
         """One more View; once a minute advice is made of what is known by then, once an hour that is saved."""
         now = view.snapshot.at
-        self._add(self._windows.take(view, self._throttled))
+        for window in self._windows.take(view, self._throttled):
+            self._ledger.add(window)
         if self._due is None:  # what an earlier agent has learned makes advice at once
             self._judged = self._saved = now
             self._due = self._ledger.at is not None
@@ -67,7 +67,8 @@ class UsageLearner:
 
     def end(self) -> None:
         """Save what is known by now, the minute that is not over included."""
-        self._add(self._windows.end())
+        for window in self._windows.end():
+            self._ledger.add(window)
         self.save()
 
     def save(self) -> None:
@@ -80,10 +81,6 @@ class UsageLearner:
             self._say("checkpoint", f"{error}; what is known of right-sizing is lost if the agent ends")
         else:
             self._say("checkpoint", "")
-
-    def _add(self, windows: tuple[UsageWindow, ...]) -> None:
-        for window in windows:
-            self._ledger.add(window)
 
     def _look_around(self, view: View) -> None:
         """Read the owners of the pods, and how often CPU limits hold their containers back."""

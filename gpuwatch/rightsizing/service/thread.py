@@ -44,10 +44,10 @@ class Rightsizer:
             self._thread = _Thread(self._config, self._state_dir, self._throttling, self._later, self._ending)
             self._thread.start()
 
-    def tell(self, view: View) -> None:
+    def submit(self, view: View) -> None:
         """Pass it a View; returns at once."""
         if (thread := self._thread) is not None:
-            thread.tell(view)
+            thread.submit(view)
 
     def configure(self, config: RightsizingConfig) -> None:
         """Use other settings; switching it off saves what it has learned."""
@@ -101,7 +101,7 @@ class _Thread(threading.Thread):
         self.advice: Recommendations | None = None
         self.trouble = ""
 
-    def tell(self, view: View) -> None:
+    def submit(self, view: View) -> None:
         self._view = view
         self._news.set()
 

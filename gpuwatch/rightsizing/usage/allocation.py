@@ -142,7 +142,13 @@ class AllocationTracker(msgspec.Struct, kw_only=True, omit_defaults=True):
         first = self.covered == 0 and self.last == window.at
         self.newest, self.last = window, window.at + window.span
         self.covered += seconds
-        self._remember_memory(window, seconds, first)
+        if window.memory is not None:
+            self.memory = max(self.memory or 0, window.memory)
+            if first or window.at < self.since + START_SECONDS:
+                self.memory_at_start = max(self.memory_at_start or 0, window.memory)
+            else:
+                self.memories.add(window.memory, seconds / 2)
+                self.memories.add(window.memory if window.memory_low is None else window.memory_low, seconds / 2)
         gap = self._update_idle_time(window, is_work)
         if window.busy is not None:
             self.busy.add(window.busy, seconds)
@@ -221,16 +227,6 @@ class AllocationTracker(msgspec.Struct, kw_only=True, omit_defaults=True):
         self.worked, self.idle_since, self.quiet_since, self.unobserved = True, None, self.last, 0.0
         self.idle_watts, self.idle_pcie, self.idle_activity = Moments(), Moments(), IdleActivity()
         return gap
-
-    def _remember_memory(self, window: UsageWindow, seconds: float, first: bool) -> None:
-        if window.memory is None:
-            return
-        self.memory = max(self.memory or 0, window.memory)
-        if first or window.at < self.since + START_SECONDS:
-            self.memory_at_start = max(self.memory_at_start or 0, window.memory)
-            return
-        for value in (window.memory, window.memory if window.memory_low is None else window.memory_low):
-            self.memories.add(value, seconds / 2)
 
 
 def bridged(window: UsageWindow) -> float:

@@ -50,8 +50,11 @@ def memory_demand(peaks: Sequence[DayPeak], margin: float, horizon: float) -> Me
     peak = max(each.bytes for each in peaks)
     seen = peaks[:-1] if len(peaks) > 1 and peaks[-1].bytes < peaks[-2].bytes else peaks
     is_sure = len(seen) >= TREND_DAYS
-    slope = max(0.0, _slope(seen)) if is_sure else 0.0
-    growth = slope * horizon / DAY_SECONDS if is_sure else peak * UNKNOWN_GROWTH
+    slope, growth = 0.0, peak * UNKNOWN_GROWTH
+    if is_sure:  # the median of the slopes of all pairs of days (Theil and Sen): one odd day does not bend it
+        slopes = [(b.bytes - a.bytes) / (b.day - a.day) for a, b in combinations(seen, 2) if b.day > a.day]
+        slope = max(0.0, median(slopes)) if slopes else 0.0
+        growth = slope * horizon / DAY_SECONDS
     rests = [each.bytes - slope * (each.day - seen[0].day) for each in seen]  # above a line of this slope
     return MemoryDemand(
         peak=peak,
@@ -66,9 +69,3 @@ def memory_demand(peaks: Sequence[DayPeak], margin: float, horizon: float) -> Me
 def is_full(peak: int, total: int | None) -> bool:
     """Whether it may need more than the device has; True, too, where `total` is not known."""
     return total is None or peak >= FULL * total
-
-
-def _slope(peaks: Sequence[DayPeak]) -> float:
-    """Bytes a day, the median of the slopes of all pairs of days (Theil and Sen): one odd day does not bend it."""
-    slopes = [(b.bytes - a.bytes) / (b.day - a.day) for a, b in combinations(peaks, 2) if b.day > a.day]
-    return median(slopes) if slopes else 0.0

@@ -51,8 +51,15 @@ class NamespaceStats(msgspec.Struct, kw_only=True, omit_defaults=True):
         self.last = max(self.last, end)
         self.held[slot] = window.replicas, end + patience(window)
         first = int(window.at // BIN)
-        if self.bins and next(iter(self.bins)) < first - LATE_BINS:
-            self._close(first - LATE_BINS)
+        before = first - LATE_BINS
+        if self.bins and next(iter(self.bins)) < before:  # these bins are complete: count them
+            for number in [number for number in self.bins if number < before]:
+                _count(number, self.bins.pop(number), self.peaks, self.levels)
+            for by_day in (self.peaks, self.levels):
+                while len(by_day) > MAX_DAYS:
+                    del by_day[min(by_day)]
+            self.closed = before
+            self.held = {slot: held for slot, held in self.held.items() if held[1] >= before * BIN - DAY}
         for number in range(max(first, self.closed), -int(-end // BIN)):
             bin = self.bins.setdefault(number, {})
             if is_work or (is_work is None and slot not in bin):
@@ -83,16 +90,6 @@ class NamespaceStats(msgspec.Struct, kw_only=True, omit_defaults=True):
         self.levels = {day: levels for day, levels in self.levels.items() if day <= today}
         self.bins = {number: bin for number, bin in self.bins.items() if number <= now // BIN}
         self.held = {slot: (count, min(until, now)) for slot, (count, until) in self.held.items()}
-
-    def _close(self, before: int) -> None:
-        """Count the bins that are complete."""
-        for number in [number for number in self.bins if number < before]:
-            _count(number, self.bins.pop(number), self.peaks, self.levels)
-        for by_day in (self.peaks, self.levels):
-            while len(by_day) > MAX_DAYS:
-                del by_day[min(by_day)]
-        self.closed = before
-        self.held = {slot: held for slot, held in self.held.items() if held[1] >= before * BIN - DAY}
 
     def _steady(self, levels: Levels, observed: Mapping[int, int], days: list[int]) -> int:
         """The most GPUs that were at work in STEADY_SHARE of the observed bins since its first window."""

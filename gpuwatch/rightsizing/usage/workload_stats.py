@@ -1,5 +1,7 @@
 """What is kept of one workload: what all its pods have done with GPUs, in bounded memory."""
 
+from collections import Counter
+
 import msgspec
 
 from gpuwatch.model.snapshot import Record
@@ -124,6 +126,12 @@ class WorkloadStats:
         record = self.record
         gap = max((gap.seconds for gap in record.gaps if now - gap.until <= GAP_MEMORY), default=0.0)
         holds = sorted(self._holds.values(), key=lambda hold: hold.last, reverse=True)
+        latest: dict[str, float] = {}
+        for hold in holds:
+            latest.setdefault(hold.newest.pod, hold.last)
+        at_once = Counter(
+            hold.newest.pod for hold in holds if latest[hold.newest.pod] - hold.last <= patience(hold.newest)
+        )
         return WorkloadSummary(
             key=record.key,
             work_class=work_class,
@@ -139,7 +147,7 @@ class WorkloadStats:
             slowdowns=self._measures.slowdowns(record.model),
             sawtooth=self._measures.swings.value,
             cpu_throttled=self._measures.cpu_throttled.value,
-            gpus_per_pod=self._gpus_per_pod(),
+            gpus_per_pod=max(at_once.values(), default=1),  # that one pod holds, or held, at a time
             programs=record.programs,
             autotune=record.autotune,
             **self._measures.distributions(),
@@ -163,13 +171,3 @@ class WorkloadStats:
             del self._holds[oldest]
         hold = self._holds[key] = AllocationTracker.begun(window)
         return hold
-
-    def _gpus_per_pod(self) -> int:
-        """The most devices that one pod holds, or held, at a time."""
-        latest: dict[str, float] = {}
-        for hold in self._holds.values():
-            latest[hold.newest.pod] = max(hold.last, latest.get(hold.newest.pod, hold.last))
-        counts = dict.fromkeys(latest, 0)
-        for hold in self._holds.values():
-            counts[hold.newest.pod] += latest[hold.newest.pod] - hold.last <= patience(hold.newest)
-        return max(counts.values(), default=1)

@@ -38,17 +38,17 @@ NODE = NodeObject(
     conditions=(READY,),
 )
 SLOT = TakeSlot(slots=3, name="gpuwatch-slot-1")
-WISH = QuarantineRequest(at=AT, reason="fan replaced tomorrow", cordon=True)
+REQUEST = QuarantineRequest(at=AT, reason="fan replaced tomorrow", cordon=True)
 LEASE = LeaseObject(name="gpuwatch-slot-1", holder="gpu-1")
 FAULT = Fault(key="xid_fatal/GPU-1/79", check="xid_fatal", response=Response.TAINT, gpu="GPU-1", xid=79, last=AT - 9)
 
 
-def taken(node=NODE, wish=WISH, slot=SLOT):
-    return after(node, quarantine(node, wish, slot).steps)
+def taken(node=NODE, request=REQUEST, slot=SLOT):
+    return after(node, quarantine(node, request, slot).steps)
 
 
 def test_the_claim_comes_before_the_slot_and_the_slot_before_the_taint():
-    steps = quarantine(NODE, WISH, SLOT).steps
+    steps = quarantine(NODE, REQUEST, SLOT).steps
     assert [type(step) for step in steps] == [PatchNode, TakeSlot, PatchNode, SetCondition, CreateEvent]
     assert read_claim(after(NODE, steps[:1])).claim is ClaimState.CLAIMED
     assert read_claim(after(NODE, steps[:3])).claim is ClaimState.APPLIED
@@ -56,9 +56,9 @@ def test_the_claim_comes_before_the_slot_and_the_slot_before_the_taint():
 
 def test_it_says_who_and_why_and_holds_until_a_person_releases():
     owner = read_claim(taken()).owner
-    assert (owner.by, owner.held, owner.slot, owner.cordoned) == ("operator", WISH.reason, SLOT.name, True)
+    assert (owner.by, owner.held, owner.slot, owner.cordoned) == ("operator", REQUEST.reason, SLOT.name, True)
     assert taken().condition.status == "False"
-    assert WISH.reason in taken().condition.message
+    assert REQUEST.reason in taken().condition.message
 
 
 @pytest.mark.parametrize("cordoned_before", [True, False])
@@ -66,20 +66,20 @@ def test_everything_comes_back_as_it_was(cordoned_before):
     node = replace(NODE, unschedulable=cordoned_before)
     held = taken(node)
     assert held.unschedulable
-    plan = release(held, WISH, (LEASE,))
+    plan = release(held, REQUEST, (LEASE,))
     assert after(held, plan.steps) == node
     assert FreeSlot(name=LEASE.name) in plan.steps
 
 
 def test_a_label_that_was_there_before_stays():
     node = replace(NODE, labels={QUARANTINED: "by somebody"})
-    assert after(taken(node), release(taken(node), WISH, ()).steps).labels == node.labels
+    assert after(taken(node), release(taken(node), REQUEST, ()).steps).labels == node.labels
 
 
 def test_what_others_did_meanwhile_stays():
     held = taken()
     changed = replace(held, taints=(*held.taints, Taint(key="late")), labels={**held.labels, "late": "1"})
-    back = after(changed, release(changed, WISH, ()).steps)
+    back = after(changed, release(changed, REQUEST, ()).steps)
     assert back.taints == (*OTHERS, Taint(key="late"))
     assert back.labels == {"zone": "b", "late": "1"}
 
@@ -90,7 +90,7 @@ def test_what_others_did_meanwhile_stays():
 def test_a_taint_that_nothing_proves_to_be_ours_is_left_alone_and_said(annotation):
     mark = {} if annotation is None else {OWNER: annotation}
     node = replace(NODE, taints=(*OTHERS, Taint(key=TAINT, value="x")), annotations=mark)
-    for plan in (quarantine(node, WISH, SLOT), release(node, WISH, ())):
+    for plan in (quarantine(node, REQUEST, SLOT), release(node, REQUEST, ())):
         assert after(node, plan.steps).taints == node.taints
         assert [one.reason for one in plan.blocked] == [BlockReason.FOREIGN]
         assert f"kubectl taint node gpu-1 {TAINT}" in plan.blocked[0].message
@@ -99,21 +99,21 @@ def test_a_taint_that_nothing_proves_to_be_ours_is_left_alone_and_said(annotatio
 def test_leftovers_go():
     owner = read_claim(taken()).owner
     node = replace(NODE, annotations={OWNER: encode(owner), FAULTS: "garbled"}, conditions=(READY, taken().condition))
-    back = after(node, release(node, WISH, (), forget=True).steps)
+    back = after(node, release(node, REQUEST, (), forget=True).steps)
     assert back.annotations == {}
     assert back.conditions == (READY,)
 
 
 def test_a_node_without_anything_of_ours_is_not_written_to():
-    assert release(NODE, WISH, ()).steps == ()
+    assert release(NODE, REQUEST, ()).steps == ()
 
 
 def test_what_was_wrong_is_overruled_until_it_happens_again():
     held = replace(taken(), annotations={**taken().annotations, FAULTS: encode((FAULT,))})
     newer = replace(FAULT, last=AT)
-    assert acknowledged(after(held, release(held, WISH, ()).steps)) == {FAULT.key: FAULT.last}
-    assert acknowledged(after(held, release(held, WISH, (), (newer,)).steps)) == {FAULT.key: AT}
-    assert ACKNOWLEDGED not in after(held, release(held, WISH, (), (newer,), forget=True).steps).annotations
+    assert acknowledged(after(held, release(held, REQUEST, ()).steps)) == {FAULT.key: FAULT.last}
+    assert acknowledged(after(held, release(held, REQUEST, (), (newer,)).steps)) == {FAULT.key: AT}
+    assert ACKNOWLEDGED not in after(held, release(held, REQUEST, (), (newer,), forget=True).steps).annotations
 
 
 def test_a_quarantine_of_the_remediators_becomes_a_persons():
@@ -121,10 +121,10 @@ def test_a_quarantine_of_the_remediators_becomes_a_persons():
     automatic = after(NODE, steps)
     owner = replace(read_claim(automatic).owner, by="remediator", held=None)
     automatic = replace(automatic, annotations={**automatic.annotations, OWNER: encode(owner)})
-    plan = quarantine(automatic, WISH, None)
+    plan = quarantine(automatic, REQUEST, None)
     assert [step.step for step in plan.steps] == ["refresh"]
     kept = read_claim(after(automatic, plan.steps)).owner
-    assert (kept.by, kept.held, kept.id, kept.slot) == ("operator", WISH.reason, owner.id, owner.slot)
+    assert (kept.by, kept.held, kept.id, kept.slot) == ("operator", REQUEST.reason, owner.id, owner.slot)
     assert kept.cordoned
 
 
@@ -135,20 +135,20 @@ TAINTS = st.builds(Taint, key=st.sampled_from(["a", "b", "c"]), value=st.sampled
     taints=st.lists(TAINTS, max_size=4).map(tuple),
     labels=st.dictionaries(st.sampled_from(["a", "b", QUARANTINED]), st.just("1")),
     cordoned=st.booleans(),
-    wish=st.builds(
+    manual=st.builds(
         QuarantineRequest, at=st.just(AT), reason=st.text(max_size=300), cordon=st.booleans(), drain=st.booleans()
     ),
 )
-def test_whatever_the_node_was_like_it_is_so_again(taints, labels, cordoned, wish):
+def test_whatever_the_node_was_like_it_is_so_again(taints, labels, cordoned, manual):
     node = replace(NODE, taints=taints, labels=labels, unschedulable=cordoned)
-    held = taken(node, wish)
+    held = taken(node, manual)
     assert held.taint is not None
     assert next(c for c in held.conditions if c.type == CONDITION).status == "False"
-    assert after(held, release(held, wish, ()).steps) == node
+    assert after(held, release(held, manual, ()).steps) == node
 
 
 def test_only_what_a_person_began_and_could_not_end_is_withdrawn():
-    begun = after(NODE, quarantine(NODE, WISH, SLOT).steps[:1])
+    begun = after(NODE, quarantine(NODE, REQUEST, SLOT).steps[:1])
     forget, free = withdraw(begun, AT, [LEASE]).steps
     assert after(begun, [forget]).annotations == NODE.annotations
     assert free == FreeSlot(name=LEASE.name)
@@ -161,7 +161,7 @@ def test_only_what_a_person_began_and_could_not_end_is_withdrawn():
 def test_rules_of_a_quarantine_go_with_it():
     node = taken()
     owner = replace(read_claim(node).owner, rules=("gpuwatch-a", "gpuwatch-b"))
-    steps = release(replace(node, annotations={**node.annotations, OWNER: encode(owner)}), WISH, []).steps
+    steps = release(replace(node, annotations={**node.annotations, OWNER: encode(owner)}), REQUEST, []).steps
     assert [(each.name, each.owner) for each in steps if isinstance(each, DeleteRule)] == [
         ("gpuwatch-a", owner.id), ("gpuwatch-b", owner.id)
     ]  # fmt: skip

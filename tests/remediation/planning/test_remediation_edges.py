@@ -185,11 +185,11 @@ def test_a_node_that_a_person_took_out_of_service_is_not_degraded_by_that() -> N
 def test_giving_back_by_hand_warns_only_of_a_taint_that_is_not_ours() -> None:
     story = sick()
     story.settle()
-    wish = QuarantineRequest(at=START, reason="a test")
-    assert release(story.node, wish, ()).blocked == ()
+    request = QuarantineRequest(at=START, reason="a test")
+    assert release(story.node, request, ()).blocked == ()
     theirs = replace(NODE, taints=(Taint(key=TAINT, value="theirs"),))
-    assert [obstacle.reason for obstacle in release(theirs, wish, ()).blocked] == [BlockReason.FOREIGN]
-    assert release(NODE, wish, ()).blocked == ()
+    assert [obstacle.reason for obstacle in release(theirs, request, ()).blocked] == [BlockReason.FOREIGN]
+    assert release(NODE, request, ()).blocked == ()
     assert not_ours(NODE).reason is BlockReason.FOREIGN  # also when the taint went meanwhile
 
 

@@ -47,7 +47,7 @@ class Taken:
         """Tell one after the other: it looks at the newest only."""
         for view in views:
             self._asked.clear()
-            rightsizer.tell(view)
+            rightsizer.submit(view)
             assert self._asked.wait(DEADLINE)
 
 
@@ -199,11 +199,11 @@ def test_a_view_that_it_cannot_use_is_said_once_and_the_next_one_is_used(
     rightsizer = Rightsizer(ON, tmp_path, later=0.0)
     rightsizer.start()
     for _ in range(3):
-        rightsizer.tell(odd)
+        rightsizer.submit(odd)
         until(lambda: "AttributeError" in str(rightsizer.recommendations()), "it failed")
-    rightsizer.tell(hour[0])
+    rightsizer.submit(hour[0])
     until(lambda: rightsizer.recommendations() == LEARNING, "it goes on")
-    rightsizer.tell(hour[-1])
+    rightsizer.submit(hour[-1])
     until(lambda: isinstance(rightsizer.recommendations(), Recommendations), "advice")
     rightsizer.stop()
     rightsizer.wait(time.monotonic() + DEADLINE)
@@ -221,7 +221,7 @@ def test_who_tells_never_waits(hour: tuple[View, ...], tmp_path: Path) -> None:
     rightsizer.start()
     began = time.monotonic()
     for view in hour:
-        rightsizer.tell(view)
+        rightsizer.submit(view)
     rightsizer.stop()
     rightsizer.wait(time.monotonic() + 0.1)
     assert time.monotonic() - began < DEADLINE / 2
@@ -235,7 +235,7 @@ def test_switched_off_it_does_nothing_and_on_again_it_goes_on(hour: tuple[View, 
     rightsizer = Rightsizer(off, tmp_path, taken, later=0.0)
     threads = set(threading.enumerate())
     rightsizer.start()
-    rightsizer.tell(hour[0])
+    rightsizer.submit(hour[0])
     assert (rightsizer.recommendations(), set(threading.enumerate()) - threads) == (OFF, set())
     rightsizer.configure(ON)
     assert rightsizer.recommendations() == LEARNING
@@ -262,11 +262,11 @@ def test_on_again_it_waits_for_what_the_one_before_still_saves(hour: tuple[View,
     rightsizer = Rightsizer(ON, tmp_path, second_waits, later=0.0)
     rightsizer.start()
     for view, call in zip((hour[0], hour[-2]), calls, strict=False):
-        rightsizer.tell(view)
+        rightsizer.submit(view)
         assert call.wait(DEADLINE)
     rightsizer.configure(RightsizingConfig(enabled=False))
     rightsizer.configure(ON)
-    rightsizer.tell(hour[-1])
+    rightsizer.submit(hour[-1])
     assert not calls[2].wait(0.2), "it has begun before the other one had ended"
     held.set()
     until(lambda: isinstance(rightsizer.recommendations(), Recommendations), "advice")
