@@ -1,6 +1,6 @@
 """Makes what is released: `python -m deploy.release [FOLDER [VERSION]]`. The same tree gives the same bytes.
 
-With VERSION it is a release: the tree has to be of that version, committed, and the changelog has to have a section of it.
+With VERSION it is a release: the tree has to be of that version, committed, with a section in the changelog.
 
 Every time in it is SOURCE_DATE_EPOCH, or that of the last commit. A release is what `SHA256SUMS` lists; the releaser
 signs that file.

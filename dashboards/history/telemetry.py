@@ -1,4 +1,4 @@
-"""What a page reports about the process behind it and of the scrape: made up, since nothing runs, and always the same."""
+"""What a page reports about its process and the scrape: made up, since nothing runs, and always the same."""
 
 from collections.abc import Iterator
 from typing import NamedTuple

@@ -32,7 +32,7 @@ HEADLINES = (
     Panel(
         title="Sources down",
         kind="stat",
-        description="Sources that are switched on and do not answer, over all nodes. What they would report is missing.",
+        description="Sources that are switched on and do not answer, over all nodes. Their metrics are missing.",
         queries=(Query("count(gpuwatch_source_up{@node} == 0) or vector(0)"),),
         thresholds=((None, "green"), (1, "orange")),
         width=4,

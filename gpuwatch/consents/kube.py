@@ -18,6 +18,11 @@ NO_LABELS = MetricsConfig()
 LONGEST_VALUE = 128
 """No meaningful value is longer; a very long text there must not fill the tuner's file."""
 
+LONGEST_NAME, MOST_CONTAINERS = 255, 16
+"""Characters of an owner's kind or name, or of an image; containers of a pod whose images are kept. The API server
+bounds none of them, and one pod must not fill the file of a node.
+"""
+
 JOB_LABELS = (
     "training.kubeflow.org/job-name",
     "jobset.sigs.k8s.io/jobset-name",
@@ -92,10 +97,21 @@ def _consent(call: ApiCall, pod: WirePod, metrics: MetricsConfig) -> PodConsent:
         labels=exports | exported("annotation", annotations, metrics.pod_annotations),
         job=job(labels, annotations),
         priority=pod.spec.priority or 0,
-        owner=next(((each.kind, each.name) for each in controllers), None),
-        images={each.name: plain_image(each.image) for each in pod.spec.containers or () if each.name and each.image},
+        owner=next(((each.kind[:LONGEST_NAME], each.name[:LONGEST_NAME]) for each in controllers), None),
+        images=_images(pod),
         ip=None if pod.spec.host_network else pod.status.pod_ip or None,
     )
+
+
+def _images(pod: WirePod) -> dict[str, str]:
+    """By container. The API server bounds neither the number nor the length; what no registry can have is left out."""
+    containers = (pod.spec.containers or ())[:MOST_CONTAINERS]
+    images = {each.name: plain_image(each.image) for each in containers if each.name and each.image}
+    return {
+        name: image
+        for name, image in images.items()
+        if len(image) <= LONGEST_NAME and image.isascii() and image.isprintable()
+    }
 
 
 def _has_gpus(pod: WirePod, resources: Collection[str]) -> bool:

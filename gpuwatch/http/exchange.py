@@ -74,6 +74,8 @@ class Exchange:
             if not isinstance(event, h11.Request):
                 return None
             self._bodiless = event.method == b"HEAD"
+            if {b"content-length", b"transfer-encoding"} <= {name for name, _ in event.headers}:  # RFC 9112, 6.1
+                raise ValueError("a request has Content-Length or Transfer-Encoding, not both")
             if not isinstance(self._http.next_event(), h11.EndOfMessage):
                 return text(413, "no page here takes a request body")
             return _parse(event)

@@ -124,7 +124,9 @@ class VersionedFile(Generic[Content]):
             GpuwatchError: it cannot be; the old content is still there.
         """
         document = _Document(self._schema, msgspec.Raw(msgspec.json.encode(content)))
-        body = msgspec.json.format(msgspec.json.encode(document), indent=2)
+        body = msgspec.json.encode(document)
+        readable = msgspec.json.format(body, indent=2)
+        body = readable if len(readable) <= MOST_BYTES else body
         if len(body) > MOST_BYTES:
             raise GpuwatchError(f"cannot write {self.path}", f"{len(body)} bytes, {MOST_BYTES} at most")
         try:

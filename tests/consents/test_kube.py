@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.consents import kube as consents_kube
-from gpuwatch.consents.kube import JOB_INDEX, JOB_LABELS, JOB_NAME, LONGEST_VALUE, MOST_PAGES, ConsentsReader
+from gpuwatch.consents.kube import (
+    JOB_INDEX,
+    JOB_LABELS,
+    JOB_NAME,
+    LONGEST_NAME,
+    LONGEST_VALUE,
+    MOST_CONTAINERS,
+    MOST_PAGES,
+    ConsentsReader,
+)
 from gpuwatch.kube.errors import ApiCall, Garbled, NotFound
 from gpuwatch.kube.reader import PAGE
 from gpuwatch.model.consent import AUTOTUNE, CLASS, GANG, MAX_SLOWDOWN, POWER_AGENTS, PodConsent
@@ -66,6 +75,21 @@ def test_who_made_a_pod_is_kept():
 def test_images_are_kept_without_digest_and_without_the_registrys_user():
     (found,) = parsed(owned(image="planted:secret@reg.example/a:1@sha256:" + "0" * 64))
     assert found.images == {"c": "reg.example/a:1"}
+
+
+@pytest.mark.parametrize("image", ["i" * (LONGEST_NAME + 1), "reg/\u00e4:1", "reg/a\x1b[31m:1"])
+def test_what_no_registry_has_is_no_image(image):
+    assert parsed(owned(image=image))[0].images == {}
+
+
+def test_one_pod_does_not_fill_the_file_of_a_node():
+    long = "n" * 100_000
+    heavy = owned({"kind": long, "name": long, "controller": True}, image="reg/a:1")
+    heavy["spec"]["containers"] *= 1000
+    heavy["spec"]["containers"] = [{**each, "name": f"c{at}"} for at, each in enumerate(heavy["spec"]["containers"])]
+    (found,) = parsed(heavy)
+    assert found.owner == (long[:LONGEST_NAME], long[:LONGEST_NAME])
+    assert len(found.images) == MOST_CONTAINERS
 
 
 @pytest.mark.parametrize(

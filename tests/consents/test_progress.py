@@ -8,13 +8,23 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from gpuwatch.consents import progress
 from gpuwatch.consents.file import ConsentsFile, progress_file
-from gpuwatch.consents.progress import KEPT_SAMPLES, ProgressFollower, counted, fetch, presets, progress_page
-from gpuwatch.model.consent import OLD_SECONDS, PROGRESS, Consents, PodConsent
+from gpuwatch.consents.progress import (
+    KEPT_SAMPLES,
+    MOST_BUCKETS,
+    MOST_PODS,
+    ProgressFollower,
+    counted,
+    fetch,
+    presets,
+    progress_page,
+)
+from gpuwatch.model.consent import OLD_SECONDS, PROGRESS, Consents, Histogram, PodConsent, Progress, ProgressCounter
 from gpuwatch.model.errors import GpuwatchError
 from tests.remediation.model.remediating import HandClock
 
@@ -49,6 +59,19 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """Quiet."""
+
+
+def test_the_fullest_file_can_be_written(tmp_path: Path) -> None:
+    counts = tuple(1.0234567890123456e15 + each for each in range(MOST_BUCKETS + 1))
+    bounds = tuple(each + 0.12345678901234567 for each in range(MOST_BUCKETS))
+    waits = Histogram(bounds=bounds, samples=((1.79e9 + 0.123456, counts),) * KEPT_SAMPLES)
+    full = ProgressCounter(
+        samples=((1.79e9 + 0.123456, counts[0]),) * KEPT_SAMPLES, histograms=dict.fromkeys("abc", waits)
+    )
+    written = Progress(at=1.79e9, owners={f"{'u' * 34}{number:02}": full for number in range(MOST_PODS)})
+    file = progress_file(tmp_path)
+    file.write(written)
+    assert file.read() == written
 
 
 @pytest.fixture

@@ -236,6 +236,14 @@ def test_ten_megabytes_are_not_read(serve):
     until(lambda: server.stats().open_connections == 0)
 
 
+def test_a_request_with_two_lengths_ends_its_connection(serve):
+    """A proxy before us may believe the other one, and take the rest for the next request."""
+    twice = b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+    received = ask(serve(), b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n" + twice + REQUEST)
+    assert received.startswith(b"HTTP/1.1 400 ")
+    assert received.count(b"HTTP/1.1") == 1
+
+
 def test_an_empty_body_is_none(serve):
     request = REQUEST.replace(b"Connection", b"Content-Length: 0\r\nConnection")
     assert ask(serve(), request).endswith(BODY)

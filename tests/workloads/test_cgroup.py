@@ -77,6 +77,17 @@ def test_a_user_cannot_be_in_the_pod_container_or_job_of_another(group: str) -> 
     assert cgroup_owner(f"0::{forged}/a.service") == CgroupOwner(unit="a.service")
 
 
+LINE_ENDS = ("\x0b", "\x0c", "\r", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029")
+"""As `str.splitlines` has them; a cgroup's name may hold each."""
+
+
+@pytest.mark.parametrize("end", LINE_ENDS, ids=ascii)
+def test_what_looks_like_a_line_in_a_users_cgroup_is_a_name(end: str) -> None:
+    forged = f"x{end}0::/kubepods.slice/kubepods-pod{POD}.slice/cri-containerd-{CONTAINER}.scope"
+    found = cgroup_owner(f"0::/user.slice/user-1000.slice/user@1000.service/{forged}\n")
+    assert (found.pod_uid, found.container_id, found.slurm_job) == (None, None, None)
+
+
 def test_a_unit_that_is_named_like_a_users_manager_hides_nothing() -> None:
     assert cgroup_owner(f"0::/user@x.service/docker-{CONTAINER}.scope").container_id == CONTAINER
 

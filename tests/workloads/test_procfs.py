@@ -85,6 +85,14 @@ def test_slurm_and_plain_users_are_told_by_job_and_name(node: Node) -> None:
     ]
 
 
+@pytest.mark.parametrize("name", ["a\x0bUid:\t0", "a\x1cUid:\t0", "a\x85Uid: 0"], ids=ascii)
+def test_a_process_whose_name_looks_like_a_line_keeps_its_user(node: Node, name: str) -> None:
+    node.tree.show([SimProcess(pid=7, uid=1000)])
+    status = node.tree.proc / "7" / "status"
+    status.write_text(f"Name:\t{name}\n{status.read_text()}")
+    assert node.processes.owners([7])[7].uid == 1000
+
+
 def test_a_reused_pid_is_another_process(node: Node) -> None:
     node.tree.show([SimProcess(pid=7, workload=TRAIN)])
     first = node.processes.owners([7])[7]

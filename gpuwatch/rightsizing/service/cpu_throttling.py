@@ -56,7 +56,7 @@ class CpuThrottling:
     def _periods(self, pid: int) -> tuple[Path, Periods] | None:
         text = plain_file.text(self._proc / str(pid) / "cgroup", MOST_BYTES)
         folders: list[Path] = []  # v1 mounts each hierarchy by its controllers, v2 is the root or beside them
-        for line in (text or "").splitlines():
+        for line in (text or "").split("\n"):
             _, controllers, path = [*line.split(":", 2), "", ""][:3]
             if not path.startswith("/") or ".." in path.split("/"):  # outside this cgroup namespace
                 continue

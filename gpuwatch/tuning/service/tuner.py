@@ -10,21 +10,23 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from gpuwatch.agent.client import ViewSource
 from gpuwatch.config import Config, TuningConfig
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.errors import GpuwatchError, UsageError
 from gpuwatch.model.event import Result
 from gpuwatch.model.finding import XidClass
-from gpuwatch.model.view import STALE_INTERVALS
+from gpuwatch.model.snapshot import GpuState
+from gpuwatch.model.view import STALE_INTERVALS, View
 from gpuwatch.storage.audit import Audit, AuditEntry
 from gpuwatch.tuning.actuation.interface import Actuator
 from gpuwatch.tuning.cycle.cycle import cycle
 from gpuwatch.tuning.cycle.obstacles import stopped
 from gpuwatch.tuning.cycle.state import CycleInputs, CycleMemory, CycleResult, OrderReport
-from gpuwatch.tuning.model.setting import ApplyResult, Knob, OrderOutcome, Trigger
+from gpuwatch.tuning.model.setting import ApplyResult, GpuCapabilities, Knob, OrderOutcome, Trigger
 from gpuwatch.tuning.model.status import ObstacleReason, TunerState
-from gpuwatch.tuning.service.gpu_capabilities import CapabilityCache
 from gpuwatch.tuning.service.state_dir import HeartbeatMonitor, KnownCaps, SavedSearches, TunerFolder
 
 T = TypeVar("T")
@@ -43,11 +45,60 @@ GUARD_SECONDS = 30.0
 QUIET_SECONDS = 2.0
 """A live guard, which beats each second, is found within this at the start: before, its absence is not logged."""
 
+AGAIN_SECONDS = 60.0
+"""Seconds until a driver that gave no answer about what may be set is asked again."""
+
 RESULTS = {OrderOutcome.DONE: Result.DONE, OrderOutcome.FOREIGN: Result.SKIPPED}
 """The result of an order, for the audit; every other outcome is a failure."""
 
 ADOPTED: tuple[Knob, ...] = ("power_limit",)
 """Settings of an earlier tuner that stay: a budget that is kept continues with them."""
+
+
+class CapabilityCache:
+    """What may be set on each GPU of one node: the driver is asked once for each, and again when another driver was
+    loaded. Without an actuator no GPU is asked, and nothing is known.
+    """
+
+    def __init__(self, actuator: Actuator | None) -> None:
+        self._actuator, self._driver = actuator, ""
+        self._known: dict[str, GpuCapabilities] = {}
+        self._silent: dict[str, tuple[float, str]] = {}
+        self._doubted: set[str] = set()
+
+    def known(self, view: View | None, now: float, troubles: list[str | None]) -> Mapping[str, GpuCapabilities]:
+        """By uuid, of the GPUs that answer. One that does not takes a second, and the others wait a cycle."""
+        if self._actuator is None or view is None:
+            return {}
+        driver = view.snapshot.driver.version if view.snapshot.driver else None
+        if driver is not None and driver != self._driver:
+            self._driver = driver
+            self._known.clear()
+            self._silent.clear()
+        self._silent = {uuid: each for uuid, each in self._silent.items() if each[0] > now}
+        for status in view.snapshot.statuses:
+            uuid = status.identity.uuid
+            unknown = (uuid not in self._known or uuid in self._doubted) and uuid not in self._silent
+            if unknown and status.state is GpuState.FRESH and not self._ask(self._actuator, uuid, now):
+                break
+        troubles += dict.fromkeys(message for _, message in self._silent.values())
+        return dict(self._known)
+
+    def doubt(self, uuids: Iterable[str]) -> None:
+        """Something was not set on these: ask again what may be."""
+        self._doubted.update(uuids)
+
+    def _ask(self, actuator: Actuator, uuid: str, now: float) -> bool:
+        before = self._known.pop(uuid, None)
+        self._doubted.discard(uuid)
+        try:
+            capabilities = actuator.capabilities(uuid)
+        except GpuwatchError as error:
+            self._silent[uuid] = now + AGAIN_SECONDS, str(error)
+            return False
+        # a limit of ours may be in force by now; the earlier one counts
+        self._known[uuid] = capabilities if before is None else replace(capabilities, limit=before.limit)
+        return True
 
 
 class Tuner:
