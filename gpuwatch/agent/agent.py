@@ -35,7 +35,7 @@ from gpuwatch.http.server import HttpServer, ServerLimits
 from gpuwatch.metrics.metric import Family
 from gpuwatch.metrics.page_cache import MIN_STALE_SECONDS, PageCache
 from gpuwatch.model.clock import Clock, SystemClock
-from gpuwatch.model.errors import UsageError
+from gpuwatch.model.errors import GpuwatchError, UsageError
 from gpuwatch.model.event import EVERYTHING, EventQuery
 from gpuwatch.model.pci import pci_key
 from gpuwatch.model.recent import Recent, RecentSamples
@@ -169,10 +169,11 @@ class Agent:
 
         Raises:
             UsageError: an address, the socket path or the web configuration cannot be used.
+            UnsafePath: other users may write to the socket's folder.
         """
         try:
             self._bind()
-        except UsageError:
+        except GpuwatchError:
             self._recorder.close()  # it may write already
             raise
         for thread in (self._supervisor, self._kernel, self._pods, self._bus, self._cases, self._publisher):

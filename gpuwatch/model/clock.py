@@ -29,9 +29,18 @@ class SystemClock:
         return time.monotonic()
 
 
+FIRST, LAST = -30610224000.0, 253402300799.0
+"""Unix times: the years 1000 and 9999, between which a date is written in four digits."""
+
+
+def utc(at: float) -> datetime:
+    """Unix time `at`. One that only a broken file or another program has, beyond all dates, is the nearest date."""
+    return datetime.fromtimestamp(min(max(at, FIRST), LAST), UTC)
+
+
 def rfc3339(at: float, *, micro: bool = False) -> str:
     """Unix time `at` in UTC and whole seconds (Kubernetes' Time), or with `micro` in microseconds (its MicroTime)."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ" if micro else "%Y-%m-%dT%H:%M:%SZ")
+    return utc(at).strftime("%Y-%m-%dT%H:%M:%S.%fZ" if micro else "%Y-%m-%dT%H:%M:%SZ")
 
 
 def unix_time(text: str | None) -> float | None:

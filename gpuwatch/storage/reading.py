@@ -18,8 +18,10 @@ from gpuwatch.storage.rows import StoredRow
 
 log = logging.getLogger(__name__)
 
-_SELECT_MOMENTS = "SELECT at, key FROM events WHERE kind = ? AND at >= ? ORDER BY at DESC, key DESC LIMIT ?"
-_SELECT_ROWS = "SELECT key, at, kind, gpu, boot_id, body FROM events WHERE kind = ? AND at >= ? ORDER BY at, key"
+_WHERE = "kind = ? AND at >= ? AND typeof(at) = 'real' AND typeof(key) = 'text' AND typeof(body) = 'blob'"
+"""SQLite keeps a value of another type where another program wrote one: such a row is no event."""
+_SELECT_MOMENTS = f"SELECT at, key FROM events WHERE {_WHERE} ORDER BY at DESC, key DESC LIMIT ?"  # noqa: S608
+_SELECT_ROWS = f"SELECT key, at, kind, gpu, boot_id, body FROM events WHERE {_WHERE} ORDER BY at, key"  # noqa: S608
 
 Moment = tuple[float, str]
 """Time and key of an event: no two events have the same."""

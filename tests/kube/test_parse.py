@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gpuwatch.kube import parse as kube_parse
 from gpuwatch.kube.errors import ApiCall, Garbled, Unavailable, error_of
 from gpuwatch.kube.objects import TAINT
-from gpuwatch.model.clock import rfc3339, unix_time
+from gpuwatch.model.clock import FIRST, LAST, rfc3339, unix_time
 
 CALL = ApiCall("get", "nodes", "n1")
 META = {"name": "n1", "uid": "u", "resourceVersion": "1"}
@@ -122,6 +122,11 @@ def test_what_starts_pods_again_together_is_known_by_label_or_controller(item, g
 def test_only_a_toleration_of_every_value_for_ever_lets_a_pod_live(toleration, lives):
     body = json.dumps({"metadata": META, "spec": {"tolerations": [toleration]}}).encode()
     assert kube_parse.tolerates(CALL, body, TAINT, "NoExecute") is lives
+
+
+@given(st.floats(allow_nan=False))
+def test_a_time_beyond_all_dates_is_the_nearest_date(at):
+    assert FIRST <= unix_time(rfc3339(at)) <= LAST
 
 
 @given(st.floats(0, 4e9))

@@ -241,6 +241,18 @@ def stripped(path: Path) -> None:
         other.execute("DROP TABLE documents")
 
 
+@pytest.mark.parametrize("change", ["at = 'zzz'", "body = 5", "body = 'text'", "key = x'00'"])
+def test_a_row_of_other_types_costs_no_other_row(opened, tmp_path, change) -> None:
+    directory = tmp_path / "state"
+    store = opened(directory)
+    for number in (1, 2, 3):
+        store.add(xid(number))
+    store.close()
+    with closing(sqlite3.connect(directory / NAME)) as other, other:
+        other.execute(f"UPDATE events SET {change} WHERE at = {AT + 2}")
+    assert stored_events(directory, EventQuery()).xids == (xid(1), xid(3))
+
+
 @pytest.mark.parametrize(
     "spoil", [lambda path: path.write_bytes(b"not a database at all" * 100), another_database, torn, stripped]
 )

@@ -1,10 +1,11 @@
 """Values as people read them: GiB, W, °C, %, `4m ago`. Machines get base units from `document`, never from here."""
 
 import textwrap
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Literal
 
 from gpuwatch.cli.console.terminal import Glyphs
+from gpuwatch.model import clock
 from gpuwatch.model.text import visible
 
 GIB = 1 << 30
@@ -121,7 +122,7 @@ def duration(text: str) -> float | None:
 
 def utc(at: float) -> datetime:
     """A unix time, to the millisecond."""
-    return datetime.fromtimestamp(round(at, 3), UTC)
+    return clock.utc(round(at, 3))
 
 
 def _short(value: float) -> str:

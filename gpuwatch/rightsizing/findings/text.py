@@ -1,7 +1,8 @@
 """Numbers as the texts of advice write them: GiB, percents, and spans of time."""
 
 from collections.abc import Collection
-from datetime import UTC, datetime
+
+from gpuwatch.model.clock import utc
 
 GIB = 2**30
 
@@ -27,7 +28,7 @@ def span(seconds: float) -> str:
 
 def time(at: float) -> str:
     """`2026-03-01 12:30 UTC`."""
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
+    return f"{utc(at):%Y-%m-%d %H:%M} UTC"
 
 
 def some(names: Collection[str]) -> str:

@@ -90,6 +90,19 @@ def test_without_an_agent_and_without_a_driver_what_was_kept_is_shown(tmp_path: 
     assert run(*missing, "events", "--state-dir", str(tmp_path / "other")).exit_code == 5
 
 
+@pytest.mark.parametrize("at", [1e12, 1e300])
+def test_an_event_beyond_all_dates_costs_no_other(at: float, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(client, "agent_sockets", lambda settings: ())
+    store = Store.open(tmp_path)
+    for when, number in ((1.8e9, 1), (at, 2)):
+        store.add(XidEvent(at=when, xid=79, source="kernel", pci="0000:1d:00", boot_id="b", sequence=number))
+    store.close()
+    for output in ("json", "table"):
+        result = run("--nvml-library", str(tmp_path / "none.so"), "events", "--state-dir", str(tmp_path), "-o", output)
+        assert result.exit_code == 0, result.stderr
+        assert result.stdout.count("79") == 2
+
+
 def test_an_agents_store_is_read_after_its_end(tmp_path: Path):
     node, socket, state = tmp_path / "node", tmp_path / "agent.sock", tmp_path / "state"
     command = (
