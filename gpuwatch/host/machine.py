@@ -73,7 +73,10 @@ def process_limits(proc: Path, dev: Path) -> ProcessLimits:
     owner, limits = "self", own
     for folder in sorted(proc.glob("[0-9]*")):
         name = text(folder / "comm")
-        if name in _RUNTIMES and (found := text(folder / "limits")) is not None:
+        if name not in _RUNTIMES or (found := text(folder / "limits")) is None:
+            continue
+        runs_as = _UID.search(text(folder / "status") or "")
+        if runs_as is None or runs_as[1] == "0":  # any process may take such a name
             owner, limits = name, found
             break
     return ProcessLimits(

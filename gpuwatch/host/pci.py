@@ -12,6 +12,7 @@ import msgspec
 from gpuwatch.host.plain_file import content, entries, text
 from gpuwatch.model.pci import PciAddress
 from gpuwatch.model.snapshot import Record
+from gpuwatch.model.text import number
 
 _DEAD = b"\xff\xff\xff\xff"  # what the root complex returns for a device that does not answer
 _ASLEEP = "D3cold"  # without power; since Linux 5.11
@@ -61,9 +62,9 @@ def aer(device: Path) -> Aer | None:
             continue
         rows = (line.split() for line in found.splitlines())  # such as `BadTLP 3`; the last one is their sum
         kinds[kind] = {
-            row[0]: int(row[1])
+            row[0]: count
             for row in rows
-            if len(row) == 2 and row[1].isdecimal() and not row[0].startswith("TOTAL_") and row[1].strip("0")
+            if len(row) == 2 and not row[0].startswith("TOTAL_") and (count := number(row[1]))
         }
     return Aer(**kinds) if kinds else None
 
@@ -178,7 +179,7 @@ def bus_gpus(devices: Path = Path("/sys/bus/pci/devices")) -> tuple[BusGpu, ...]
                 driver=driver.resolve().name if driver.exists() else None,
                 link_width=_width(folder / "current_link_width"),
                 link_width_max=_width(folder / "max_link_width"),
-                numa_node=_number(folder / "numa_node"),
+                numa_node=number(text(folder / "numa_node")),  # the kernel writes -1 for none
             )
         )
     return tuple(found)
@@ -209,11 +210,11 @@ def driver_gpu(name: str, information: str) -> DriverGpu:
     """One GPU from the name of its folder and the text of the file `information` in it."""
     rows = (line.partition(":") for line in information.splitlines())
     facts = {name.strip(): value.strip() for name, _, value in rows}
-    uuid, minor = facts.get("GPU UUID", ""), facts.get("Device Minor", "")
+    uuid = facts.get("GPU UUID", "")
     return DriverGpu(
         address=_canonical(name),
         uuid=uuid if uuid.startswith("GPU-") and "?" not in uuid else None,
-        minor=int(minor) if minor.isdecimal() else None,
+        minor=number(facts.get("Device Minor")),
         model=facts.get("Model") or None,
         excluded=facts.get("GPU Excluded") == "Yes",
     )
@@ -228,11 +229,5 @@ def _canonical(name: str) -> str:
 
 def _width(file: Path) -> int | None:
     """Lanes; the kernel writes 0 or 255 for a link that it cannot query."""
-    lanes = _number(file)
+    lanes = number(text(file))
     return lanes if lanes and lanes <= 32 else None
-
-
-def _number(file: Path) -> int | None:
-    """A non-negative number; the kernel writes -1 for no NUMA node."""
-    number = text(file) or ""
-    return int(number) if number.isdecimal() else None

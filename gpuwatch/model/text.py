@@ -26,6 +26,11 @@ def visible_lines(text: str) -> str:
     return "".join(part if number % 2 else visible(part) for number, part in enumerate(_LINE_END.split(text)))
 
 
+def number(text: str | None) -> int | None:
+    """A decimal number in a file or a label of others; None: it is none, or has more digits than 64 bits hold."""
+    return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 19 else None
+
+
 def shell_word(text: str) -> str:
     """Text as one word of a command line that is shown for copying."""
     return shlex.quote(visible(text))

@@ -2,6 +2,7 @@
 
 import http.client
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
@@ -34,7 +35,7 @@ def clock() -> HandClock:
     return HandClock()
 
 
-def started(place: Path, clock: HandClock, api: Literal["users", "open"] = "users") -> Agent:
+def started(place: Path, clock: HandClock, api: Literal["users", "open"] = "users", state_dir: str = "") -> Agent:
     missing = str(place / "missing")
     config = Config(
         agent=AgentConfig(
@@ -46,7 +47,7 @@ def started(place: Path, clock: HandClock, api: Literal["users", "open"] = "user
             hosts=("gpu-7.example",),
         ),
         sources=SourcesConfig(kmsg=missing, pod_resources=f"{missing}/kubelet.sock", sys=missing),
-        state_dir="",
+        state_dir=state_dir,
     )
     agent = Agent(config, Backend(target=missing), clock=clock)
     agent.start()
@@ -79,6 +80,16 @@ def test_pods_and_processes_are_shown_on_the_socket_and_not_over_tcp(agent: Agen
         AgentClient(f"http://127.0.0.1:{agent.port}").view()
     assert AgentClient(str(agent.socket_path)).view().snapshot.interval == INTERVAL
     assert get(agent, "/metrics")[0] == 200
+
+
+def test_an_agent_that_cannot_begin_leaves_no_thread_behind(tmp_path: Path, clock: HandClock) -> None:
+    place = tmp_path / "open"
+    place.mkdir()
+    place.chmod(0o777)
+    before = set(threading.enumerate())
+    with pytest.raises(PermissionMissing, match="other users may write"):
+        started(place, clock, state_dir=str(tmp_path / "state"))
+    assert set(threading.enumerate()) <= before
 
 
 def test_a_name_of_another_machine_is_refused_on_loopback(agent: Agent) -> None:

@@ -181,6 +181,24 @@ def test_the_fullest_file_can_be_written(exporting):
     assert exporting.file.path.stat().st_size < MOST_BYTES
 
 
+def test_pods_that_fill_all_that_is_kept_of_them_leave_the_file_writable(exporting):
+    """As many pods as a kubelet is ever given; each with what nobody but its author bounds."""
+    names = tuple(f"example.com/annotation-{number}" for number in range(8))
+    full = PodConsent(
+        namespace="n" * 63,
+        name="p" * 253,
+        uid="u" * 36,
+        annotations=kube.kept(dict.fromkeys(kube.KEPT, "𝄞" * 5000)),
+        labels=kube.exported("annotation", dict.fromkeys(names, "\x07𝄞" * 5000), names),
+        images={f"{number:063}": "i" * kube.LONGEST_NAME for number in range(kube.MOST_CONTAINERS)},
+        owner=("k" * kube.LONGEST_NAME, "n" * kube.LONGEST_NAME),
+    )
+    exporting.look()
+    consents = exporting.file.read()
+    exporting.file.write(type(consents)(at=consents.at, pods=(full,) * 256))
+    assert len(exporting.file.read().pods) == 256
+
+
 @pytest.mark.parametrize(
     ("name", "exported"),
     [

@@ -21,7 +21,7 @@ STORY = (
     r"tuner +limits GPUs 0 to 7 to 350 W each",
     r"of 2800 W its GPUs may draw 2800 W and do draw \d+ W",
     r"3\. Power for all GPUs",
-    r"tuner +gives the power limit of GPUs? [0-7].* back",
+    r"tuner +restores the power limit of GPUs? [0-7]",
     r"4\. Less energy",
     r"a person +annotates ml-research/llama-pretrain-0 with \S+=batch, gpuwatch.io/autotune=enforce",
     r"tuner +watches GPUs 0 to 3 at full speed for a minute: ml-research/llama-pretrain-0",
@@ -52,7 +52,7 @@ STORY = (
     frozenset(
         {
             r"gpuwatch +sets the condition GPUHealthy of gpu-node-1 to True",
-            r"gpuwatch +gives gpuwatch-slot-0 back",
+            r"gpuwatch +releases gpuwatch-slot-0",
             r"gpuwatch +Event GPUPluginRestart",
             r"kubelet +offers pods 8 GPUs of gpu-node-1 instead of 7",
             r"scheduler +places ml-research/evaluate-1 on gpu-node-1",

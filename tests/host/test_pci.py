@@ -53,6 +53,13 @@ def test_a_healthy_and_a_dead_gpu_are_both_listed_in_order_of_address(bus: Path)
     )
 
 
+@pytest.mark.parametrize("digits", [30, 5000])
+def test_a_number_that_is_none_costs_only_itself(bus: Path, digits: int) -> None:
+    plug(bus, "0000:1b:00.0", H100 | {"numa_node": "9" * digits, "max_link_width": "9" * digits})
+    (gpu,) = bus_gpus(bus) or ()
+    assert (gpu.device_id, gpu.link_width, gpu.link_width_max, gpu.numa_node) == ("0x2330", 16, None, None)
+
+
 def test_only_physical_nvidia_gpus_count(bus: Path) -> None:
     plug(bus, "0000:01:00.0", H100 | {"vendor": "0x1002"})
     plug(bus, "0000:01:00.1", H100 | {"class": "0x040300"})

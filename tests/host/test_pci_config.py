@@ -50,7 +50,7 @@ def test_acs_redirects_requests_or_completions() -> None:
 
 def test_only_counters_that_count_are_kept(tmp_path: Path) -> None:
     (tmp_path / "aer_dev_fatal").write_text("Undefined 0\nDLP 3\nTOTAL_ERR_FATAL 3\n")
-    (tmp_path / "aer_dev_nonfatal").write_text("CmpltTO 1\nodd\nMalfTLP -1\n")
+    (tmp_path / "aer_dev_nonfatal").write_text("CmpltTO 1\nodd\nMalfTLP -1\nECRC " + "9" * 5000 + "\n")
     assert aer(tmp_path) == Aer(nonfatal={"CmpltTO": 1}, fatal={"DLP": 3})
     assert aer(tmp_path / "absent") is None
 

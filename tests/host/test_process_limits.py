@@ -29,6 +29,19 @@ def test_the_runtimes_limit_counts_more_than_ones_own(tmp_path: Path) -> None:
     assert (found.memlock, found.memlock_of) == (None, "containerd")
 
 
+def test_a_process_of_another_user_is_no_runtime_whatever_its_name(tmp_path: Path) -> None:
+    write(tmp_path / "self/status", "Uid:\t0\t0\t0\t0\n")
+    write(tmp_path / "self/limits", OWN)
+    write(tmp_path / "12/comm", "dockerd\n")
+    write(tmp_path / "12/status", "Name:\tdockerd\nUid:\t65534\t65534\t65534\t65534\n")
+    write(tmp_path / "12/limits", OWN.replace("8388608", "65536"))
+    assert process_limits(tmp_path, tmp_path).memlock_of == "self"
+    write(tmp_path / "77/comm", "containerd\n")
+    write(tmp_path / "77/status", "Name:\tcontainerd\nUid:\t0\t0\t0\t0\n")
+    write(tmp_path / "77/limits", OWN.replace("8388608", "unlimited"))
+    assert process_limits(tmp_path, tmp_path).memlock_of == "containerd"
+
+
 def test_a_tree_without_processes_has_none(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         process_limits(tmp_path, tmp_path)

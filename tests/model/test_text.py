@@ -4,10 +4,11 @@ import json
 import shlex
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.model.text import json_text, shell_word, visible, visible_lines
+from gpuwatch.model.text import json_text, number, shell_word, visible, visible_lines
 
 ANY = st.text(st.characters())
 """Lone surrogates, too: a file's name may be any bytes."""
@@ -30,6 +31,15 @@ def test_one_line_of_printable_characters_is_left(text):
     assert shown.isprintable()
     assert visible(shown) == shown
     assert shown.encode().decode() == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("0", 0), ("16", 16), ("9" * 18, 10**18 - 1), ("9" * 19, None), ("9" * 5000, None), ("-1", None), ("", None),
+     (None, None), ("\u0663", None), ("1.5", None)],
+)  # fmt: skip
+def test_a_number_has_few_digits(text, found):
+    assert number(text) == found
 
 
 @given(ANY)

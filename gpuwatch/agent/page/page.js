@@ -14,7 +14,7 @@ function show(html) {
   if (news.textContent !== summary) news.textContent = summary; // a screen reader reads it when it changes, not each second
 }
 
-function tell() {
+function showAge() {
   const seconds = Math.max(0, Math.round(Date.now() / 1000 - live.firstElementChild.dataset.at));
   age.textContent = trouble || `${seconds} s ago`;
   age.className = trouble || seconds > 15 ? "stale" : "";
@@ -32,10 +32,10 @@ async function follow() {
       trouble = `no newer values: ${error.message}`;
       await pause(5000);
     }
-    tell();
+    showAge();
     while (document.hidden) await pause(1000); // the page is not shown: the agent is not asked
   }
 }
 
-setInterval(tell, 1000);
+setInterval(showAge, 1000);
 follow();

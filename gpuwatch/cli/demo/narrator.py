@@ -76,7 +76,7 @@ class ClusterNarrator:
                         limit = "the fleet's budget, which limits how many nodes may be out of use at once"
                         texts = (f"takes {name} for {now}: {limit}",)
                     elif was and not now:
-                        texts = (f"gives {name} back: another node may be taken out of use",)
+                        texts = (f"releases {name}: another node may be taken out of use",)
             ended = write.key.resource == "pods" and write.change == "DELETED"
             actor = "kubelet" if ended else ACTORS.get(write.user, "kubernetes")
             for text in texts:

@@ -65,7 +65,7 @@ class TunerNarrator:
         for watts, indexes in sorted(by_watts.items(), reverse=True):
             yield "tuner", f"limits {_names(indexes)} to {watts:.0f} W{' each' if len(indexes) > 1 else ''}"
         if gone := [index for index in self._limits if index not in limits]:
-            yield "tuner", f"gives the power limit of {_names(gone)} back"
+            yield "tuner", f"restores the power limit of {_names(gone)}"
         self._limits, self._how = limits, how
         together: dict[str, list[int]] = {}  # GPUs with the same sentence
         for gpu in state.gpus:

@@ -7,6 +7,7 @@ from gpuwatch.diagnose.facts import NodeFacts
 from gpuwatch.diagnose.host.cdi import CdiSpec
 from gpuwatch.diagnose.host.runtime_config import RuntimeConfig
 from gpuwatch.diagnose.model import CheckStage
+from gpuwatch.model.text import number
 from gpuwatch.workloads.devices import parse_device_id
 
 JIT_CDI = (1, 18)
@@ -59,7 +60,7 @@ def device_injection(facts: NodeFacts, config: RuntimeConfig) -> Literal["cdi", 
     mode = (settings.mode if settings else None) or "auto"
     if mode == "auto":
         known = [version.split(".")[:2] for version in (runtime.toolkit.values() if runtime else ()) if version]
-        versions = [tuple(int(part) for part in version if part.isdecimal()) for version in known]
+        versions = [tuple(part for part in map(number, version) if part is not None) for version in known]
         if not versions:  # unknown, as with RPMs and copied trees
             return "unknown"
         return "cdi" if min(versions) >= JIT_CDI else "hook"

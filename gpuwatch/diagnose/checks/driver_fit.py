@@ -18,6 +18,7 @@ from gpuwatch.diagnose.host.kernel_modules import Kernel
 from gpuwatch.diagnose.model import CheckStage
 from gpuwatch.host.pci import BusGpu
 from gpuwatch.model import pci
+from gpuwatch.model.text import number
 
 
 class GpuGeneration(NamedTuple):
@@ -100,15 +101,15 @@ def check_supported(context: CheckContext) -> CheckVerdict:
         indexes = () if refused.gpu is None else (refused.gpu,)
         of = f" {version}" if version else ""
         return failed(f"{refused.name} is not supported by the driver{of}", {"kernel log": refused.text}, gpus=indexes)
-    branch = (version or "").partition(".")[0]  # 570 of 570.86.15
-    if not branch.isdecimal():
+    branch = number((version or "").partition(".")[0])  # 570 of 570.86.15
+    if branch is None:
         return skipped("no driver whose version is known")
     wrong: list[tuple[BusGpu, str]] = []
     for gpu in unreadable_gpus(context):
         known = gpu_generation(gpu)
-        if known is not None and int(branch) < known.first:
+        if known is not None and branch < known.first:
             wrong.append((gpu, f"{known.name} needs driver {known.first} or newer"))
-        elif known is not None and known.last is not None and int(branch) > known.last:
+        elif known is not None and known.last is not None and branch > known.last:
             wrong.append((gpu, f"{known.last} is the last driver for {known.name}"))
     if wrong:
         first, why = wrong[0]

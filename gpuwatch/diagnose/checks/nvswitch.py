@@ -7,6 +7,7 @@ from gpuwatch.diagnose.checks.per_gpu import gpu_list
 from gpuwatch.diagnose.checks.remedies import DRAIN, REBOOT
 from gpuwatch.diagnose.host.services import Services
 from gpuwatch.diagnose.model import CheckStage
+from gpuwatch.model.text import number
 
 MANAGER = "nv-fabricmanager"
 UNIT = "nvidia-fabricmanager.service"
@@ -136,7 +137,7 @@ def _same_version(driver: str) -> str:
 
 def _install(driver: str) -> tuple[str, ...]:
     branch = driver.partition(".")[0]
-    is_renamed = branch.isdecimal() and int(branch) >= RENAMED
+    is_renamed = (number(branch) or 0) >= RENAMED
     package = "nvidia-fabricmanager" if is_renamed else f"nvidia-fabricmanager-{branch}"
     return (
         "cat /proc/driver/nvidia/version; nv-fabricmanager --version",

@@ -8,6 +8,7 @@ from gpuwatch.diagnose.checks.remedies import DRAIN, KERNEL_LOG, REBOOT
 from gpuwatch.diagnose.model import CheckStage
 from gpuwatch.host.pci import BusGpu
 from gpuwatch.model.pci import pci_key
+from gpuwatch.model.text import number
 
 _SHOW_ACS = "lspci -vvv | grep -E '^[0-9a-f]|ACSCtl'"
 _HARMLESS = frozenset({"UnsupReq"})
@@ -54,9 +55,9 @@ def _expected(context: CheckContext) -> tuple[int | None, str]:
     if context.config.agent.expected_gpus is not None:
         return context.config.agent.expected_gpus, "agent.expected_gpus"
     labels = context.facts.node_labels
-    count = labels.get("nvidia.com/gpu.count", "")
-    if count.isdecimal() and "-MIG-" not in labels.get("nvidia.com/gpu.product", ""):  # else it counts MIG instances
-        return int(count), "the label"
+    count = number(labels.get("nvidia.com/gpu.count"))
+    if count is not None and "-MIG-" not in labels.get("nvidia.com/gpu.product", ""):  # else it counts MIG instances
+        return count, "the label"
     return None, ""
 
 

@@ -18,6 +18,7 @@ from gpuwatch.diagnose.host.runtime_config import (
     toolkit,
 )
 from gpuwatch.model.snapshot import Record
+from gpuwatch.model.text import number
 
 CONTAINERD_FILES = (
     "/etc/containerd/config.toml",
@@ -88,7 +89,7 @@ def _completed(root: Path, packages: dict[str, str], config: RuntimeConfig) -> R
         cdi = True
     elif cdi is None:  # on since containerd 2.0 and Docker 28.2
         numbers = (version or "").partition(":")[2] or version or ""
-        parts = [int(part) for part in numbers.replace("-", ".").split(".")[:2] if part.isdecimal()]
+        parts = [part for part in map(number, numbers.replace("-", ".").split(".")[:2]) if part is not None]
         cdi = parts >= ([2, 0] if kind == CONTAINERD else [28, 2]) if parts else None
     hooks = (found for folder in HOOK_FOLDERS for found in listing(root, folder, ".json") if "nvidia" in found)
     binaries = [binary for binary in config.runtimes.values() if "nvidia" in binary]

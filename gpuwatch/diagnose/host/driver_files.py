@@ -13,6 +13,7 @@ from gpuwatch.diagnose.host.host_root import names
 from gpuwatch.host.pci import driver_gpus
 from gpuwatch.host.plain_file import text
 from gpuwatch.model.snapshot import Record
+from gpuwatch.model.text import number
 
 _ROOTS = ("/", "/run/nvidia/driver", "/home/kubernetes/bin/nvidia", "/opt/nvidia/driver", "/usr/local/nvidia")
 """The host; the GPU operator's driver container; Google's Container-Optimized OS; others."""
@@ -117,15 +118,15 @@ def majors(content: str) -> dict[str, int]:
     """Character devices of /proc/devices; of a name that has several numbers the last one."""
     characters = content.partition("Character devices:")[2].partition("Block devices:")[0]
     rows = (line.split() for line in characters.splitlines())
-    return {row[1]: int(row[0]) for row in rows if len(row) == 2 and row[0].isdecimal()}
+    return {row[1]: major for row in rows if len(row) == 2 and (major := number(row[0])) is not None}
 
 
 def capability_minor(content: str) -> int | None:
     """`DeviceFileMinor: 30` of a capability's file."""
     for line in content.splitlines():
         name, _, value = line.partition(":")
-        if name.strip() == "DeviceFileMinor" and value.strip().isdecimal():
-            return int(value)
+        if name.strip() == "DeviceFileMinor" and (minor := number(value.strip())) is not None:
+            return minor
     return None
 
 

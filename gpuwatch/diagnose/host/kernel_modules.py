@@ -13,6 +13,7 @@ from typing import IO
 from gpuwatch.diagnose.host import host_root
 from gpuwatch.host.plain_file import content, entries, opened, text
 from gpuwatch.model.snapshot import Record
+from gpuwatch.model.text import number
 
 _RELEASE = re.compile(r"\b\d{3,4}\.\d{2,3}(?:\.\d{2,3})?\b", re.ASCII)
 _PARAMETER = re.compile(r"\b(?:modprobe\.|module_|rd\.driver\.)blacklist=(\S+)", re.ASCII)
@@ -97,11 +98,13 @@ def kernel(root: Path | None, proc: Path, sys: Path) -> Kernel:
     enforced = text(sys / "module/module/parameters/sig_enforce")
     listed = text(proc / "modules") or ""
     # `nvidia 56770560 121 nvidia_uvm,nvidia_modeset, Live 0x0000000000000000 (OE)`
-    rows = [row for row in map(str.split, listed.splitlines()) if len(row) >= 5 and row[1].isdecimal()]
+    rows = [row for row in map(str.split, listed.splitlines()) if len(row) >= 5]
     return Kernel(
         release=release,
         cmdline=cmdline,
-        modules={row[0]: Module(size=int(row[1]), state=row[4]) for row in rows} if listed else None,
+        modules={row[0]: Module(size=size, state=row[4]) for row in rows if (size := number(row[1])) is not None}
+        if listed
+        else None,
         driver=driver,
         flavor=flavor,
         machine=machine,

@@ -66,4 +66,4 @@ def test_a_budget_is_told_with_its_limits_and_their_return() -> None:
         "limits GPU 0 to 200 W",
     ]
     assert told(narrator, *held, budget=budget) == []
-    assert told(narrator, *free) == ["gives the power limit of GPUs 0 to 2 back"]
+    assert told(narrator, *free) == ["restores the power limit of GPUs 0 to 2"]

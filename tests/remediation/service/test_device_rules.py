@@ -50,7 +50,7 @@ def test_a_sick_gpu_is_taken_out_by_a_rule_alone_and_given_back(bench: Bench) ->
 
 
 class CountedBench(Bench):
-    """It counts how often it was asked which groups the API server serves; `forbidden`: nobody is answered."""
+    """It counts how often it was asked which groups the API server serves; `forbidden`: it is refused."""
 
     asked = 0
     forbidden = False

@@ -86,11 +86,11 @@ def test_the_node_of_one_patch_is_the_base_of_the_next(hands):
 
 
 def test_in_a_crowd_only_condition_and_event_are_put_off_and_what_comes_after_is_done(hands):
-    sentinel = FreeSlot(name=SLOT.name)
-    plan = Plan(node=NODE, at=0.0, stage=NodeStage.QUARANTINED, steps=(CLAIM, SLOT, TAINTED, SICK, TOLD, sentinel))
+    later = FreeSlot(name=SLOT.name)
+    plan = Plan(node=NODE, at=0.0, stage=NodeStage.QUARANTINED, steps=(CLAIM, SLOT, TAINTED, SICK, TOLD, later))
     outcome = hands.actuator.execute(plan, hands.writer.node(), lambda: True)
     assert outcome.put_off
-    assert [each.step for each in outcome.steps] == [CLAIM, SLOT, TAINTED, sentinel]
+    assert [each.step for each in outcome.steps] == [CLAIM, SLOT, TAINTED, later]
     assert hands.ledger.done() == ["claim", "slot", "taint", "free_slot"]
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from gpuwatch.diagnose.facts import NodeFacts
 from gpuwatch.model.snapshot import Gpu
+from gpuwatch.model.text import number
 from gpuwatch.workloads.devices import parse_device_id
 
 DOMAIN = "nvidia.com"
@@ -49,7 +50,7 @@ def expected_devices(
         # slots of each device; without a label any whole number of them is accepted
         there = advertised.get(name, 0)
         guessed = there // count if count and there and there % count == 0 else 1
-        devices[name] = count * (_number(about.get(f"{name}.replicas")) or guessed)
+        devices[name] = count * (number(about.get(f"{name}.replicas")) or guessed)
     return devices
 
 
@@ -91,9 +92,5 @@ def is_shared(facts: NodeFacts, resource: str) -> bool | None:
     ids = (facts.kubelet.checkpoint or {}).get(resource) if facts.kubelet else None
     if ids is not None:
         return any((parsed := parse_device_id(each)) is None or parsed.replica is not None for each in ids)
-    replicas = _number(facts.node_labels.get(f"{resource}.replicas"))
+    replicas = number(facts.node_labels.get(f"{resource}.replicas"))
     return None if replicas is None else replicas > 1
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text and text.isascii() and text.isdecimal() else None
