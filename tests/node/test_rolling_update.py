@@ -163,7 +163,8 @@ def test_what_a_pod_says_reaches_tuner_and_agent(at_work):
         until(lambda each=each: len(counters().get(each, {}).get("samples", ())) > 5, what, SECONDS, step=1)
         totals = [total for _, total in counters()[each]["samples"]]
         assert all(total % amount == 0 for total in totals)
-        assert totals == sorted(set(totals))
+        assert totals == sorted(totals)
+        assert totals[-1] > totals[0]  # on a busy machine the pod may add nothing between two looks
     assert counters().keys() == {uid, page}, "not of the pod that does not say so"
     waited = counters()[page]["histograms"][LATENCY]
     assert waited["bounds"] == [1.0]
