@@ -10,6 +10,7 @@ import pytest
 from deploy.packages import build, single_file
 from deploy.release import python_packages
 from gpuwatch import __version__
+from tests.e2e.shared import once
 
 AT = 1_700_000_000
 pytestmark = pytest.mark.slow  # two minutes; what it packs is held by test_linux_packages.py and test_pins.py
@@ -17,8 +18,11 @@ pytestmark = pytest.mark.slow  # two minutes; what it packs is held by test_linu
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """Two of them."""
-    place = tmp_path_factory.mktemp("single")
+    """Two of them, which all workers share."""
+    return once(tmp_path_factory, "single", files)
+
+
+def files(place):
     python_packages(place, AT)
     (wheel,) = place.glob("*.whl")
     found = []
