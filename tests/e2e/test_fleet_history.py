@@ -5,6 +5,7 @@ import http.server
 import json
 import subprocess
 import threading
+import urllib.parse
 import urllib.request
 from collections import defaultdict
 
@@ -71,15 +72,16 @@ TOO_LARGE = "query processing would load too many samples into memory in query e
 
 
 @contextlib.contextmanager
-def refusing(url, words):
-    """Its address, with a server before it for which queries with these words are too large."""
+def refusing(url, words, until=END):
+    """Its address, with a server before it for which queries with these words are too large that begin before then."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self):
             form = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            if words.encode() in form:
+            asked_from = urllib.parse.parse_qs(form.decode()).get("start", ["0"])[0]
+            if words.encode() in form and float(asked_from) < until:
                 status = 422
                 body = json.dumps({"status": "error", "errorType": "execution", "error": TOO_LARGE}).encode()
             else:
@@ -152,6 +154,16 @@ def test_a_throttling_query_that_is_too_large_costs_the_throttling_alone(url, se
     assert {pod: len(rows) for pod, rows in found.items()} == {pod: len(rows) for pod, rows in seen.items()}
     assert seen["train-abcde"][5].cpu_throttled is not None
     assert found["train-abcde"][5] == msgspec.structs.replace(seen["train-abcde"][5], cpu_throttled=None)
+
+
+def test_throttling_is_asked_for_again_after_a_stretch_without_it(url):
+    with refusing(url, "throttled_periods", until=BEGIN + 5 * STEP) as proxy, asking(proxy) as asked:
+        plan = read_plan(asked, OPTIONS, END)
+        reader = ChunkReader(asked, plan.dialect, (), plan.way)
+        found = [windows(reader.read(BEGIN + first * STEP, STEP, 5)) for first in (0, 5)]
+        before, after = ([w.cpu_throttled for w in some if w.pod == "train-abcde"] for some in found)
+    assert before == [None] * 5
+    assert after == pytest.approx([0.3] * 5)
 
 
 def test_who_shares_a_gpu_has_only_what_is_his_own(seen):

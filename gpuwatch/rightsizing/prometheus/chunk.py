@@ -101,7 +101,6 @@ class ChunkReader:
     def __init__(self, api: PrometheusApi, dialect: Dialect, namespaces: tuple[str, ...], way: str | None) -> None:
         self._api, self._dialect, self._way = api, dialect, way
         self._namespaces = "|".join(namespaces)
-        self._throttling = True
         self._own_labels = {"uuid": dialect.uuid, "gi": dialect.gi, "profile": dialect.profile}
         self._devices: dict[Device, Device] = {}
 
@@ -191,14 +190,14 @@ class ChunkReader:
     def _throttled(
         self, names: set[tuple[str, str, str]], start: float, step: float, steps: int
     ) -> dict[tuple[str, str, str], list[float | None]]:
-        if not names or not self._throttling:
+        if not names:
             return {}
         expression = throttled(step - BORDER, either(names))
         try:
-            rows = self._matrix(lambda _: expression, start, step, steps)
+            # its series have no uuid, so shards would be the same query again
+            rows = self._matrix(lambda _: expression, start, step, steps, SHARDS)
         except TooLarge:  # one step of it is: the rest of the answer is worth more
-            rows = []
-        self._throttling = bool(rows)  # where nothing collects it, there is only one query
+            return {}
         found = (
             (tuple(labels.get(name, "") for name in ("namespace", "pod", "container")), row) for labels, row in rows
         )
@@ -222,11 +221,11 @@ class ChunkReader:
     def _label(self, labels: dict[str, str], name: str) -> str:
         return labels.get(self._own_labels.get(name, name)) or labels.get(name, "")
 
-    def _matrix(self, expression: Expression, start: float, step: float, steps: int) -> Matrix:
+    def _matrix(self, expression: Expression, start: float, step: float, steps: int, depth: int = 0) -> Matrix:
         """Rows of values by step; the value of a step is that of the query at the step's end."""
         first, last = start + step, start + steps * step
         merged: dict[tuple[tuple[str, str], ...], tuple[dict[str, str], list[float | None]]] = {}
-        for series in self._fetch(expression, first, last, step):
+        for series in self._fetch(expression, first, last, step, depth=depth):
             key = tuple(sorted(series.metric.items()))
             _, row = merged.setdefault(key, (series.metric, [None] * steps))
             for at, text in series.values:
