@@ -4,9 +4,11 @@ import logging
 from collections.abc import Callable, Set
 from contextlib import suppress
 
+from msgspec.structs import replace
+
 from gpuwatch.kube.devices import NOT_SERVED
 from gpuwatch.kube.errors import KubeError
-from gpuwatch.kube.objects import TAINT, DraState, PodObject
+from gpuwatch.kube.objects import TAINT, DraState, LeaseObject, PodObject
 from gpuwatch.kube.reader import NodeReader
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.errors import UsageError
@@ -59,6 +61,7 @@ class PlanReads:
         self.pods: tuple[PodObject, ...] | None = None
         self.devices: DraState | None = None
         self.error: KubeError | None = None
+        self._has_lost = False
 
     def read(
         self,
@@ -84,10 +87,18 @@ class PlanReads:
             except KubeError as error:
                 self.error = error
 
-    def drop_slots(self) -> None:
-        """Drop the slots: another node was faster, so they have to be read again, where the next plan asks for them."""
-        self.slots = None
-        self.unread |= {"slots"}
+    def lost_slot(self, name: str) -> None:
+        """Another node was faster: the slot counts as used. After a second one the slots have to be read again, where
+        the next plan asks for them: more of them may be used.
+        """
+        if self._has_lost or self.slots is None or self.slots.leases is None:
+            self.slots = None
+            self.unread |= {"slots"}
+            return
+        self._has_lost = True
+        others = (lease for lease in self.slots.leases if lease.name != name)
+        lost = LeaseObject(name=name, resource_version="", holder="another node")
+        self.slots = replace(self.slots, leases=(*others, lost), given_up=self.slots.given_up - {name})
 
 
 class OwnPod:

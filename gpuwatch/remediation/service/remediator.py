@@ -167,11 +167,12 @@ class Remediator:
         reader, reads, began = self._connected(), PlanReads(), self._clock.monotonic()
         self._prepare(reader)
         conflict: GpuwatchError | None = None
+        ours: NodeObject | None = None
         for tries in range(TRIES):
             asked = self._clock.monotonic()
-            node = self._node = self._read_node(reader, again=tries > 0)
+            node = self._node = ours or self._read_node(reader, again=tries > 0)
             took, made = self._clock.monotonic() - asked, self._plan(node, reads)
-            if turn := self._turn(node, made, took):
+            if ours is None and (turn := self._turn(node, made, took)):
                 return turn
             node, made = self._completed(node, made, reader, reads)
             if self._executor is None:
@@ -188,8 +189,10 @@ class Remediator:
                 if outcome.put_off:
                     made = replace(made, look_again=REPORT_SECONDS)
                 return self._ended(made, outcome.stopped or outcome.refused or reads.error)
-            if isinstance(outcome.steps[-1].step, TakeSlot):
-                reads.drop_slots()
+            ours, last = None, outcome.steps[-1].step
+            if isinstance(last, TakeSlot):
+                ours = outcome.node  # as our claim left it
+                reads.lost_slot(last.name)
             elif self._slots is not None:
                 reads.slots = self._slots.last
         return self._ended(made, conflict)
@@ -209,8 +212,11 @@ class Remediator:
         begins = "slots" in made.wants and read_claim(node).claim is ClaimState.NONE
         if not begins:
             self._schedule.answered(took)
-        has_turns = begins and self._executor is not None and not self._single
-        return self._schedule.turn(took) if has_turns else 0.0
+        if not begins or self._executor is None or self._single:
+            return 0.0
+        nodes = self._slots.last.nodes if self._slots is not None and self._slots.last is not None else None
+        allowed = slot_limit(self._policy.config.budget, nodes)
+        return self._schedule.turn(took, allowed / nodes if allowed and nodes else 0.0)
 
     def _is_crowded(self, began: float) -> bool:
         return not self._single and self._clock.monotonic() - began > CROWDED_SECONDS

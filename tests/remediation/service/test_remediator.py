@@ -311,6 +311,30 @@ def test_a_slot_that_another_took_meanwhile_is_asked_for_once_and_leaves_no_clai
     assert bench.holders == ["n2"]
 
 
+def test_a_lost_slot_costs_one_request_and_a_second_one_another_reading(server):
+    """Of many nodes that choose at random among free slots, a third chooses one that another has just taken."""
+    lost = []
+
+    def others_are_faster(point):
+        if point == "slot.intended" and len(lost) < 2:
+            lost.append(bench.ledger.actions[-1].target.split("/")[-1])
+            spec = {"holderIdentity": f"n{len(lost) + 1}", "leaseDurationSeconds": 900}
+            lease = {"metadata": {"name": lost[-1], "namespace": NAMESPACE}, "spec": spec}
+            server.cluster.create("leases", lease, namespace=NAMESPACE)
+
+    three = settings(budget=BudgetConfig(max_unavailable=3))
+    bench = Bench(server.cluster, server.kubeconfig(), HandClock(), three, checkpoint=others_are_faster)
+    bench.finds(fatal(bench.clock.time()))
+    bench.remediator.step()
+    assert len(bench.ours) == 1
+    assert len({*lost}) == 2
+    asked = server.cluster.requests
+    begins = 1
+    """A remediator that starts looks whether it holds a slot."""
+    assert (asked["admin", "create", "leases"], asked["admin", "list", "leases"]) == (3, begins + 2)
+    assert asked["admin", "get", "nodes"] == 1
+
+
 def throttles_the_first_taint(bench):
     """A checkpoint; until the faults are taken away again."""
     passed = []
