@@ -171,7 +171,9 @@ def open_file(path: Path) -> IO[bytes]:
     never waits for a pipe's writer.
     """
     try:
-        file: IO[bytes] = path.open("rb") if isinstance(path, TreePath) else open(path, "rb", opener=_open_plain)
+        file: IO[bytes] = (
+            path.open("rb") if isinstance(path, TreePath) else open(path, "rb", opener=_open_plain)  # noqa: SIM115
+        )
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise OSError(errno.ELOOP, "it is a link") from error
