@@ -323,11 +323,11 @@ class Agent:
     def _look_at_bus(self) -> None:
         """Read the store and the bus; GPUs that appeared on the bus, or came back, need a new reader."""
         self._builder.refresh_labels(self._config.metrics)
-        findings = self._view.judgement.findings if self._view else ()
-        self._builder.set_repaired(repaired_at(self._store), validations(self._store, findings))
+        findings, now = self._view.judgement.findings if self._view else (), self._clock.time()
+        self._builder.set_repaired(repaired_at(self._store, now), validations(self._store, findings, now))
         repairer = repairer_status(self._store)
-        self._builder.set_roles(repairer, role_reports(self._config.state_dir, self._clock.time()))
-        closed = closed_gpu(repairer, self._clock.time())
+        self._builder.set_roles(repairer, role_reports(self._config.state_dir, now))
+        closed = closed_gpu(repairer, now)
         with self._lock:
             indexes = tuple(i.index for i in self._state.identities() if i.uuid == closed)
         self._supervisor.close(indexes)

@@ -6,6 +6,8 @@ a GPU that was taken out. A validation holds until the next fault of its GPU, wh
 again and recovers has to be validated again.
 """
 
+import logging
+import math
 from collections.abc import Collection, Iterable
 
 import msgspec
@@ -15,6 +17,8 @@ from gpuwatch.model.event import ActionEvent, Result
 from gpuwatch.model.finding import Finding, Remedy
 from gpuwatch.model.view import RepairerStatus, Validation
 from gpuwatch.storage.store import Store
+
+log = logging.getLogger(__name__)
 
 NAME, VALIDATED, REPAIRER = "repaired", "validated", "repairer"
 KEPT = 64
@@ -26,9 +30,18 @@ HARMLESS = (Remedy.NONE, Remedy.RESTART_APP)
 """Remedies of findings that are no evidence about the GPU itself."""
 
 
-def repaired_at(store: Store) -> dict[str, float]:
-    """GPU uuid, or `node` -> unix time at which an operator declared it repaired."""
-    return store.remembered(NAME, dict[str, float]) or {}
+def repaired_at(store: Store, now: float = math.inf) -> dict[str, float]:
+    """GPU uuid, or `node` -> unix time at which an operator declared it repaired. Those after `now` are removed from
+    the store: the clock was set back since, and they would end each fault until then.
+    """
+    kept = store.remembered(NAME, dict[str, float]) or {}
+    past = {subject: at for subject, at in kept.items() if at <= now}
+    if past != kept:
+        log.warning(
+            "the clock was set back: what was declared repaired later than now counts no more; declare it again"
+        )
+        store.remember(NAME, msgspec.json.encode(past))
+    return past
 
 
 def mark_repaired(
@@ -52,11 +65,14 @@ def mark_repaired(
     return store.flush()
 
 
-def validations(store: Store, findings: Iterable[Finding] = ()) -> tuple[Validation, ...]:
-    """The newest of each GPU. Those older than one of `findings` are removed from the store."""
+def validations(store: Store, findings: Iterable[Finding] = (), now: float = math.inf) -> tuple[Validation, ...]:
+    """The newest of each GPU. Those older than one of `findings` are removed from the store, and so are those after
+    `now`: the clock was set back since, and they would count as newer than each fault until then.
+    """
     kept = store.remembered(VALIDATED, tuple[Validation, ...]) or ()
     faults = [finding for finding in findings if finding.remedy not in HARMLESS]
-    good = tuple(v for v in kept if not any(f.gpu in (v.gpu, None) and f.latest > v.at for f in faults))
+    past = (v for v in kept if v.at <= now)
+    good = tuple(v for v in past if not any(f.gpu in (v.gpu, None) and f.latest > v.at for f in faults))
     if good != kept:
         store.remember(VALIDATED, msgspec.json.encode(good))
     return good

@@ -32,9 +32,13 @@ def machine(proc: Path, sys: Path, machine_id: Path = MACHINE_ID) -> Host:
     )
 
 
+LONGEST_LINE = 4096
+"""Bytes; the kernel command line has as many at most."""
+
+
 def first_line(path: Path) -> str | None:
-    """A one-line file; None when it is empty or cannot be read."""
-    return text(path) or None
+    """A one-line file; None when it is empty or cannot be read. What a copied tree has beyond one line is not read."""
+    return (text(path, LONGEST_LINE) or "").partition("\n")[0] or None
 
 
 _RUNTIMES = ("containerd", "crio", "dockerd")

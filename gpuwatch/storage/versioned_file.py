@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import IO, Generic, TypeVar
 
 import msgspec
 
@@ -166,19 +166,31 @@ class VersionedFile(Generic[Content]):
         return UnreadableFile(f"cannot use {self.path}", why, self._repair)
 
 
-def read_file(path: Path, most_bytes: int) -> tuple[os.stat_result, bytes]:
-    """A plain file of at most `most_bytes`. Raises OSError; never follows a link (in the tree of another host none out
-    of it), never waits for a pipe's writer.
+def open_file(path: Path) -> IO[bytes]:
+    """A plain file, to be read. Raises OSError; never follows a link (in the tree of another host none out of it),
+    never waits for a pipe's writer.
     """
     try:
-        with path.open("rb") if isinstance(path, TreePath) else open(path, "rb", opener=_open_plain) as file:
-            status, body = os.fstat(file.fileno()), file.read(most_bytes + 1)
+        file: IO[bytes] = (
+            path.open("rb") if isinstance(path, TreePath) else open(path, "rb", opener=_open_plain)  # noqa: SIM115
+        )
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise OSError(errno.ELOOP, "it is a link") from error
         raise
-    if not stat.S_ISREG(status.st_mode) or len(body) > most_bytes:
-        raise OSError(errno.EINVAL, f"it is no plain file of at most {most_bytes} bytes")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is no plain file")
+    return file
+
+
+def read_file(path: Path, most_bytes: int) -> tuple[os.stat_result, bytes]:
+    """All of a plain file of at most `most_bytes`; a larger one is not read. Raises OSError as `open_file`."""
+    with open_file(path) as file:
+        status = os.fstat(file.fileno())
+        body = file.read(most_bytes + 1) if status.st_size <= most_bytes else b""
+    if max(status.st_size, len(body)) > most_bytes:
+        raise OSError(errno.EINVAL, f"it has more than {most_bytes} bytes")
     return status, body
 
 

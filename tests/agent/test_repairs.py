@@ -1,9 +1,11 @@
 """A person's word about a repair goes through the store, from one process to another."""
 
+import time
 from pathlib import Path
 
 import pytest
 
+from gpuwatch.agent.agent import Agent
 from gpuwatch.agent.repairs import (
     KEPT,
     MAX_CLOSED_SECONDS,
@@ -15,10 +17,12 @@ from gpuwatch.agent.repairs import (
     repairer_status,
     validations,
 )
+from gpuwatch.config import AgentConfig, Backend, Config, RightsizingConfig, SourcesConfig
 from gpuwatch.model.event import EventQuery
 from gpuwatch.model.finding import Finding, Remedy, Severity
 from gpuwatch.model.view import RepairerStatus, Validation
 from gpuwatch.storage.store import Store
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -80,6 +84,37 @@ def test_the_agent_reads_what_was_validated_and_the_newest_counts(opened) -> Non
     assert {(each.actor, each.target, each.result) for each in actions} == {
         ("operator", "gpu/GPU-1", "done"), ("operator", "gpu/GPU-2", "done"), ("repairer", "gpu/GPU-1", "failed")
     }  # fmt: skip
+
+
+def test_what_was_declared_by_a_clock_that_is_set_back_does_not_excuse_later_faults(opened) -> None:
+    """A clock an hour ahead, as before the first answer of NTP: faults of that hour would count as repaired, and the
+    GPU as validated after them.
+    """
+    person, agent = opened(), opened()
+    mark_repaired(person, {"GPU-1"}, 3700.0, [])
+    mark_repaired(person, {"GPU-2"}, 90.0, [])
+    keep_validations(person, [validated("GPU-1", 3700.0), validated("GPU-2", 90.0)], "operator")
+    assert repaired_at(agent, 100.0) == {"GPU-2": 90.0}
+    assert validations(agent, now=100.0) == (validated("GPU-2", 90.0),)
+    assert repaired_at(agent, 4000.0) == {"GPU-2": 90.0}, "nor once its time has come"
+    assert validations(agent, now=4000.0) == (validated("GPU-2", 90.0),)
+
+
+def test_an_agent_asks_by_its_clock(opened, tmp_path: Path) -> None:
+    later = time.time() + 3600.0
+    mark_repaired(person := opened(), {"GPU-1"}, later, [])
+    keep_validations(person, [validated("GPU-1", later)], "operator")
+    missing = str(tmp_path / "missing")
+    config = Config(
+        agent=AgentConfig(listen="", socket=str(tmp_path / "agent.sock")),
+        sources=SourcesConfig(kmsg=missing, pod_resources=f"{missing}/kubelet.sock", sys=missing),
+        rightsizing=RightsizingConfig(enabled=False),
+        state_dir=str(tmp_path / "state"),
+    )
+    agent = Agent(config, Backend())
+    agent._look_at_bus()
+    agent._store.close()
+    assert until(lambda: (repaired_at(opened()), validations(opened())) == ({}, ()))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from gpuwatch.host.machine import boot_id_file, machine
+from gpuwatch.host.machine import LONGEST_LINE, boot_id_file, first_line, machine
 from gpuwatch.model.snapshot import Host
 
 
@@ -27,3 +27,11 @@ def test_what_cannot_be_read_is_unknown(tmp_path: Path) -> None:
 
 def test_the_boot_id_of_this_machine_is_there() -> None:
     assert machine(Path("/proc"), Path("/sys")).boot_id
+
+
+def test_of_a_file_that_is_not_one_line_only_that_line_is_read(tmp_path: Path) -> None:
+    """A copied tree may have 4 MiB there: a name of that length took minutes to show, and to redact in a bundle."""
+    (tmp_path / "hostname").write_text("node-1\n" + "x" * 10_000_000)
+    assert first_line(tmp_path / "hostname") == "node-1"
+    (tmp_path / "hostname").write_text("x" * 10_000_000)
+    assert len(first_line(tmp_path / "hostname") or "") == LONGEST_LINE

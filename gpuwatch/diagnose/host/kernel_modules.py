@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from gpuwatch.diagnose.host import host_root
+from gpuwatch.host.machine import first_line
 from gpuwatch.host.plain_file import content, entries, opened, text
 from gpuwatch.model.snapshot import Record
 from gpuwatch.model.text import number
@@ -89,7 +90,7 @@ def kernel(root: Path | None, proc: Path, sys: Path) -> Kernel:
         OSError: not even /proc is there.
     """
     proc.stat()
-    release, cmdline = text(proc / "sys/kernel/osrelease") or None, text(proc / "cmdline") or None
+    release, cmdline = first_line(proc / "sys/kernel/osrelease"), first_line(proc / "cmdline")
     driver, flavor, machine = version_line(text(proc / "driver/nvidia/version") or "")
     try:  # four bytes of attributes, then one that is 1 when Secure Boot is on; without UEFI there is no such file
         secure_boot = content(sys / _SECURE_BOOT)
@@ -108,7 +109,7 @@ def kernel(root: Path | None, proc: Path, sys: Path) -> Kernel:
         driver=driver,
         flavor=flavor,
         machine=machine,
-        module=text(sys / "module/nvidia/version") or None,
+        module=first_line(sys / "module/nvidia/version"),
         params=parameters(text(proc / "driver/nvidia/params") or ""),
         installed=installed_modules(root) if root else None,
         dkms=dkms_versions(root) if root else (),

@@ -5,6 +5,7 @@ which stays as `rightsizing.previous.json`. An unusable file is set aside under 
 used: weeks of history are not lost to one bad block, nor to an upgrade of gpuwatch that was reverted.
 """
 
+import os
 import time
 import zlib
 from collections.abc import Callable, Mapping
@@ -16,13 +17,15 @@ import msgspec
 from gpuwatch.model.decoding import prepared
 from gpuwatch.model.errors import GpuwatchError, PermissionMissing
 from gpuwatch.model.snapshot import UNREADABLE, Record
-from gpuwatch.storage.versioned_file import read_file, replace_file
+from gpuwatch.storage.versioned_file import open_file, replace_file
 
 NAME = "rightsizing.json"
 FORMAT = "gpuwatch-rightsizing"
 SCHEMA = 1
 
-MOST_BYTES = 512 << 20
+LONGEST_HEAD, MOST_BYTES = 1024, 512 << 20
+"""Of a file whose head fits, the second is read: the memory of an agent that reads what others wrote is less."""
+
 KEPT_ASIDE = 3
 """Unusable files of each kind that are kept for a person to look at; older ones are removed."""
 
@@ -122,20 +125,15 @@ def _load(path: Path, kind: type[State], schema: Schema, aside: Callable[[Path, 
 
 
 def _read(path: Path, kind: type[State], schema: Schema) -> State:
-    first, _, body = read_file(path, MOST_BYTES)[1].removesuffix(b"\n").partition(b"\n")
-    try:
-        head = msgspec.json.decode(first, type=prepared(Head))
-    except BROKEN as error:
-        why = f"its first line is not one that gpuwatch writes ({error})"
-        raise _Unusable("corrupt", why, "history is collected again; find out who wrote it, then remove it") from error
-    if head.format != FORMAT:
-        raise _Unusable("foreign", f"it is of format {head.format!r}", "find out who wrote it, then remove it")
-    if head.schema > schema.number:
-        next_step = "restore its name for the gpuwatch that wrote it, or remove it"
-        raise _Unusable("newer", f"it has schema {head.schema}, this gpuwatch knows {schema.number}", next_step)
+    with open_file(path) as file:
+        first, size = file.readline(LONGEST_HEAD), os.fstat(file.fileno()).st_size
+        head = _head(first, schema)
+        found = size - len(first)  # with the line end
+        fits = 0 <= head.size <= MOST_BYTES and found - 1 <= head.size <= found
+        body = file.read(head.size) if fits else b""
     anew = "history is collected again from what is left; look at the disk, then remove it"
     if len(body) != head.size:
-        raise _Unusable("corrupt", f"{len(body)} of {head.size} bytes are there", anew)
+        raise _Unusable("corrupt", f"{found} of {head.size} bytes are there", anew)
     if zlib.crc32(body) != head.crc32:
         raise _Unusable("corrupt", "its checksum is wrong", anew)
     try:
@@ -144,6 +142,20 @@ def _read(path: Path, kind: type[State], schema: Schema) -> State:
         return msgspec.convert(_migrated(msgspec.json.decode(body), head.schema, schema), prepared(kind), str_keys=True)
     except BROKEN as error:
         raise _Unusable("corrupt", f"{type(error).__name__}: {error}", anew) from error
+
+
+def _head(line: bytes, schema: Schema) -> Head:
+    try:
+        head = msgspec.json.decode(line, type=prepared(Head))
+    except BROKEN as error:
+        why = f"its first line is not one that gpuwatch writes ({error})"
+        raise _Unusable("corrupt", why, "history is collected again; find out who wrote it, then remove it") from error
+    if head.format != FORMAT:
+        raise _Unusable("foreign", f"it is of format {head.format!r}", "find out who wrote it, then remove it")
+    if head.schema > schema.number:
+        next_step = "restore its name for the gpuwatch that wrote it, or remove it"
+        raise _Unusable("newer", f"it has schema {head.schema}, this gpuwatch knows {schema.number}", next_step)
+    return head
 
 
 def _migrated(values: Any, number: int, schema: Schema) -> Any:

@@ -5,6 +5,7 @@ import random
 import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,17 @@ from hypothesis import strategies as st
 
 from gpuwatch.config import RightsizingConfig
 from gpuwatch.model.errors import GpuwatchError
-from gpuwatch.rightsizing.service.checkpoint import CURRENT, KEPT_ASIDE, NAME, Schema, load, peek, previous, save
+from gpuwatch.rightsizing.service.checkpoint import (
+    CURRENT,
+    KEPT_ASIDE,
+    MOST_BYTES,
+    NAME,
+    Schema,
+    load,
+    peek,
+    previous,
+    save,
+)
 from gpuwatch.rightsizing.usage.ledger import LedgerState, UsageLedger
 from tests.rightsizing.usage.usage_spans import BEGIN, HOUR, at_rest, at_work
 
@@ -235,6 +246,17 @@ def test_what_cannot_be_used_is_set_aside_and_told(path: Path, body: bytes, kind
     assert trouble.startswith(f"{path} cannot be used, it is now {aside}; {why}")
     assert trouble.endswith("then remove it")
     assert load(path, LedgerState) == (OLDER, ())
+
+
+@pytest.mark.parametrize("head", [b"", BODY.partition(b"\n")[0] + b"\n"])
+def test_a_file_that_the_head_does_not_describe_costs_no_memory(path: Path, head: bytes):
+    """An agent has 256 MiB; the 512 MiB that a file may have ended it at each start."""
+    path.write_bytes(head)
+    os.truncate(path, MOST_BYTES)
+    tracemalloc.start()
+    assert load(path, LedgerState).state is None
+    assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    tracemalloc.stop()
 
 
 @settings(deadline=None)
