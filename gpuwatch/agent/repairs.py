@@ -30,12 +30,16 @@ HARMLESS = (Remedy.NONE, Remedy.RESTART_APP)
 """Remedies of findings that are no evidence about the GPU itself."""
 
 
+AHEAD_SECONDS = 5.0
+"""So much later than now is no clock that was set back: another process has just written it, or the clock was slewed."""
+
+
 def repaired_at(store: Store, now: float = math.inf) -> dict[str, float]:
     """GPU uuid, or `node` -> unix time at which an operator declared it repaired. Those after `now` are removed from
     the store: the clock was set back since, and they would end each fault until then.
     """
     kept = store.remembered(NAME, dict[str, float]) or {}
-    past = {subject: at for subject, at in kept.items() if at <= now}
+    past = {subject: at for subject, at in kept.items() if at <= now + AHEAD_SECONDS}
     if past != kept:
         log.warning(
             "the clock was set back: what was declared repaired later than now counts no more; declare it again"
@@ -71,7 +75,7 @@ def validations(store: Store, findings: Iterable[Finding] = (), now: float = mat
     """
     kept = store.remembered(VALIDATED, tuple[Validation, ...]) or ()
     faults = [finding for finding in findings if finding.remedy not in HARMLESS]
-    past = (v for v in kept if v.at <= now)
+    past = (v for v in kept if v.at <= now + AHEAD_SECONDS)
     good = tuple(v for v in past if not any(f.gpu in (v.gpu, None) and f.latest > v.at for f in faults))
     if good != kept:
         store.remember(VALIDATED, msgspec.json.encode(good))
