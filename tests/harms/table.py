@@ -960,8 +960,8 @@ HARMS: tuple[Harm, ...] = (
         "What cannot be read is not written.",
         (
             "tuning/model/setting.py:power_target",
-            "tuning/actuation/record.py:_nonsense",
-            "tuning/actuation/restore.py:give_back",
+            "tuning/actuation/record.py:_invalid_reason",
+            "tuning/actuation/restore.py:restore_setting",
         ),
         (
             proof(
@@ -989,7 +989,7 @@ HARMS: tuple[Harm, ...] = (
         "Settings from before a reboot or driver reload are restored on GPUs that others have set since.",
         "A record names its boot and driver. With another boot or driver it is dropped; with an unknown boot "
         "nothing is written.",
-        ("tuning/model/setting.py:outlived", "tuning/actuation/restore.py:_gpu"),
+        ("tuning/model/setting.py:expiry_reason", "tuning/actuation/restore.py:_restore_gpu"),
         (
             proof(
                 f"{RESTORING}test_s5_settings_of_another_boot_or_driver_are_dropped_not_restored",
@@ -1015,21 +1015,21 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{GUARD}test_s4_three_missed_beats_of_ten_seconds_and_all_is_given_back",
                 "tuning/actuation/guard.py",
-                "        if silent >= self._silence:\n",
+                "        if age >= self._timeout:\n",
                 "        if False:\n",
             ),
             proof(
                 f"{GUARD}test_while_the_tuner_beats_nothing_is_touched",
                 "tuning/actuation/guard.py",
-                "        if seen is not None and seen != self._seen:\n",
+                "        if latest is not None and latest != self._latest:\n",
                 "        if False:\n",
             ),
             proof(
                 f"{GUARD}test_a_tuner_that_begins_while_the_guard_looks_keeps_its_settings",
                 "tuning/actuation/guard.py",
-                "        recorded = self._is_recorded()\n        seen =",
-                "        self._seen = self._heartbeat.look()\n"
-                "        recorded = self._is_recorded()\n        seen = self._seen or",
+                "        recorded = self._is_recorded()\n        latest =",
+                "        self._latest = self._heartbeat.latest()\n"
+                "        recorded = self._is_recorded()\n        latest = self._latest or",
             ),
         ),
     ),
@@ -1124,7 +1124,7 @@ HARMS: tuple[Harm, ...] = (
         "A tuner that ends leaves GPUs slow, or sets something after it reverted everything.",
         "Once it ends nothing is set; an order under way is awaited and reverted. What the driver does not revert "
         "in time stays recorded, for the guard.",
-        ("tuning/service/tuner.py:end", "tuning/actuation/actuator.py:give_back"),
+        ("tuning/service/tuner.py:end", "tuning/actuation/actuator.py:restore"),
         (
             proof(
                 "tests/tuning/actuation/test_actuator_restores.py::"
@@ -1136,7 +1136,7 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{ENFORCING}test_s3_at_the_end_all_is_given_back_nothing_is_set_any_more_and_the_next_one_knows",
                 "tuning/service/tuner.py",
-                "                self._give_back(self._actuator, Trigger.EXIT)\n",
+                "                self._restore(self._actuator, Trigger.EXIT)\n",
                 "",
             ),
         ),
@@ -1145,13 +1145,13 @@ HARMS: tuple[Harm, ...] = (
         45,
         "A tuner hangs in the driver while its guard reverts; the call returns later, and its record is gone.",
         "A process that reverts while another holds the GPU keeps the record.",
-        ("tuning/actuation/restore.py:_gpu", "tuning/actuation/record.py:lock_gpu"),
+        ("tuning/actuation/restore.py:_restore_gpu", "tuning/actuation/record.py:lock_gpu"),
         (
             proof(
                 f"{RESTORING}test_a_gpu_that_another_process_is_at_is_restored_and_not_forgotten_and_the_others_are",
                 "tuning/actuation/restore.py",
-                "            if held:\n                found = self._forgotten(found)\n",
-                "            found = self._forgotten(found)\n",
+                "            if held:\n                found = self._drop_restored(found)\n",
+                "            found = self._drop_restored(found)\n",
             ),
         ),
     ),
@@ -1420,7 +1420,7 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{RESTORING}test_a_limit_goes_back_to_no_more_than_the_default",
                 "tuning/actuation/driver.py",
-                'min(most, self._ask("nvmlDeviceGetPowerManagementDefaultLimit", gpu)) / 1e3',
+                'min(most, self._call("nvmlDeviceGetPowerManagementDefaultLimit", gpu)) / 1e3',
                 "most / 1e3",
             ),
             proof(

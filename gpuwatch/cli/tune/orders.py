@@ -12,7 +12,7 @@ from gpuwatch.cli.console.session import Session, pass_session
 from gpuwatch.cli.tune.driver_access import restorer
 from gpuwatch.cli.tune.inputs import tuner_config, tuner_place
 from gpuwatch.model.errors import GpuwatchError, UsageError
-from gpuwatch.tuning.actuation.guard import SILENCE_SECONDS
+from gpuwatch.tuning.actuation.guard import HEARTBEAT_TIMEOUT_SECONDS
 from gpuwatch.tuning.actuation.heartbeat import Heartbeat, HeartbeatFile
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from gpuwatch.tuning.actuation.restore import RestoreOutcome
@@ -128,10 +128,10 @@ def restore(session: Session, *, everything: bool) -> None:
 
 
 def _living(place: Path) -> Heartbeat | None:
-    """The newest beat of a tuner that enforces; None: there is none, or it is silent."""
-    seen = HeartbeatFile(place).look()
+    """The newest beat of a tuner that enforces; None: there is none, or it is too old."""
+    seen = HeartbeatFile(place).latest()
     beat = seen.beat if seen else None
-    alive = beat is not None and beat.mode == "enforce" and abs(time.time() - beat.at) < SILENCE_SECONDS
+    alive = beat is not None and beat.mode == "enforce" and abs(time.time() - beat.at) < HEARTBEAT_TIMEOUT_SECONDS
     return beat if alive else None
 
 

@@ -141,13 +141,13 @@ def answered(limits: KnownLimits, results: Iterable[ApplyResult], now: float, at
     known, failed, rests = dict(limits.known), dict(limits.failed), dict(limits.rests)
     for uuid, watts in limits.asked.items():
         answer = answers.get(uuid)
-        outcome = OrderOutcome.SILENT if answer is None else answer.outcome
+        outcome = OrderOutcome.TIMEOUT if answer is None else answer.outcome
         if answer is not None and outcome is OrderOutcome.DONE:
             in_force = watts if answer.in_force is None else answer.in_force
             known[uuid] = replace(known.get(uuid, KnownLimit()), watts=in_force, results=at, looks=0)
             failed.pop(uuid, None)
             continue
-        if outcome in (OrderOutcome.FAILED, OrderOutcome.SILENT):
+        if outcome in (OrderOutcome.FAILED, OrderOutcome.TIMEOUT):
             failed[uuid] = max(watts, failed.get(uuid, watts))
         rests[uuid] = now + (YIELD_SECONDS if outcome is OrderOutcome.FOREIGN else RETRY_SECONDS)
     rests = {uuid: until for uuid, until in rests.items() if now < until}
