@@ -1159,7 +1159,7 @@ HARMS: tuple[Harm, ...] = (
         46,
         "A tuner sets caps without a guard: `kill -9` would leave them for ever.",
         "Nothing is set before the guard's first heartbeat, and after 30 s without one everything is reverted.",
-        ("tuning/cycle/obstacles.py:everywhere", "tuning/service/state_dir.py:is_alive"),
+        ("tuning/cycle/obstacles.py:node_obstacles", "tuning/service/state_dir.py:is_alive"),
         (
             proof(
                 f"{ENFORCING}test_s4_without_a_guard_nothing_is_set_and_what_was_set_is_given_back",
@@ -1185,8 +1185,8 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{CONSENT}test_the_least_permissive_of_all_wins",
                 "tuning/gates/consent.py",
-                "return min(said, key=lambda each: MODES.index(each.mode), default=None)",
-                "return said[0] if said else None",
+                "return min(decisions, key=lambda each: MODES.index(each.mode), default=None)",
+                "return decisions[0] if decisions else None",
             ),
             proof(
                 f"{CONSENT}test_what_is_not_known_of_a_pod_is_no_consent",
@@ -1249,7 +1249,7 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{LOOP}test_s8_a_gpu_that_slows_itself_is_not_held_down_by_us_too[hw_slowdown]",
                 "tuning/gates/eligibility.py",
-                "    Gate(ObstacleReason.SLOWDOWN, _sampled(_slowdown), rests=REST_SECONDS),\n",
+                "    Gate(ObstacleReason.SLOWDOWN, _sampled(_slowdown), cooldown=COOLDOWN_SECONDS),\n",
                 "",
             ),
         ),
@@ -1259,7 +1259,7 @@ HARMS: tuple[Harm, ...] = (
         "Two power managers change one setting against each other.",
         "A clock or limit that is neither gpuwatch's nor the original is another manager's: gpuwatch reverts its "
         "own and leaves the GPU alone for an hour.",
-        ("tuning/gates/conflict.py:look", "tuning/gates/cooldowns.py:conflict_cooldown"),
+        ("tuning/gates/conflict.py:check", "tuning/gates/cooldowns.py:conflict_cooldown"),
         (
             proof(
                 f"{LOOP}test_s9_clocks_that_somebody_else_has_reset_are_theirs_for_an_hour",

@@ -18,7 +18,7 @@ from gpuwatch.model.snapshot import Gpu
 from gpuwatch.model.view import View
 from gpuwatch.tuning.cycle.cycle import FIXED
 from gpuwatch.tuning.cycle.gang import ladder_of, sampled_capabilities
-from gpuwatch.tuning.cycle.obstacles import FASTEST_VIEW
+from gpuwatch.tuning.cycle.obstacles import MAX_VIEW_INTERVAL
 from gpuwatch.tuning.energy.model import Ladder
 from gpuwatch.tuning.energy.search import first
 from gpuwatch.tuning.gates.consent import TuningRequest, consent_decision, tuning_request
@@ -83,7 +83,7 @@ def planned(
 ) -> tuple[tuple[PlanItem, ...], BudgetItem | None]:
     """Every GPU, by index, and the budget. Without an agent, the View's interval counts as short enough."""
     if not inputs.agent:
-        view = replace(view, snapshot=replace(view.snapshot, interval=FASTEST_VIEW))
+        view = replace(view, snapshot=replace(view.snapshot, interval=MAX_VIEW_INTERVAL))
     samples = {gpu.identity.uuid: gpu for gpu in view.snapshot.gpus}
     enforcing = replace(inputs.config.tuning, mode="enforce")
     basis = PlanBasis(view, enforcing, consents, samples, preview(view, inputs, consents, "enforce"), inputs)

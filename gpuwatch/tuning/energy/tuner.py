@@ -261,7 +261,7 @@ PHASES: Mapping[TrialPhase, Callable[[TrialState, GangWindow, Ladder, Terms], Tr
 }
 
 
-def wanted(state: TrialState) -> float | None:
+def target_cap(state: TrialState) -> float | None:
     """The cap that should be in force now. None: none."""
     if state.phase in (TrialPhase.SEARCH, TrialPhase.VERIFY) and state.probe is not None:
         return state.probe.cap if state.before is not None and state.reduced is None else None
@@ -277,7 +277,7 @@ def window_seconds(state: TrialState, seed: str) -> float:
 
 
 def step(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms) -> TrialState:
-    """Take in one window of every GPU of a gang; `wanted` returns what should be in force from now on.
+    """Take in one window of every GPU of a gang; `target_cap` returns what should be in force from now on.
 
     Other terms, another ladder: call `resumed` first. Another owner, other GPUs: pass a new TrialState. Raises
     ValueError for a gang of another size than before.
@@ -290,7 +290,7 @@ def step(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms) -
         return replace(state, lifted=CALM, before=None, reduced=None)
     if not all(window.settled for window in windows):
         return state
-    if any(window.cap != wanted(state) for window in windows):
+    if any(window.cap != target_cap(state) for window in windows):
         return _ignoring(state, Refusal.NOT_OBEYED)
     if not _is_readable(state, windows, terms):
         lifted = CALM if terms.latency == "serving" else state.lifted

@@ -156,7 +156,7 @@ class Tuner:
                     each.order.uuid for each in self._results if each.outcome is not OrderOutcome.DONE
                 )
                 self._write_audit(found.reports)
-                self._searches.keep(found.kept, found.memory.met)
+                self._searches.keep(found.kept, found.memory.used_saves)
                 self._caps.keep(found.known)
             troubles.append(self._views.trouble if config.mode != "off" else None)
             self._publish(inputs, found, troubles, enforcing=enforcing)
@@ -207,7 +207,7 @@ class Tuner:
         """Drop all but the joules saved, how often GPUs were tried, and which saved states were used."""
         known = self._memory
         self._memory, self._results = (
-            CycleMemory(accounts=known.accounts, rate_limits=known.rate_limits, met=known.met),
+            CycleMemory(accounts=known.accounts, rate_limits=known.rate_limits, used_saves=known.used_saves),
             (),
         )
 
