@@ -1471,7 +1471,7 @@ HARMS: tuple[Harm, ...] = (
             "consents/progress.py:fetch",
             "consents/progress.py:buckets",
             "tuning/energy/estimate.py:contradicted",
-            "tuning/energy/tuner.py:_broken",
+            "tuning/energy/tuner.py:_slo_broken",
         ),
         (
             proof(
@@ -1490,8 +1490,8 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{SLO}test_a_cap_is_lifted_within_two_windows_when_the_slo_does_not_hold",
                 "tuning/energy/tuner.py",
-                "        if held is False:\n            return _broken",
-                "        if False:\n            return _broken",
+                "        if held is False:\n            return _slo_broken",
+                "        if False:\n            return _slo_broken",
             ),
             proof(
                 "tests/tuning/energy/test_slo.py::test_counts_that_cannot_be_are_no_requests",

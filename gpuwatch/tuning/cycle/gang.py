@@ -19,7 +19,7 @@ from gpuwatch.tuning.cycle.state import CycleInputs, CycleMemory, Key
 from gpuwatch.tuning.energy.meter import IdleCap, is_counted
 from gpuwatch.tuning.energy.model import Ladder, Terms, TrialState, clocks, limits
 from gpuwatch.tuning.energy.resumption import known_cap, released, resumed
-from gpuwatch.tuning.energy.slo import Named
+from gpuwatch.tuning.energy.slo import TargetHistogram
 from gpuwatch.tuning.gates.consent import TuningRequest, slo_of, tuning_request
 from gpuwatch.tuning.gates.cooldowns import Cooldown, RateLimit, wait_seconds, with_action
 from gpuwatch.tuning.gates.owners import Gang, follow, returning_key
@@ -129,7 +129,7 @@ def decide(
         if not tuned.resting:
             known = inputs.progress.owners if inputs.progress is not None else {}
             counters = tuple(known.get(owner.id) for owner in gang.owners)
-            slo = named(gang, inputs) if tuned.terms.slo else ()
+            slo = slo_histograms(gang, inputs) if tuned.terms.slo else ()
             tuned = energy.with_samples(tuned, gpus, counters if any(counters) else (), enforcing=enforcing, slo=slo)
     if not enforcing:
         return GangDecision(gang, request, closed, energy.lifted(tuned, inputs.at))
@@ -139,7 +139,7 @@ def decide(
     return _attempt(GangDecision(gang, request, closed, tuned, target), tuned, target.value, memory, inputs)
 
 
-def named(gang: Gang, inputs: CycleInputs) -> tuple[Named, ...]:
+def slo_histograms(gang: Gang, inputs: CycleInputs) -> tuple[TargetHistogram, ...]:
     """The targets of all owners, as in their terms, each with its histogram from the owner's page."""
     known = inputs.progress.owners if inputs.progress is not None else {}
     return tuple(

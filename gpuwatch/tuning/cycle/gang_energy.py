@@ -11,7 +11,7 @@ from gpuwatch.tuning.energy.hold import SavingEstimate, saving_estimate
 from gpuwatch.tuning.energy.meter import IdleCap, Meter, idle_step, take
 from gpuwatch.tuning.energy.model import Ladder, Terms, TrialPhase, TrialState
 from gpuwatch.tuning.energy.resumption import released, resumed
-from gpuwatch.tuning.energy.slo import Named
+from gpuwatch.tuning.energy.slo import TargetHistogram
 from gpuwatch.tuning.energy.tuner import step, target_cap, verification, window_seconds
 from gpuwatch.tuning.model.setting import TOLERANCE_WATTS
 
@@ -65,7 +65,7 @@ def with_samples(
     counters: Sequence[ProgressCounter | None] = (),
     *,
     enforcing: bool,
-    slo: Sequence[Named] = (),
+    slo: Sequence[TargetHistogram] = (),
 ) -> GangState:
     """After new samples, one of each GPU. `counters`: of work, one for each owner; empty: none names one. `slo`:
     what is counted for each target of the terms.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from msgspec.structs import replace
 
 from gpuwatch.model.snapshot import Gpu
-from gpuwatch.tuning.cycle.gang import GangDecision, named
+from gpuwatch.tuning.cycle.gang import GangDecision, slo_histograms
 from gpuwatch.tuning.cycle.gang_energy import ACTIVE, GangState, current_cap
 from gpuwatch.tuning.cycle.state import Account, CycleInputs, CycleMemory, OrderReport
 from gpuwatch.tuning.energy.hold import HOLD_SECONDS
@@ -94,7 +94,7 @@ def _unused(tuned: GangState, decision: GangDecision, inputs: CycleInputs) -> st
 def _slo(tuned: GangState, decision: GangDecision, inputs: CycleInputs) -> str:
     """The targets of the SLO, each with the latency measured of late; empty: there is none."""
     texts = []
-    for target, histogram in named(decision.gang, inputs) if tuned.terms.slo else ():
+    for target, histogram in slo_histograms(decision.gang, inputs) if tuned.terms.slo else ():
         seconds = None if histogram is None else quantile(target, histogram)
         now = "no request" if seconds is None else f"{seconds:g} s" if seconds < math.inf else "above all buckets"
         texts.append(f"{target}, now {now}")

@@ -76,7 +76,7 @@ class GpuTuning(Record, frozen=True, kw_only=True):
 
     `clock_cap` hertz and `power_limit` watts are what gpuwatch has in force now; None: nothing. `slowdown`,
     `slowdown_upper` (95 %) and `saved` are shares: of its speed lost, of the energy for a unit of work saved; None: not
-    measured. `bound`: the slowdown promised. `signal`: what caps are judged by, `counters` of the GPU, the
+    measured. `bound`: the slowdown allowed. `signal`: what caps are judged by, `counters` of the GPU, the
     application's own `progress` or its `slo`; None: none is. `joules_saved`: since the tuner started, rests too.
     """
 
