@@ -328,7 +328,7 @@ HARMS: tuple[Harm, ...] = (
                 "tests/health/xid/test_judge_xids.py::test_a_gpu_that_is_not_clean_has_not_been_repaired",
                 "health/check.py",
                 "    waits = gpu.recovery_action or gpu.row_remap.pending or gpu.row_remap.failure\n"
-                "    return is_seen(gpu) and not waits",
+                "    return has_health_readings(gpu) and not waits",
                 "    return True",
             ),
             proof(
@@ -419,7 +419,11 @@ HARMS: tuple[Harm, ...] = (
         "gpuwatch acts on data that is old or could not be read.",
         "Views and samples have an age; past it nothing is added or reverted. A failed reading neither begins nor "
         "ends a check.",
-        ("remediation/planning/evidence.py:is_fresh", "health/check.py:can_tell", "health/check.py:is_seen"),
+        (
+            "remediation/planning/evidence.py:is_fresh",
+            "health/check.py:has_readings",
+            "health/check.py:has_health_readings",
+        ),
         (
             proof(
                 f"{SIGHT}test_an_old_view_neither_adds_nor_removes",
@@ -513,7 +517,7 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{SIGHT}test_trouble_of_the_monitor_is_no_fault_of_a_gpu",
                 "health/checks/node.py",
-                "    if nvml is None or not nvml.up:\n        return CANNOT_TELL\n",
+                "    if nvml is None or not nvml.up:\n        return UNDECIDED\n",
                 '    if nvml is None or not nvml.up:\n        return Detection("no GPU can be read")\n',
             ),
         ),

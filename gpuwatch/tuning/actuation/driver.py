@@ -30,7 +30,7 @@ KINDS: Mapping[str, type[GpuwatchError]] = {
 class NvmlControl:
     """A session with the driver. Use it as a context manager, and open a new one each time: drivers get reloaded.
 
-    Every method raises GpuwatchError where the driver refuses: PermissionMissing where it wants more rights,
+    Every method raises GpuwatchError where the driver refuses: PermissionMissing where it needs more rights,
     Unsupported where the GPU has no such knob or value, NoGpuStack where the driver was unloaded meanwhile.
     """
 

@@ -53,7 +53,7 @@ Connect = Callable[[], AbstractContextManager[DriverControl]]
 
 
 class Actuator(Protocol):
-    """Changes the settings of this node's GPUs; each is recorded before the driver is asked."""
+    """Changes the settings of this node's GPUs; each is recorded before the driver call."""
 
     def capabilities(self, uuid: str) -> GpuCapabilities:
         """What may be set. Raises GpuwatchError: the driver does not report it."""

@@ -15,7 +15,7 @@ driver ends every setting, so each names its boot and its driver version. Restor
 driver, then the record. A crash between the two restores twice, which is harmless.
 
 The record is authoritative: a setting that is not in it was not made by gpuwatch. A file that cannot be read, or that
-lists impossible values, therefore stops every write until a person has looked at it.
+lists impossible values, therefore stops every write until an operator has checked it.
 
 A process that writes a line chooses its original, and restoring sets that. Comparing the line with the driver does not
 help: an administrator's limit of 500 W and one of gpuwatch's look the same. So the tuner's folder is closed to other
@@ -59,7 +59,7 @@ LOCK_SECONDS = 0.5
 """How long a change waits for another process that holds the record."""
 
 MOST_VALUES = 32
-"""Values of one knob that may be in force; a driver that confirms none of so many is not asked for more."""
+"""Values of one knob that may be in force; with so many that the driver has not confirmed, no other is set."""
 
 
 class _Sealed(Record, frozen=True, kw_only=True):
@@ -78,7 +78,7 @@ UNWRITTEN = GpuwatchError("the record was not written", "the thread that wrote i
 
 @dataclass(eq=False)
 class _Change:
-    """A change that one thread wants. The thread that holds the record's lock carries it out. `error` is there until
+    """A change by one thread. The thread that holds the record's lock carries it out. `error` is there until
     the write has succeeded, for without a record nothing may be set.
     """
 

@@ -1,8 +1,8 @@
 """Restores what the record lists: reads what is in force, sets the original, reads it back, then drops the record.
 
-Two processes may want the same GPU: a tuner that sets, a guard that restores. Each holds the GPU's lock from before
+Two processes may change the same GPU: a tuner that sets, a guard that restores. Each holds the GPU's lock from before
 the record is read to after the driver's answer, so they take turns. A process that hangs in the driver, or is stopped,
-keeps its lock. A process that restores waits for it no longer than LOCK_SECONDS: it asks the driver all the same, but
+keeps its lock. A process that restores waits for it no longer than LOCK_SECONDS: it calls the driver all the same, but
 drops nothing from the record, as the other one's call may still take effect. What that call sets was recorded before
 it was made, so the next attempt restores it, at the latest when the other process is dead and its lock is free.
 """
@@ -111,12 +111,12 @@ class Restorer:
         Raises:
             GpuwatchError: the record cannot be read.
         """
-        asked = [each for each in self._record.read().settings if uuids is None or each.uuid in uuids]
+        selected = [each for each in self._record.read().settings if uuids is None or each.uuid in uuids]
         answers: dict[tuple[str, str], Restored] = {}
-        jobs = {each.uuid: partial(self._restore_gpu, each.uuid, kept_knobs, answers) for each in asked}
+        jobs = {each.uuid: partial(self._restore_gpu, each.uuid, kept_knobs, answers) for each in selected}
         self._executor.run(jobs, self._timeout, wait_busy=True)
         found = tuple(
-            answers.get((each.uuid, each.knob)) or Restored(each, RestoreOutcome.KEPT, NO_ANSWER) for each in asked
+            answers.get((each.uuid, each.knob)) or Restored(each, RestoreOutcome.KEPT, NO_ANSWER) for each in selected
         )
         for each in found:
             self._audit_outcome(each)

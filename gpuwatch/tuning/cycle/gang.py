@@ -119,7 +119,7 @@ def decide(
         return GangDecision(gang, request, closed, _suspended(tuned, gang, inputs, closed))
     tuned = energy.with_terms(tuned, ladder, request.terms, len(gang.uuids))
     if tuned.owned and not all((uuid, ladder.knob) in held for uuid in gang.uuids):
-        # The guard or a person has restored what was set and is no longer recorded.
+        # The guard or an operator has restored what was set and is no longer recorded.
         tuned = replace(tuned, state=released(tuned.state), idle=IdleCap(), resting=False, estimate=None)
 
     enforcing = inputs.enforcing and request.mode == "enforce"

@@ -23,7 +23,7 @@ UP = 0.95
 
 
 class GangState(Record, frozen=True, kw_only=True):
-    """What is remembered of GPUs that are moved together. `cap`: hertz or watts ordered last, None: none; `switched`:
+    """The state of GPUs that are set together. `cap`: hertz or watts ordered last, None: none; `switched`:
     unix seconds of the order. `owned`: the recorded settings of their knob were ordered for this owner. `tried`: the
     newest cap that counted as an action. `resting`: idle, at the floor. `planned`: where a search would begin in mode
     `enforce`. `limits`: the newest power limits, watts by uuid.

@@ -75,7 +75,7 @@ class MeterMark(Record, frozen=True, kw_only=True):
 
 
 class Meter(Record, frozen=True, kw_only=True):
-    """What is remembered of a gang between two Views. `uuids`: its GPUs, in the order of the windows; empty: those of
+    """The state of a gang between two Views. `uuids`: its GPUs, in the order of the windows; empty: those of
     the first View. `cap`: as of the newest View. `settled`: nothing was switched in the open window.
     """
 

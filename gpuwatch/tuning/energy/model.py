@@ -246,7 +246,7 @@ class TrialState(Record, frozen=True, kw_only=True):
     follow. `held`: the cap that is held, whose probe is among `probes`. `watched`: the first windows of a hold,
     `level`: computed from them, `odd`: windows in a row that differ from it, `holds`: how many ended by time since the
     search. `failures`: verifications in a row that failed. `rest`: seconds to wait when refused, doubled each time.
-    `ignored`: windows in a row that were measured at another cap than asked for or could not be read. `lifted`: windows
+    `ignored`: windows in a row that were measured at another cap than ordered or could not be read. `lifted`: windows
     for which a burst, or an SLO that did not hold, keeps the cap lifted. `served`: since the SLO was judged last;
     `breaks`: how often it did not hold of late at this cap. `signal`: what caps are judged by since OBSERVE; `unfit`:
     why a named counter of progress is not the signal, empty: it is, or none is named. `known`: a cap that held for the

@@ -62,7 +62,7 @@ class ConsentDecision(NamedTuple):
 
 
 class ConsentValue(NamedTuple):
-    """What one owner asks for, or the configuration for it. None: not set, or it cannot be read."""
+    """The consent of one owner, or the configuration for it. None: not set, or it cannot be read."""
 
     mode: Mode
     slowdown: float | None = None

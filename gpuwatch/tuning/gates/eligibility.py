@@ -1,6 +1,6 @@
 """The gates before tuning: what must hold of a GPU before its clocks or power may be changed, and for how long it held.
 
-A gate looks at one GPU of one View, and at what the API server reports of the Node and the pods, if that is known.
+A gate judges one GPU of one View, and what the API server reports of the Node and the pods, if that is known.
 """
 
 from collections.abc import Callable, Iterator, Mapping

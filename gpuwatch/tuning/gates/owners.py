@@ -30,7 +30,7 @@ class Owner(Record, frozen=True, kw_only=True):
 
     @property
     def is_pod(self) -> bool:
-        """Whether it is a pod, whose namespace and annotations count."""
+        """Whether it is a pod, with a namespace and annotations that count."""
         return self.uid is not None or self.pod is not None
 
     @property
@@ -81,11 +81,11 @@ def gangs(view: View, consents: Consents | None) -> tuple[Gang, ...]:
 
 
 def follow(before: Gang | None, now: Gang) -> tuple[Gang, bool]:
-    """The gang to remember, and whether its work is another one than before.
+    """The gang to keep, and whether its work is another one than before.
 
     It is with another owner or other GPUs, and when none of the processes it began with is left: a restarted script may
     do something else. New processes alone are no change: the ranks of a job come one after the other. Processes that
-    are gone are remembered until others come.
+    are gone are kept until others come.
     """
     if before is None or before.key != now.key:
         return now, before is not None
@@ -117,7 +117,7 @@ def returning_key(gang: Gang, view: View, consents: Consents | None) -> str | No
     """The key by which work that comes back is recognised: for each pod its root owner and its images, for other work
     the account and the names of its processes; and the models of its GPUs. None: a pod is not known yet.
 
-    It is a guess, as the same image may do something else: a cap that is known by it is measured before it is held.
+    It is an estimate, as the same image may do something else: a cap that is known by it is measured before it is held.
     """
     names = {status.identity.uuid: status.identity.name or "" for status in view.snapshot.statuses}
     parts = [" + ".join(sorted(names.get(uuid, "") for uuid in gang.uuids))]

@@ -19,7 +19,7 @@ class Trigger(StrEnum):
     START = "start"  # a tuner that starts, for what an earlier one has left behind
     EXIT = "exit"  # a tuner that ends
     TUNER = "tuner"  # a running tuner, because a gate closed or a stop was ordered
-    GUARD = "guard"  # the tuner is silent, or no longer responsible for what it has set
+    GUARD = "guard"  # the tuner writes no heartbeat, or is no longer responsible for what it has set
     COMMAND = "command"  # `gpuwatch tune restore`
 
 
@@ -37,7 +37,7 @@ class Setting(Record, frozen=True, kw_only=True):
     at: float  # unix seconds of the newest change
     boot_id: str
     driver: str  # version; settings do not outlive a boot or a driver
-    pod_uid: str | None = None  # for whose work it was set
+    pod_uid: str | None = None  # the pod for which it was set
 
 
 class Actuation(Record, frozen=True, kw_only=True):

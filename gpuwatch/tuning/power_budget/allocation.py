@@ -92,7 +92,7 @@ class ShareMethod(StrEnum):
 
 
 class Shares(Record, frozen=True, kw_only=True):
-    """Limits, watts by uuid, without the GPUs that are fixed; and why, for people."""
+    """Limits, watts by uuid, without the GPUs that are fixed; and the reason, as text for display."""
 
     limits: Mapping[str, float]
     how: ShareMethod

@@ -6,7 +6,7 @@ curves within 2 %, while a straight line through the measurements misses the ste
 
 Probes show what speed goes with what share of the draw, but not which limit leaves that share: a limit cuts the peaks
 of bursty work long before it reaches the mean, at 5 % above it or at 40 %. So the observed effect of limits replaces
-a guess.
+an estimate.
 """
 
 import math
@@ -193,8 +193,8 @@ def measured(
     `demand`, `ceiling`: watts it peaks at, and of the limit without which it is probed.
     """
     enough = hold.enough or min(demand * HEADROOM, ceiling)
-    guessed = [Measured(min(1.0, ratio) * enough, speed) for ratio, speed in probes]
-    return guessed + [Measured(each.limit, _speed(probes, each.ratio)) for each in hold.effects]
+    estimated = [Measured(min(1.0, ratio) * enough, speed) for ratio, speed in probes]
+    return estimated + [Measured(each.limit, _speed(probes, each.ratio)) for each in hold.effects]
 
 
 def _speed(probes: Sequence[tuple[float, float]], ratio: float) -> float:

@@ -1,6 +1,6 @@
 """Which power limits are in force, and in which order new ones are written so that their sum never exceeds the budget.
 
-A View shows a limit late: the agent asks for the configured one with every fifth sample. So after a write the driver's
+A View shows a limit late: the agent reads the configured one with every fifth sample. So after a write the driver's
 answer counts until a sample must show it, and of two answers the higher one. The tuner may die after any write,
 and any write may fail: no GPU gets more before others were read back with less.
 """
@@ -44,7 +44,7 @@ class LimitWrite(Record, frozen=True, kw_only=True):
 
 
 def steps(
-    now: Sequence[InForce], wanted: Mapping[str, float], budget: float, failed: Mapping[str, float] | None = None
+    now: Sequence[InForce], targets: Mapping[str, float], budget: float, failed: Mapping[str, float] | None = None
 ) -> tuple[LimitWrite, ...]:
     """What is left to write, in order, if each write succeeds; empty: done, or nothing may be written.
 
@@ -55,9 +55,9 @@ def steps(
     lost = failed or {}
     total = sum(max(each.at_worst, lost.get(each.uuid, 0.0)) for each in now)
     decisions = [
-        LimitWrite(uuid=each.uuid, before=each.watts, watts=wanted[each.uuid])
+        LimitWrite(uuid=each.uuid, before=each.watts, watts=targets[each.uuid])
         for each in now
-        if each.watts is not None and each.uuid in wanted and each.uuid not in lost
+        if each.watts is not None and each.uuid in targets and each.uuid not in lost
     ]
     if total <= budget and all(abs(_rise(move)) < DEAD_BAND_WATTS for move in decisions):
         return ()

@@ -289,8 +289,8 @@ def _orders(
     """
     free = {each.uuid for each in now if fixed_limit(memory, inputs, each) is None}
     plan, failed = memory.plan, memory.limits.failed
-    wanted = {uuid: watts for uuid, watts in plan.limits.items() if uuid in free} if plan else {}
-    writes = steps(now, wanted, budget, failed)
+    targets = {uuid: watts for uuid, watts in plan.limits.items() if uuid in free} if plan else {}
+    writes = steps(now, targets, budget, failed)
     decreases = [move for move in writes if move.watts < move.before]
     for move in decreases or (() if memory.limits.in_grace(inputs.now) else writes):
         yield _order(memory, inputs, move.uuid, move.watts, plan.how if plan else "")

@@ -25,7 +25,7 @@ ANSWER_SECONDS = 1.0
 """The agent's time to answer beyond that: one that hangs must not keep the tuner from checking its View's age."""
 
 PAUSE_SECONDS = 1.0
-"""Seconds before an agent that does not answer is asked again, and after a bug in one cycle."""
+"""Seconds between two requests to an agent that does not answer, and after a bug in one cycle."""
 
 FINISH_SECONDS = 1.0
 """How long the end waits for the stepping thread; one that takes longer only waits for the agent."""

@@ -148,9 +148,9 @@ class SavedSearches:
         self._kept: Mapping[str, TrialState] = {}
         self._written: Mapping[str, float | None] = {}
 
-    def keep(self, kept: Mapping[str, TrialState], met: Collection[str]) -> None:
-        """After each cycle. `met`: owners whose saved state is not needed any more."""
-        left = {owner: state for owner, state in self.saved.items() if owner not in met}
+    def keep(self, kept: Mapping[str, TrialState], used: Collection[str]) -> None:
+        """After each cycle. `used`: owners whose saved state is not needed any more."""
+        left = {owner: state for owner, state in self.saved.items() if owner not in used}
         self._kept = {**left, **kept}
         if {owner: state.held for owner, state in self._kept.items()} != self._written:
             self.write()
@@ -167,7 +167,7 @@ class SavedSearches:
 CAPS_NAME = "tuner-caps.json"
 
 MOST_CAPS = 256
-"""Workloads whose caps are remembered."""
+"""Workloads of which caps are kept."""
 
 
 class KnownCaps:
@@ -183,7 +183,7 @@ class KnownCaps:
             self.known = {work: cap for work, cap in [*found.items()][-MOST_CAPS:] if 0 < cap < math.inf}
 
     def keep(self, caps: Mapping[str, float]) -> None:
-        """After each cycle. What cannot be written is remembered by this tuner only."""
+        """After each cycle. What cannot be written is known to this tuner only."""
         news = {work: cap for work, cap in caps.items() if self.known.get(work) != cap}
         if not news:
             return

@@ -297,7 +297,7 @@ def _read(read: Callable[[], T | None], troubles: list[str | None]) -> T | None:
 
 
 def checked(config: Config, *, enforcing: bool) -> Config:
-    """The configuration, if a tuner that was started to enforce, or not to, can do what it asks for. Raises UsageError.
+    """The configuration, if a tuner that was started to enforce, or not to, can apply it. Raises UsageError.
 
     A tuner that observes has neither the rights nor the driver to set anything, and cannot get them while it runs.
     """
