@@ -536,7 +536,7 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{SIGHT}test_a_gpu_that_nobody_can_read_is_neither_sick_nor_well",
                 "health/judge.py",
-                "elif status.state is not GpuState.FRESH or uuid in unseen:",
+                "elif status.state is not GpuState.FRESH or uuid in unread:",
                 "elif False:",
             ),
             proof(

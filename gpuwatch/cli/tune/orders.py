@@ -1,4 +1,4 @@
-"""`gpuwatch tune stop`, `resume` and `restore`: what a person orders, whatever the tuner decides."""
+"""`gpuwatch tune stop`, `resume` and `restore`: orders of an operator, whatever the tuner decides."""
 
 import getpass
 import os
@@ -129,14 +129,14 @@ def restore(session: Session, *, everything: bool) -> None:
 
 def _living(place: Path) -> Heartbeat | None:
     """The newest beat of a tuner that enforces; None: there is none, or it is too old."""
-    seen = HeartbeatFile(place).latest()
-    beat = seen.beat if seen else None
+    latest = HeartbeatFile(place).latest()
+    beat = latest.beat if latest else None
     alive = beat is not None and beat.mode == "enforce" and abs(time.time() - beat.at) < HEARTBEAT_TIMEOUT_SECONDS
     return beat if alive else None
 
 
 def _account() -> str:
-    """The account of the person, also of one that used sudo."""
+    """The account of the user, also of one that used sudo."""
     try:
         return os.environ.get("SUDO_USER") or getpass.getuser()
     except (OSError, KeyError):  # no such user here, as in many containers

@@ -5,7 +5,7 @@ A value that cannot be read counts as a refusal, and is reported.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from gpuwatch.config import Mode, TuningConfig
@@ -176,27 +176,27 @@ def _consent_value(config: TuningConfig, consents: Consents | None, owner: Owner
     elif slo:
         latency, class_error = "serving", ""
     errors += [slo_error] if slo_error else []
-    obstacles = (
-        *_obstacle(ObstacleReason.OPTED_OUT, decision.message if decision.mode == "off" else ""),
-        *_obstacle(ObstacleReason.OPTED_OUT, "; ".join(errors)),
-        *_obstacle(ObstacleReason.NOT_OPTED_IN, decision.message if decision.mode == "observe" else ""),
-        *_obstacle(ObstacleReason.NO_CLASS, class_error),
-        *_obstacle(ObstacleReason.GANG, _multi_node_job(pod)),
+    messages = (
+        (ObstacleReason.OPTED_OUT, decision.message if decision.mode == "off" else ""),
+        (ObstacleReason.OPTED_OUT, "; ".join(errors)),
+        (ObstacleReason.NOT_OPTED_IN, decision.message if decision.mode == "observe" else ""),
+        (ObstacleReason.NO_CLASS, class_error),
+        (ObstacleReason.GANG, _multi_node_job(pod)),
     )
     return ConsentValue(
         mode="off" if errors else decision.mode,
         slowdown=None if errors else min([config.max_slowdown, *(value for _, _, value in slowdowns if value)]),
         latency=latency,
         slo=slo,
-        obstacles=obstacles,
+        obstacles=tuple(Obstacle(reason=reason, message=message) for reason, message in messages if message),
         priority=pod.priority,
     )
 
 
 def _outside_pods(config: TuningConfig) -> ConsentValue:
     """Work outside of pods, for which only the configuration counts."""
-    message = "" if config.work_class else "tuning.work_class is neither batch nor serving"
-    obstacles = tuple(_obstacle(ObstacleReason.NO_CLASS, message))
+    missing = Obstacle(reason=ObstacleReason.NO_CLASS, message="tuning.work_class is neither batch nor serving")
+    obstacles = () if config.work_class else (missing,)
     return ConsentValue(config.mode, config.max_slowdown, config.work_class, obstacles=obstacles)
 
 
@@ -260,11 +260,6 @@ def _multi_node_job(pod: PodConsent) -> str:
         f"pod {pod.namespace}/{pod.name} belongs to {pod.job}, which may be on other nodes too; "
         f"if not: {GANG}: local; if its pods do not wait for each other: {GANG}: independent"
     )
-
-
-def _obstacle(reason: ObstacleReason, message: str) -> Iterator[Obstacle]:
-    if message:
-        yield Obstacle(reason=reason, message=message)
 
 
 def _shown(text: str) -> str:

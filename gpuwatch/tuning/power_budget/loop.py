@@ -160,17 +160,31 @@ def planned(
     plan, is_urgent = memory.plan, memory.overdraw.is_emergency(inputs.now)
     if plan is not None and memory.limits.in_grace(inputs.now) and not exceeded:
         return memory
-    situation = (budget, is_urgent, *sorted(_situation(memory, inputs, each) for each in now))
+    fixed = {each.uuid: fixed_limit(memory, inputs, each) for each in now}
+    facts = (
+        (uuid, inputs.owners.get(uuid, ""), inputs.priorities.get(uuid, 0), -1 if watts is None else round(watts))
+        for uuid, watts in fixed.items()
+    )
+    situation = (budget, is_urgent, *sorted(facts))
     if plan is not None and plan.situation == situation and inputs.now - plan.at < SHARE_SECONDS:
         return memory
-    gpus = tuple(_demand(memory, inputs, each) for each in now)
-    if is_urgent:
-        at_most = emergency(budget, gpus, {each.uuid: each.at_worst for each in now})
-        how, message, limits = (
-            str(BudgetCondition.EMERGENCY),
-            f"more than {budget:.0f} W was drawn: equal parts at most",
-            at_most,
+    draws = {uuid: memory.draws.get(uuid, Draw()) for uuid in fixed}
+    gpus = tuple(
+        PowerDemand(
+            uuid=uuid,
+            floor=memory.limits.known[uuid].floor or 0.0,
+            ceiling=ceiling(memory, inputs, uuid),
+            draw=draws[uuid].demand,
+            curve=draws[uuid].curve,
+            priority=inputs.priorities.get(uuid, 0),
+            fixed=watts,
         )
+        for uuid, watts in fixed.items()
+    )
+    if is_urgent:
+        how = str(BudgetCondition.EMERGENCY)
+        limits = emergency(budget, gpus, {each.uuid: each.at_worst for each in now})
+        message = f"more than {budget:.0f} W was drawn: equal parts at most"
     else:
         shares = share(budget, gpus)
         is_plain = shares.how is ShareMethod.UNLIMITED and not memory.limits.failed
@@ -178,26 +192,6 @@ def planned(
             return memory
         how, message, limits = str(shares.how), shares.message, dict(shares.limits)
     return replace(memory, plan=BudgetPlan(limits=limits, how=how, message=message, at=inputs.now, situation=situation))
-
-
-def _demand(memory: BudgetMemory, inputs: BudgetInputs, gpu: InForce) -> PowerDemand:
-    draw = memory.draws.get(gpu.uuid, Draw())
-    return PowerDemand(
-        uuid=gpu.uuid,
-        floor=memory.limits.known[gpu.uuid].floor or 0.0,
-        ceiling=ceiling(memory, inputs, gpu.uuid),
-        draw=draw.demand,
-        curve=draw.curve,
-        priority=inputs.priorities.get(gpu.uuid, 0),
-        fixed=fixed_limit(memory, inputs, gpu),
-    )
-
-
-def _situation(memory: BudgetMemory, inputs: BudgetInputs, gpu: InForce) -> tuple[str, str, int, int]:
-    """The facts of a GPU whose change leads to a new plan at once."""
-    fixed = fixed_limit(memory, inputs, gpu)
-    watts = -1 if fixed is None else round(fixed)
-    return gpu.uuid, inputs.owners.get(gpu.uuid, ""), inputs.priorities.get(gpu.uuid, 0), watts
 
 
 def _is_learning(memory: BudgetMemory, inputs: BudgetInputs, gpus: Collection[PowerDemand], exceeded: bool) -> bool:
