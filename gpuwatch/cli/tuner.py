@@ -25,8 +25,9 @@ everything when it ends or is in doubt; it needs the driver's library, root, CAP
 second.
 
 --guard runs beside a tuner and reverts what is recorded once the tuner writes no heartbeat for 30 s; it needs the
-driver's library, root and CAP_SYS_ADMIN. --consents reads pods' consents and labels (Kubernetes API) and the pages on which they
-count their work; it needs a token, but no GPU or tuner. Without a node name it only serves tuning.progress_socket.
+driver's library, root and CAP_SYS_ADMIN. --consents reads pods' consents and labels (Kubernetes API) and the pages on
+which they count their work; it needs a token, but no GPU or tuner. Without a node name it only serves
+tuning.progress_socket.
 
 \b
 Examples:

@@ -204,7 +204,7 @@ def test_s14_a_person_gives_everything_back_but_not_from_under_a_living_tuner(
     driver: FakeDriver, start: Start, state: Path
 ) -> None:
     holder = holding(start, state)
-    until(lambda: HeartbeatFile(state).look(), "the holder beats")
+    until(lambda: HeartbeatFile(state).latest(), "the holder beats")
     refused = tune(driver, state, "restore")
     assert refused.returncode == 2
     assert f"a tuner runs (process {holder.pid})" in refused.stderr
@@ -272,8 +272,8 @@ def test_a9_a_tuner_that_observes_calls_no_setter_and_has_a_page_that_pleases_pr
         start("-m", "gpuwatch", "tuner", "--guard", "--state-dir", str(state))
         page = until(lambda: fetch(f"{url}/metrics"), "a page")
         until(lambda: states(fetch(f"{url}/metrics") or b"") == OBSERVED, "each GPU is as it should be")
-        beats = {until(HeartbeatFile(state).look, "a beat").stamp}
-        until(lambda: len(beats) > 3 or beats.add(HeartbeatFile(state).look().stamp), "several cycles", step=0.1)
+        beats = {until(HeartbeatFile(state).latest, "a beat").stamp}
+        until(lambda: len(beats) > 3 or beats.add(HeartbeatFile(state).latest().stamp), "several cycles", step=0.1)
     done = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, check=False)
     assert (done.returncode, done.stdout + done.stderr) == (0, b"")
     assert driver.calls("nvmlDeviceGetUtilizationRates") > 0
@@ -297,8 +297,8 @@ def test_s4_a_tuner_that_enforces_gives_back_what_it_finds_and_sets_nothing_with
         until(lambda: b'reason="no_guard"' in (fetch(f"http://127.0.0.1:{port}/metrics") or b""), "it says why not")
         assert SettingsRecord(state).read().restores == {"start": 4}
         driver.reset_calls()
-        beats = {until(HeartbeatFile(state).look, "a beat").stamp}
-        until(lambda: len(beats) > 3 or beats.add(HeartbeatFile(state).look().stamp), "several cycles", step=0.1)
+        beats = {until(HeartbeatFile(state).latest, "a beat").stamp}
+        until(lambda: len(beats) > 3 or beats.add(HeartbeatFile(state).latest().stamp), "several cycles", step=0.1)
         assert not driver.sets()
         tuner.send_signal(signal.SIGTERM)
         assert tuner.wait(BOUND_SECONDS) == 0

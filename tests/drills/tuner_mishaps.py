@@ -45,9 +45,9 @@ def kill_both_guard_comes(rig: Rig) -> None:
     rig.kill(rig.guard)
     rig.kill(rig.tuner)
     assert not rig.is_original()
-    before = HeartbeatFile(rig.place.state, GUARD_NAME).look()
+    before = HeartbeatFile(rig.place.state, GUARD_NAME).latest()
     rig.start_guard()
-    until(lambda: HeartbeatFile(rig.place.state, GUARD_NAME).look() != before, "the new guard looks")
+    until(lambda: HeartbeatFile(rig.place.state, GUARD_NAME).latest() != before, "the new guard looks")
     rig.restored(time.monotonic())
 
 
