@@ -119,20 +119,20 @@ def make(folder: Path, version: str = "", architectures: Iterable[str] = build.M
 
     `architectures`: of .deb, .rpm and .pex.
     """
-    told, at = notes(version) if version else "", epoch()
+    release_notes, at = notes(version) if version else "", epoch()
     folder.mkdir(parents=True, exist_ok=True)
-    if told:
-        (folder / NOTES).write_text(told)
+    if release_notes:
+        (folder / NOTES).write_text(release_notes)
     python_packages(folder, at)
     (wheel,) = folder.glob("*.whl")
     packages = [single_file.make(folder, wheel, at, architectures), build.make(folder, wheel, at, architectures)]
-    if told:  # `make image` makes it for a site
+    if release_notes:  # `make image` makes it for a site
         packages.append(image.make(folder, at, image.architectures(), image.options()))
     try:
         for path in itertools.chain.from_iterable(packages):
             sys.stdout.write(f"{path}\n")
     except build.CannotPack as reason:
-        if told:
+        if release_notes:
             raise NotReady(str(reason)) from None
         sys.stderr.write(f"without all packages: {reason}\n")
     for name, contents in archives(at):

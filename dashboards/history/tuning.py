@@ -36,7 +36,7 @@ class Imagined:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._seen: GateHistory = {}
+        self._history: GateHistory = {}
         self._since: dict[str, float] = {}
         self._energy: dict[str, float] = {}
         self._saved: dict[str, float] = {}
@@ -45,7 +45,7 @@ class Imagined:
     def see(self, view: View) -> TunerState:
         """One cycle."""
         at = view.snapshot.at
-        judged, self._seen = judge(view, fresh=True, now=at, seen=self._seen)
+        judged, self._history = judge(view, fresh=True, now=at, history=self._history)
         samples = {gpu.identity.uuid: gpu for gpu in view.snapshot.gpus}
         gpus = tuple(self._tuned(gpu, samples.get(gpu.uuid), at) for gpu in judged)
         enforces = self._node.tuning == "enforce"

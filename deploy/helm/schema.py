@@ -1,6 +1,6 @@
 """values.schema.json: which values there are, from values.yaml, values.types.yaml and the configuration's own schema.
 
-A type follows from the default in values.yaml, a description from its comment, anything stricter is said in
+A type follows from the default in values.yaml, a description from its comment, anything stricter is in
 values.types.yaml. The configuration below `config` is what `gpuwatch config schema` prints.
 """
 
@@ -48,10 +48,10 @@ def schema(values: list[Value]) -> dict[str, Any]:
 
 
 def _described(value: Value, stricter: Mapping[str, Any]) -> dict[str, Any]:
-    told: dict[str, Any] = {"description": value.description}
+    schema: dict[str, Any] = {"description": value.description}
     if "$ref" in stricter:
-        return {**told, **stricter}
-    told |= {"type": _NAMES[type(value.default)], **stricter}
-    if told["type"] == "object" and "properties" not in told:
-        told |= {"properties": {}, "additionalProperties": False}
-    return told
+        return {**schema, **stricter}
+    schema |= {"type": _NAMES[type(value.default)], **stricter}
+    if schema["type"] == "object" and "properties" not in schema:
+        schema |= {"properties": {}, "additionalProperties": False}
+    return schema

@@ -119,7 +119,7 @@ def target(python: str, machine: str) -> tuple[str, ...]:
 
 
 def pip(command: str, *arguments: str | Path) -> None:
-    """Raises CannotPack with what it said."""
+    """Raises CannotPack with its output."""
     options = ("--no-compile",) if command == "install" else ()
     done = subprocess.run(
         [sys.executable, "-m", "pip", command, "--quiet", *options, *map(str, arguments)],
@@ -137,7 +137,7 @@ def pack(folder: Path, tree: Path, architecture: str, form: str, at: int) -> Pat
     if go is None:
         raise CannotPack("nfpm, which packs .deb and .rpm, is built by Go, and there is no go on PATH; install Go 1.25")
     path = folder.resolve() / f"{DISTRIBUTION}_{__version__}_{architecture}.{form}"
-    told = {
+    variables = {
         "ARCH": architecture,
         "VERSION": __version__,
         "MAINTAINER": f"gpuwatch <{PROJECT_URL}>",
@@ -146,7 +146,9 @@ def pack(folder: Path, tree: Path, architecture: str, form: str, at: int) -> Pat
         "SOURCE_DATE_EPOCH": str(at),
     }
     command = [go, "tool", "nfpm", "package", "--config", "nfpm.yaml", "--packager", form, "--target", str(path)]
-    done = subprocess.run(command, cwd=HERE, env={**os.environ, **told}, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=HERE, env={**os.environ, **variables}, capture_output=True, text=True, check=False
+    )
     if done.returncode:
         raise CannotPack(f"nfpm, {form} for {architecture}: {(done.stderr or done.stdout).strip()[-2000:]}")
     return path

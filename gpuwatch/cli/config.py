@@ -77,7 +77,7 @@ def check(session: Session, file: str) -> None:
     from gpuwatch.health.checks import CHECKS
     from gpuwatch.http.web_guard import WebGuard
     from gpuwatch.remediation.planning.policy import Policy
-    from gpuwatch.tuning.cycle.obstacles import FASTEST_VIEW
+    from gpuwatch.tuning.cycle.obstacles import MAX_VIEW_INTERVAL
 
     config = with_known_families(load(Path(file)), file)
     Policy.compile(config.remediation, CHECKS, config.checks.xids)
@@ -88,7 +88,7 @@ def check(session: Session, file: str) -> None:
     session.terminal.hint(f"{file} is a good configuration")
     for path in sorted(elsewhere):
         session.terminal.hint(f"hint: {path} was not checked: it is not here, or its folder is closed")
-    if config.tuning.mode == "enforce" and config.agent.interval > FASTEST_VIEW:
+    if config.tuning.mode == "enforce" and config.agent.interval > MAX_VIEW_INTERVAL:
         session.terminal.hint(
             f"hint: tuning.mode enforce tunes nothing while the agent samples every {config.agent.interval:g} s; set "
             "agent.interval: 1 (on Kubernetes the component tuner-enforce does)"

@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 HELP = """Let GPUs do their work with less energy.
 
 Reports for each GPU of this machine's agent whether it may be tuned. Mode observe, the default, does not load the
-driver. Mode enforce caps GPUs that opted in, within the slowdown promised, keeps the node's power budget, and reverts
+driver. Mode enforce caps GPUs that opted in, within the allowed slowdown, keeps the node's power budget, and reverts
 everything when it ends or is in doubt; it needs the driver's library, root, CAP_SYS_ADMIN, a guard, and samples each
 second.
 
---guard runs beside a tuner and reverts what is recorded once the tuner is silent for 30 s; it needs the driver's
-library, root and CAP_SYS_ADMIN. --consents reads pods' consents and labels (Kubernetes API) and the pages on which they
-count their work; it needs a token, but no GPU or tuner. Without a node name it only serves tuning.progress_socket.
+--guard runs beside a tuner and reverts what is recorded once the tuner writes no heartbeat for 30 s; it needs the
+driver's library, root and CAP_SYS_ADMIN. --consents reads pods' consents and labels (Kubernetes API) and the pages on
+which they count their work; it needs a token, but no GPU or tuner. Without a node name it only serves
+tuning.progress_socket.
 
 \b
 Examples:
@@ -40,7 +41,7 @@ OVERRIDES = (
         "tuning.mode",
         "mode",
         "MODE",
-        "off, observe or enforce; a file may say less.",
+        "off, observe or enforce; a file may allow less.",
         "GPUWATCH_TUNER_MODE",
         ranks=("off", "observe", "enforce"),
     ),
@@ -66,7 +67,7 @@ OVERRIDES = (
 @click.command(help=HELP, short_help="Tune GPUs, or say which could be; guard what was set.")
 @row_options(OVERRIDES)
 @option("--guard", is_flag=True, help="Restore what a tuner has set, once it is dead.")
-@option("--consents", is_flag=True, help="Bring tuner and agent what pods say.")
+@option("--consents", is_flag=True, help="Write the consents of pods for tuner and agent.")
 @pass_session
 def tuner(session: Session, /, *, guard: bool, consents: bool, **options: Any) -> None:
     """Wire the agent's View, the record and the heartbeat to the tuner, or the driver to the guard."""

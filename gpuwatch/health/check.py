@@ -27,7 +27,7 @@ class Detection(NamedTuple):
     pods: tuple[Workload, ...] | None = None
 
 
-CANNOT_TELL = Detection("")
+UNDECIDED = Detection("")
 """The check cannot decide: an open finding stays open, and none begins."""
 
 Ends = Literal["clean", "repair", "time"]
@@ -83,7 +83,7 @@ def _getter(path: str) -> Callable[[Gpu], Any]:
     return attrgetter(path)
 
 
-def can_tell(gpu: Gpu, reads: tuple[str, ...]) -> bool:
+def has_readings(gpu: Gpu, reads: tuple[str, ...]) -> bool:
     """Whether every reading that a check needs was read."""
     if None in [_getter(path)(gpu) for path in reads]:
         return False
@@ -114,7 +114,7 @@ HEALTH_PATHS = ("recovery_action", "row_remap.", "ecc.counts.uncorrected/volatil
 """Beginnings of FIELDS paths that must have been read before a GPU counts as healthy."""
 
 
-def is_seen(gpu: Gpu) -> bool:
+def has_health_readings(gpu: Gpu) -> bool:
     """Whether no reading that health depends on failed; a failed read is no good reading."""
     return not any(path.startswith(HEALTH_PATHS) for path in gpu.errors)
 
@@ -124,4 +124,4 @@ def is_clean(gpu: Gpu) -> bool:
     if gpu.retired_pages.pending or gpu.ecc.channel_repair_pending or gpu.ecc.tpc_repair_pending:
         return False
     waits = gpu.recovery_action or gpu.row_remap.pending or gpu.row_remap.failure
-    return is_seen(gpu) and not waits
+    return has_health_readings(gpu) and not waits

@@ -11,7 +11,7 @@ import msgspec
 
 from gpuwatch.config import ChecksConfig
 from gpuwatch.health.causes import with_causes
-from gpuwatch.health.check import CANNOT_TELL, Check, Detection, can_tell, evidence, is_seen
+from gpuwatch.health.check import UNDECIDED, Check, Detection, evidence, has_health_readings, has_readings
 from gpuwatch.health.checks import CHECK_BY_NAME, CHECKS
 from gpuwatch.health.corroboration import UNCONFIRMED, confirmed, driver_state, not_asked, unconfirmed, with_driver
 from gpuwatch.health.gpu_history import GpuHistory
@@ -88,8 +88,8 @@ class Judge:
                     if not check.reads:
                         self._apply_hysteresis(check, past, check.gpu(past))
                     elif past.gpu is not None and past.is_new:  # a check that needs a sample runs once on each
-                        can = can_tell(past.gpu, check.reads)
-                        self._apply_hysteresis(check, past, check.gpu(past) if can else CANNOT_TELL)
+                        is_decidable = has_readings(past.gpu, check.reads)
+                        self._apply_hysteresis(check, past, check.gpu(past) if is_decidable else UNDECIDED)
             elif check.node is not None:
                 self._apply_hysteresis(check, None, check.node(self._history))
         # drop what is repaired, has expired, is switched off, or was about a GPU that was replaced
@@ -130,7 +130,7 @@ class Judge:
         if check.alone and not is_open:
             open_here = (each.finding for each in self._open.values() if each.finding.gpu == subject)
             withheld = any(finding.severity is not Severity.INFO for finding in open_here)
-        if detection is CANNOT_TELL or (detection is not None and withheld):
+        if detection is UNDECIDED or (detection is not None and withheld):
             return
         enough, of = check.raise_after if self._patient else (1, 1)
         track = self._tracks.get((check.name, subject))
@@ -261,8 +261,8 @@ class Judge:
         if known.check.ends == "clean":
             return False
         past = gpus.get(finding.gpu or "")
-        is_seen = finding.gpu is None or (past is not None and past.is_fresh)
-        return is_seen and self._history.now - known.now >= self._config.xid_expire
+        is_current = finding.gpu is None or (past is not None and past.is_fresh)
+        return is_current and self._history.now - known.now >= self._config.xid_expire
 
 
 def names_failed_pods(finding: Finding) -> bool:
@@ -277,7 +277,7 @@ MANY_PODS = 32
 
 def gpu_healths(snapshot: Snapshot, findings: Sequence[Finding]) -> dict[str, Health]:
     """The health of every GPU by uuid."""
-    unseen = {gpu.identity.uuid for gpu in snapshot.gpus if not is_seen(gpu)}
+    unread = {gpu.identity.uuid for gpu in snapshot.gpus if not has_health_readings(gpu)}
     healths = {}
     for status in snapshot.statuses:
         uuid = status.identity.uuid
@@ -286,7 +286,7 @@ def gpu_healths(snapshot: Snapshot, findings: Sequence[Finding]) -> dict[str, He
         severities = {finding.severity for finding in judged}
         if Severity.CRITICAL in severities:
             healths[uuid] = Health.FAILED
-        elif status.state is not GpuState.FRESH or uuid in unseen:
+        elif status.state is not GpuState.FRESH or uuid in unread:
             healths[uuid] = Health.UNKNOWN
         else:
             healths[uuid] = Health.DEGRADED if Severity.WARNING in severities else Health.HEALTHY

@@ -57,13 +57,13 @@ class Tenants:
         image = known.images.get(tenant.container) if known else None
         return key_of_pod(tenant.namespace, tenant.pod, tenant.container, image, known.owner if known else None)
 
-    def said(self, tenant: Tenant) -> WorkClass | None:
+    def declared_class(self, tenant: Tenant) -> WorkClass | None:
         """The class that its annotation, else its namespace's, names; None: neither is set, or the value is unknown."""
         text = self._annotation(tenant, CLASS)
         return next((each for each in CLASSES if each == text), None)
 
     def autotune(self, tenant: Tenant) -> str | None:
-        """The tuning mode that its annotation, else its namespace's, names; None as in `said`."""
+        """The tuning mode that its annotation, else its namespace's, names; None as in `declared_class`."""
         text = self._annotation(tenant, AUTOTUNE)
         return next((each for each in MODES if each == text), None)
 
@@ -129,10 +129,10 @@ NAMED_KINDS = (None, "Pod", "StatefulSet")
 """As JupyterHub and Kubeflow name and own them. A Deployment with such a name may serve notebooks to others."""
 
 
-def work_class(key: WorkloadKey, said: WorkClass | None, rules: Sequence[WorkClassRule]) -> WorkClass | None:
-    """`said`: by an annotation; `rules`: `rightsizing.work_classes`. None: no source gives one."""
-    if said is not None:
-        return said
+def work_class(key: WorkloadKey, declared: WorkClass | None, rules: Sequence[WorkClassRule]) -> WorkClass | None:
+    """`declared`: by an annotation; `rules`: `rightsizing.work_classes`. None: no source gives one."""
+    if declared is not None:
+        return declared
     for rule in rules:
         pairs = ((key.namespace, rule.namespace), (key.name, rule.name), (key.kind or "", rule.kind))
         if all(fnmatchcase(value, pattern) for value, pattern in pairs):

@@ -16,7 +16,7 @@ from gpuwatch.collect.kernel_log.ring import DEVICE
 from gpuwatch.config import parse
 from gpuwatch.consents.file import FOLDER
 from gpuwatch.remediation.service.process import FINISH_SECONDS
-from gpuwatch.tuning.actuation.guard import FAREWELL_SECONDS
+from gpuwatch.tuning.actuation.guard import EXIT_WAIT_SECONDS
 from gpuwatch.tuning.actuation.record import FOLDER as RECORD_FOLDER
 from gpuwatch.tuning.actuation.restore import ANSWER_SECONDS
 from gpuwatch.workloads.procfs import SlurmJob, slurm_job
@@ -151,7 +151,7 @@ def test_s14_a_tuner_that_acts_is_stopped_before_its_guard_and_has_the_time_to_g
     units = {unit.stem: settings(unit) for unit in UNITS}
     assert "gpuwatch-tuner-guard.service" in units["gpuwatch-tuner"]["Wants"][0].split()
     assert int(units["gpuwatch-tuner"]["TimeoutStopSec"][0]) > GIVE_BACK_SECONDS
-    assert int(units["gpuwatch-tuner-guard"]["TimeoutStopSec"][0]) > FAREWELL_SECONDS + ANSWER_SECONDS
+    assert int(units["gpuwatch-tuner-guard"]["TimeoutStopSec"][0]) > EXIT_WAIT_SECONDS + ANSWER_SECONDS
 
 
 def test_who_has_the_token_may_write_nothing_but_what_it_has_read():

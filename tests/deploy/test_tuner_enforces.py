@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gpuwatch.consents.file import ConsentsFile
-from gpuwatch.tuning.actuation.guard import FAREWELL_SECONDS
+from gpuwatch.tuning.actuation.guard import EXIT_WAIT_SECONDS
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from gpuwatch.tuning.actuation.restore import ANSWER_SECONDS
 from tests.deploy.charts import case, rendered
@@ -109,7 +109,7 @@ def test_s14_the_signal_reaches_tuner_and_guard_themselves(installed):
 
 
 def test_s14_there_is_time_for_all_of_that(installed):
-    needed = COMMAND_SECONDS + ANSWER_SECONDS + FAREWELL_SECONDS + ANSWER_SECONDS
+    needed = COMMAND_SECONDS + ANSWER_SECONDS + EXIT_WAIT_SECONDS + ANSWER_SECONDS
     assert pod(installed)["spec"]["terminationGracePeriodSeconds"] > needed
 
 

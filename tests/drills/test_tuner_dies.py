@@ -13,7 +13,7 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from gpuwatch.tuning.actuation.guard import SILENCE_SECONDS
+from gpuwatch.tuning.actuation.guard import HEARTBEAT_TIMEOUT_SECONDS
 from gpuwatch.tuning.actuation.heartbeat import HeartbeatFile
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from gpuwatch.tuning.model.setting import Actuation, Setting
@@ -34,7 +34,7 @@ from gpuwatch.cli.tune.driver_access import restorer
 from gpuwatch.config import Config
 from gpuwatch.model.clock import SystemClock
 from gpuwatch.tuning.model.setting import Trigger
-from gpuwatch.tuning.actuation.guard import LOOK_SECONDS, RETRY_SECONDS, SILENCE_SECONDS, Guard
+from gpuwatch.tuning.actuation.guard import CHECK_SECONDS, HEARTBEAT_TIMEOUT_SECONDS, RETRY_SECONDS, Guard
 from gpuwatch.tuning.actuation.heartbeat import HeartbeatFile
 from gpuwatch.tuning.actuation.record import SettingsRecord
 
@@ -43,7 +43,8 @@ signal.signal(signal.SIGTERM, lambda *_: stopping.set())
 with restorer(Session(), Config(state_dir=str(place)), Trigger.GUARD) as restoring:
     Guard(
         SettingsRecord(place), HeartbeatFile(place), restoring, SystemClock(),
-        silence=SILENCE_SECONDS / {FAST}, look=LOOK_SECONDS / {FAST}, retry=RETRY_SECONDS / {FAST}, farewell=0.2,
+        timeout=HEARTBEAT_TIMEOUT_SECONDS / {FAST}, interval=CHECK_SECONDS / {FAST}, retry=RETRY_SECONDS / {FAST},
+        exit_wait=0.2,
     ).run(stopping.wait)
 """
 
@@ -156,14 +157,14 @@ def test_s4_after_kill_9_the_guard_gives_everything_back(driver: FakeDriver, sta
     holder = holding(start, state)
     start("-c", GUARD, str(state))
     assert limits(driver) == [400, 300]
-    time.sleep(1.3 * SILENCE_SECONDS / FAST)  # it lives: past the time after which silence would be acted on
+    time.sleep(1.3 * HEARTBEAT_TIMEOUT_SECONDS / FAST)  # it lives: past the time after which silence would be acted on
     assert limits(driver) == [400, 300]
     died = time.monotonic()
     os.kill(holder.pid, signal.SIGKILL)
     until(lambda: is_original(driver), "everything is as it was")
     took = (time.monotonic() - died) * FAST
     print(f"given back {took:.1f} s after the kill, in the time of a real guard")
-    assert took >= SILENCE_SECONDS - 10
+    assert took >= HEARTBEAT_TIMEOUT_SECONDS - 10
     until(lambda: not recorded(state), "nothing is recorded")
     assert SettingsRecord(state).read().restores == {"guard": 4}
 
@@ -203,7 +204,7 @@ def test_s14_a_person_gives_everything_back_but_not_from_under_a_living_tuner(
     driver: FakeDriver, start: Start, state: Path
 ) -> None:
     holder = holding(start, state)
-    until(lambda: HeartbeatFile(state).look(), "the holder beats")
+    until(lambda: HeartbeatFile(state).latest(), "the holder beats")
     refused = tune(driver, state, "restore")
     assert refused.returncode == 2
     assert f"a tuner runs (process {holder.pid})" in refused.stderr
@@ -271,8 +272,8 @@ def test_a9_a_tuner_that_observes_calls_no_setter_and_has_a_page_that_pleases_pr
         start("-m", "gpuwatch", "tuner", "--guard", "--state-dir", str(state))
         page = until(lambda: fetch(f"{url}/metrics"), "a page")
         until(lambda: states(fetch(f"{url}/metrics") or b"") == OBSERVED, "each GPU is as it should be")
-        beats = {until(HeartbeatFile(state).look, "a beat").stamp}
-        until(lambda: len(beats) > 3 or beats.add(HeartbeatFile(state).look().stamp), "several cycles", step=0.1)
+        beats = {until(HeartbeatFile(state).latest, "a beat").stamp}
+        until(lambda: len(beats) > 3 or beats.add(HeartbeatFile(state).latest().stamp), "several cycles", step=0.1)
     done = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, check=False)
     assert (done.returncode, done.stdout + done.stderr) == (0, b"")
     assert driver.calls("nvmlDeviceGetUtilizationRates") > 0
@@ -296,8 +297,8 @@ def test_s4_a_tuner_that_enforces_gives_back_what_it_finds_and_sets_nothing_with
         until(lambda: b'reason="no_guard"' in (fetch(f"http://127.0.0.1:{port}/metrics") or b""), "it says why not")
         assert SettingsRecord(state).read().restores == {"start": 4}
         driver.reset_calls()
-        beats = {until(HeartbeatFile(state).look, "a beat").stamp}
-        until(lambda: len(beats) > 3 or beats.add(HeartbeatFile(state).look().stamp), "several cycles", step=0.1)
+        beats = {until(HeartbeatFile(state).latest, "a beat").stamp}
+        until(lambda: len(beats) > 3 or beats.add(HeartbeatFile(state).latest().stamp), "several cycles", step=0.1)
         assert not driver.sets()
         tuner.send_signal(signal.SIGTERM)
         assert tuner.wait(BOUND_SECONDS) == 0

@@ -205,7 +205,7 @@ def a_driver_that_hangs_silences_neither_the_heartbeat_nor_the_other_gpu(node: N
     TunerStopFile(node.state).put(StopRequest())
     until(lambda: node.caps()[1] is None, "the other GPU is free")
     beats = set()
-    until(lambda: beats.add(HeartbeatFile(node.state).look().stamp) or len(beats) > 3, "it beats on", step=0.1)
+    until(lambda: beats.add(HeartbeatFile(node.state).latest().stamp) or len(beats) > 3, "it beats on", step=0.1)
     assert [each.uuid for each in node.recorded()] == [node.gpu(0).uuid]
     # cleared before its patience ends, the call would be a late success, and nothing to be careful about
     until(lambda: any(each.reason is ObstacleReason.NOT_SET for each in node.gpu(0).obstacles), "the order has failed")

@@ -39,7 +39,7 @@ from gpuwatch.model.workload import ProcessOwner
 from gpuwatch.storage.store import Store
 from gpuwatch.tuning.actuation.actuator import NvmlActuator
 from gpuwatch.tuning.actuation.driver import NvmlControl
-from gpuwatch.tuning.actuation.guard import LOOK_SECONDS, RETRY_SECONDS, SILENCE_SECONDS, Guard
+from gpuwatch.tuning.actuation.guard import CHECK_SECONDS, HEARTBEAT_TIMEOUT_SECONDS, RETRY_SECONDS, Guard
 from gpuwatch.tuning.actuation.heartbeat import HeartbeatFile
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from gpuwatch.tuning.actuation.restore import Restorer
@@ -115,10 +115,10 @@ def guard(place: Place) -> None:
             HeartbeatFile(place.state),
             restoring,
             SystemClock(),
-            silence=SILENCE_SECONDS / place.guard,
-            look=LOOK_SECONDS / place.guard,
+            timeout=HEARTBEAT_TIMEOUT_SECONDS / place.guard,
+            interval=CHECK_SECONDS / place.guard,
             retry=RETRY_SECONDS / place.guard,
-            farewell=0.2,
+            exit_wait=0.2,
         ).run(stopping.wait)
 
 

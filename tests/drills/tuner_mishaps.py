@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pynvml
 
-from gpuwatch.tuning.actuation.guard import SILENCE_SECONDS
+from gpuwatch.tuning.actuation.guard import HEARTBEAT_TIMEOUT_SECONDS
 from gpuwatch.tuning.actuation.heartbeat import GUARD_NAME, HeartbeatFile
 from tests.drills.tuner_rig import GPUS, LIMIT, SWAP_SECONDS, TOP, VIEWS, Rig
 from tests.fakes.libnvml.coupling import FakeSet
@@ -45,9 +45,9 @@ def kill_both_guard_comes(rig: Rig) -> None:
     rig.kill(rig.guard)
     rig.kill(rig.tuner)
     assert not rig.is_original()
-    before = HeartbeatFile(rig.place.state, GUARD_NAME).look()
+    before = HeartbeatFile(rig.place.state, GUARD_NAME).latest()
     rig.start_guard()
-    until(lambda: HeartbeatFile(rig.place.state, GUARD_NAME).look() != before, "the new guard looks")
+    until(lambda: HeartbeatFile(rig.place.state, GUARD_NAME).latest() != before, "the new guard looks")
     rig.restored(time.monotonic())
 
 
@@ -78,7 +78,7 @@ def error_then_kill(rig: Rig) -> None:
     _fail(rig)
     time.sleep(rig.chance.uniform(0.0, 0.3))
     rig.kill(rig.tuner)
-    time.sleep(rig.chance.uniform(0.0, 1.5) * SILENCE_SECONDS / rig.place.guard)
+    time.sleep(rig.chance.uniform(0.0, 1.5) * HEARTBEAT_TIMEOUT_SECONDS / rig.place.guard)
 
 
 def hang_in_write(rig: Rig) -> None:
@@ -97,7 +97,7 @@ def hang_then_kill(rig: Rig) -> None:
     """The tuner dies inside the driver."""
     _hang(rig)
     rig.kill(rig.tuner)
-    time.sleep(rig.chance.uniform(0.0, 1.5) * SILENCE_SECONDS / rig.place.guard)
+    time.sleep(rig.chance.uniform(0.0, 1.5) * HEARTBEAT_TIMEOUT_SECONDS / rig.place.guard)
 
 
 def reboot(rig: Rig) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from gpuwatch.config import Mode
 from gpuwatch.model.errors import GpuwatchError
-from gpuwatch.tuning.actuation.guard import LOOK_SECONDS, SILENCE_SECONDS
+from gpuwatch.tuning.actuation.guard import CHECK_SECONDS, HEARTBEAT_TIMEOUT_SECONDS
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from tests.drills import tuner_children
 from tests.drills.tuner_children import Place
@@ -206,7 +206,7 @@ class Rig:
 
 def in_earnest(seconds: float, guard: float) -> float:
     """What the guard waits for, silence and its next look, is so many times faster here; what it then does is not."""
-    waited = (SILENCE_SECONDS + LOOK_SECONDS) / guard
+    waited = (HEARTBEAT_TIMEOUT_SECONDS + CHECK_SECONDS) / guard
     return min(seconds, waited) * guard + max(0.0, seconds - waited)
 
 

@@ -328,7 +328,7 @@ HARMS: tuple[Harm, ...] = (
                 "tests/health/xid/test_judge_xids.py::test_a_gpu_that_is_not_clean_has_not_been_repaired",
                 "health/check.py",
                 "    waits = gpu.recovery_action or gpu.row_remap.pending or gpu.row_remap.failure\n"
-                "    return is_seen(gpu) and not waits",
+                "    return has_health_readings(gpu) and not waits",
                 "    return True",
             ),
             proof(
@@ -419,7 +419,11 @@ HARMS: tuple[Harm, ...] = (
         "gpuwatch acts on data that is old or could not be read.",
         "Views and samples have an age; past it nothing is added or reverted. A failed reading neither begins nor "
         "ends a check.",
-        ("remediation/planning/evidence.py:is_fresh", "health/check.py:can_tell", "health/check.py:is_seen"),
+        (
+            "remediation/planning/evidence.py:is_fresh",
+            "health/check.py:has_readings",
+            "health/check.py:has_health_readings",
+        ),
         (
             proof(
                 f"{SIGHT}test_an_old_view_neither_adds_nor_removes",
@@ -513,7 +517,7 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{SIGHT}test_trouble_of_the_monitor_is_no_fault_of_a_gpu",
                 "health/checks/node.py",
-                "    if nvml is None or not nvml.up:\n        return CANNOT_TELL\n",
+                "    if nvml is None or not nvml.up:\n        return UNDECIDED\n",
                 '    if nvml is None or not nvml.up:\n        return Detection("no GPU can be read")\n',
             ),
         ),
@@ -532,7 +536,7 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{SIGHT}test_a_gpu_that_nobody_can_read_is_neither_sick_nor_well",
                 "health/judge.py",
-                "elif status.state is not GpuState.FRESH or uuid in unseen:",
+                "elif status.state is not GpuState.FRESH or uuid in unread:",
                 "elif False:",
             ),
             proof(
@@ -960,8 +964,8 @@ HARMS: tuple[Harm, ...] = (
         "What cannot be read is not written.",
         (
             "tuning/model/setting.py:power_target",
-            "tuning/actuation/record.py:_nonsense",
-            "tuning/actuation/restore.py:give_back",
+            "tuning/actuation/record.py:_invalid_reason",
+            "tuning/actuation/restore.py:restore_setting",
         ),
         (
             proof(
@@ -989,7 +993,7 @@ HARMS: tuple[Harm, ...] = (
         "Settings from before a reboot or driver reload are restored on GPUs that others have set since.",
         "A record names its boot and driver. With another boot or driver it is dropped; with an unknown boot "
         "nothing is written.",
-        ("tuning/model/setting.py:outlived", "tuning/actuation/restore.py:_gpu"),
+        ("tuning/model/setting.py:expiry_reason", "tuning/actuation/restore.py:_restore_gpu"),
         (
             proof(
                 f"{RESTORING}test_s5_settings_of_another_boot_or_driver_are_dropped_not_restored",
@@ -1015,21 +1019,21 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{GUARD}test_s4_three_missed_beats_of_ten_seconds_and_all_is_given_back",
                 "tuning/actuation/guard.py",
-                "        if silent >= self._silence:\n",
+                "        if age >= self._timeout:\n",
                 "        if False:\n",
             ),
             proof(
                 f"{GUARD}test_while_the_tuner_beats_nothing_is_touched",
                 "tuning/actuation/guard.py",
-                "        if seen is not None and seen != self._seen:\n",
+                "        if latest is not None and latest != self._latest:\n",
                 "        if False:\n",
             ),
             proof(
                 f"{GUARD}test_a_tuner_that_begins_while_the_guard_looks_keeps_its_settings",
                 "tuning/actuation/guard.py",
-                "        recorded = self._is_recorded()\n        seen =",
-                "        self._seen = self._heartbeat.look()\n"
-                "        recorded = self._is_recorded()\n        seen = self._seen or",
+                "        recorded = self._is_recorded()\n        latest =",
+                "        self._latest = self._heartbeat.latest()\n"
+                "        recorded = self._is_recorded()\n        latest = self._latest or",
             ),
         ),
     ),
@@ -1124,7 +1128,7 @@ HARMS: tuple[Harm, ...] = (
         "A tuner that ends leaves GPUs slow, or sets something after it reverted everything.",
         "Once it ends nothing is set; an order under way is awaited and reverted. What the driver does not revert "
         "in time stays recorded, for the guard.",
-        ("tuning/service/tuner.py:end", "tuning/actuation/actuator.py:give_back"),
+        ("tuning/service/tuner.py:end", "tuning/actuation/actuator.py:restore"),
         (
             proof(
                 "tests/tuning/actuation/test_actuator_restores.py::"
@@ -1136,7 +1140,7 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{ENFORCING}test_s3_at_the_end_all_is_given_back_nothing_is_set_any_more_and_the_next_one_knows",
                 "tuning/service/tuner.py",
-                "                self._give_back(self._actuator, Trigger.EXIT)\n",
+                "                self._restore(self._actuator, Trigger.EXIT)\n",
                 "",
             ),
         ),
@@ -1145,13 +1149,13 @@ HARMS: tuple[Harm, ...] = (
         45,
         "A tuner hangs in the driver while its guard reverts; the call returns later, and its record is gone.",
         "A process that reverts while another holds the GPU keeps the record.",
-        ("tuning/actuation/restore.py:_gpu", "tuning/actuation/record.py:lock_gpu"),
+        ("tuning/actuation/restore.py:_restore_gpu", "tuning/actuation/record.py:lock_gpu"),
         (
             proof(
                 f"{RESTORING}test_a_gpu_that_another_process_is_at_is_restored_and_not_forgotten_and_the_others_are",
                 "tuning/actuation/restore.py",
-                "            if held:\n                found = self._forgotten(found)\n",
-                "            found = self._forgotten(found)\n",
+                "            if held:\n                found = self._drop_restored(found)\n",
+                "            found = self._drop_restored(found)\n",
             ),
         ),
     ),
@@ -1159,7 +1163,7 @@ HARMS: tuple[Harm, ...] = (
         46,
         "A tuner sets caps without a guard: `kill -9` would leave them for ever.",
         "Nothing is set before the guard's first heartbeat, and after 30 s without one everything is reverted.",
-        ("tuning/cycle/obstacles.py:everywhere", "tuning/service/state_dir.py:is_alive"),
+        ("tuning/cycle/obstacles.py:node_obstacles", "tuning/service/state_dir.py:is_alive"),
         (
             proof(
                 f"{ENFORCING}test_s4_without_a_guard_nothing_is_set_and_what_was_set_is_given_back",
@@ -1185,8 +1189,8 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{CONSENT}test_the_least_permissive_of_all_wins",
                 "tuning/gates/consent.py",
-                "return min(said, key=lambda each: MODES.index(each.mode), default=None)",
-                "return said[0] if said else None",
+                "return min(decisions, key=lambda each: MODES.index(each.mode), default=None)",
+                "return decisions[0] if decisions else None",
             ),
             proof(
                 f"{CONSENT}test_what_is_not_known_of_a_pod_is_no_consent",
@@ -1249,7 +1253,7 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{LOOP}test_s8_a_gpu_that_slows_itself_is_not_held_down_by_us_too[hw_slowdown]",
                 "tuning/gates/eligibility.py",
-                "    Gate(ObstacleReason.SLOWDOWN, _sampled(_slowdown), rests=REST_SECONDS),\n",
+                "    Gate(ObstacleReason.SLOWDOWN, _sampled(_slowdown), cooldown=COOLDOWN_SECONDS),\n",
                 "",
             ),
         ),
@@ -1259,7 +1263,7 @@ HARMS: tuple[Harm, ...] = (
         "Two power managers change one setting against each other.",
         "A clock or limit that is neither gpuwatch's nor the original is another manager's: gpuwatch reverts its "
         "own and leaves the GPU alone for an hour.",
-        ("tuning/gates/conflict.py:look", "tuning/gates/cooldowns.py:conflict_cooldown"),
+        ("tuning/gates/conflict.py:check", "tuning/gates/cooldowns.py:conflict_cooldown"),
         (
             proof(
                 f"{LOOP}test_s9_clocks_that_somebody_else_has_reset_are_theirs_for_an_hour",
@@ -1420,7 +1424,7 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{RESTORING}test_a_limit_goes_back_to_no_more_than_the_default",
                 "tuning/actuation/driver.py",
-                'min(most, self._ask("nvmlDeviceGetPowerManagementDefaultLimit", gpu)) / 1e3',
+                'min(most, self._call("nvmlDeviceGetPowerManagementDefaultLimit", gpu)) / 1e3',
                 "most / 1e3",
             ),
             proof(
@@ -1471,7 +1475,7 @@ HARMS: tuple[Harm, ...] = (
             "consents/progress.py:fetch",
             "consents/progress.py:buckets",
             "tuning/energy/estimate.py:contradicted",
-            "tuning/energy/tuner.py:_broken",
+            "tuning/energy/tuner.py:_slo_broken",
         ),
         (
             proof(
@@ -1490,8 +1494,8 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{SLO}test_a_cap_is_lifted_within_two_windows_when_the_slo_does_not_hold",
                 "tuning/energy/tuner.py",
-                "        if held is False:\n            return _broken",
-                "        if False:\n            return _broken",
+                "        if held is False:\n            return _slo_broken",
+                "        if False:\n            return _slo_broken",
             ),
             proof(
                 "tests/tuning/energy/test_slo.py::test_counts_that_cannot_be_are_no_requests",

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from gpuwatch.config import ChecksConfig
-from gpuwatch.health.check import CANNOT_TELL
+from gpuwatch.health.check import UNDECIDED
 from gpuwatch.health.checks.xid import failures_on_one_gpu
 from gpuwatch.health.gpu_history import GpuHistory
 from gpuwatch.health.xid.ledger import XidLedger
@@ -174,4 +174,4 @@ def test_a_gpu_that_does_not_answer_is_not_blamed_for_its_pods_failures_anew() -
     past = GpuHistory("GPU-0", ChecksConfig(), {})
     past.update(bench.snapshot().statuses[0], None, (), 0.0, 2.0, 1)
     past.add_failed_pods([Workload(namespace="ml", pod=f"p-{n}") for n in range(50)], 0.0)
-    assert failures_on_one_gpu(past) is CANNOT_TELL
+    assert failures_on_one_gpu(past) is UNDECIDED

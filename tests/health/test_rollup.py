@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gpuwatch.collect.nvml.fields import FIELDS
-from gpuwatch.health.check import HEALTH_PATHS, is_clean, is_seen
+from gpuwatch.health.check import HEALTH_PATHS, has_health_readings, is_clean
 from gpuwatch.health.judge import gpu_healths, node_health
 from gpuwatch.model.finding import Finding, Health, Severity
 from gpuwatch.model.snapshot import Gpu, GpuState, GpuStatus, Identity, RowRemap, Snapshot
@@ -63,7 +63,7 @@ def test_what_is_judged_and_cannot_be_read_is_unknown(path: str) -> None:
     unread = {"errors": {path: "Unknown Error"}}
     assert gpu_healths(snapshot(**unread), []) == {"GPU-0": Health.UNKNOWN}
     assert gpu_healths(snapshot(**unread), [finding(Severity.CRITICAL)]) == {"GPU-0": Health.FAILED}
-    assert not is_seen(Gpu(identity=IDENTITY, **unread))
+    assert not has_health_readings(Gpu(identity=IDENTITY, **unread))
     assert not is_clean(Gpu(identity=IDENTITY, **unread))
 
 

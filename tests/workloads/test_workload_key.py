@@ -83,7 +83,7 @@ def test_what_the_api_server_tells_goes_before_the_name() -> None:
     mine, other = Tenant("ml", "tune-x2k4q", "main"), Tenant("web", "chat-0", "main")
     assert tenants.key(mine) == WorkloadKey(namespace="ml", name="tune", container="main", kind="Job", image="reg/a:1")
     assert tenants.key(other) == key_of_pod("web", "chat-0", "main")
-    assert (tenants.said(mine), tenants.said(other)) == ("batch", "serving")
+    assert (tenants.declared_class(mine), tenants.declared_class(other)) == ("batch", "serving")
     assert (tenants.autotune(mine), tenants.autotune(other)) == ("off", "enforce")
 
 
@@ -91,11 +91,11 @@ def test_what_the_api_server_tells_goes_before_the_name() -> None:
 def test_words_that_are_none_of_the_choices_are_not_kept(text: str) -> None:
     tenants = Tenants(Consents(at=1.0, namespaces={"ml": {CLASS: text, AUTOTUNE: text}}))
     tenant = Tenant("ml", "a-0")
-    assert (tenants.said(tenant), tenants.autotune(tenant)) == (None, None)
+    assert (tenants.declared_class(tenant), tenants.autotune(tenant)) == (None, None)
 
 
 def test_outside_kubernetes_it_is_the_job_or_the_account() -> None:
     tenants = Tenants()
     tenant = Tenant("", "4711", kind="SlurmJob")
     assert tenants.key(tenant) == WorkloadKey(namespace="", name="4711", kind="SlurmJob")
-    assert (tenants.said(tenant), tenants.autotune(tenant)) == (None, None)
+    assert (tenants.declared_class(tenant), tenants.autotune(tenant)) == (None, None)

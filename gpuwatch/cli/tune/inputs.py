@@ -61,7 +61,7 @@ def read_inputs(session: Session, *, needs_view: bool = False) -> TunerInputs:
     except GpuwatchError as error:
         if needs_view or not fresh:
             raise
-        session.terminal.hint(f"hint: this is what the tuner says; {error}")
+        session.terminal.hint(f"hint: this is the tuner's own state; {error}")
     if view is not None and state is not None:
         there = {status.identity.uuid for status in view.snapshot.statuses}
         # a state of other GPUs only is another node's; a tuner may know no GPU yet

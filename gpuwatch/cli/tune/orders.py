@@ -1,4 +1,4 @@
-"""`gpuwatch tune stop`, `resume` and `restore`: what a person orders, whatever the tuner decides."""
+"""`gpuwatch tune stop`, `resume` and `restore`: orders of an operator, whatever the tuner decides."""
 
 import getpass
 import os
@@ -12,7 +12,7 @@ from gpuwatch.cli.console.session import Session, pass_session
 from gpuwatch.cli.tune.driver_access import restorer
 from gpuwatch.cli.tune.inputs import tuner_config, tuner_place
 from gpuwatch.model.errors import GpuwatchError, UsageError
-from gpuwatch.tuning.actuation.guard import SILENCE_SECONDS
+from gpuwatch.tuning.actuation.guard import HEARTBEAT_TIMEOUT_SECONDS
 from gpuwatch.tuning.actuation.heartbeat import Heartbeat, HeartbeatFile
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from gpuwatch.tuning.actuation.restore import RestoreOutcome
@@ -128,15 +128,15 @@ def restore(session: Session, *, everything: bool) -> None:
 
 
 def _living(place: Path) -> Heartbeat | None:
-    """The newest beat of a tuner that enforces; None: there is none, or it is silent."""
-    seen = HeartbeatFile(place).look()
-    beat = seen.beat if seen else None
-    alive = beat is not None and beat.mode == "enforce" and abs(time.time() - beat.at) < SILENCE_SECONDS
+    """The newest beat of a tuner that enforces; None: there is none, or it is too old."""
+    latest = HeartbeatFile(place).latest()
+    beat = latest.beat if latest else None
+    alive = beat is not None and beat.mode == "enforce" and abs(time.time() - beat.at) < HEARTBEAT_TIMEOUT_SECONDS
     return beat if alive else None
 
 
 def _account() -> str:
-    """The account of the person, also of one that used sudo."""
+    """The account of the user, also of one that used sudo."""
     try:
         return os.environ.get("SUDO_USER") or getpass.getuser()
     except (OSError, KeyError):  # no such user here, as in many containers

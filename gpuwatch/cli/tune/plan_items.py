@@ -18,7 +18,7 @@ from gpuwatch.model.snapshot import Gpu
 from gpuwatch.model.view import View
 from gpuwatch.tuning.cycle.cycle import FIXED
 from gpuwatch.tuning.cycle.gang import ladder_of, sampled_capabilities
-from gpuwatch.tuning.cycle.obstacles import FASTEST_VIEW
+from gpuwatch.tuning.cycle.obstacles import MAX_VIEW_INTERVAL
 from gpuwatch.tuning.energy.model import Ladder
 from gpuwatch.tuning.energy.search import first
 from gpuwatch.tuning.gates.consent import TuningRequest, consent_decision, tuning_request
@@ -83,7 +83,7 @@ def planned(
 ) -> tuple[tuple[PlanItem, ...], BudgetItem | None]:
     """Every GPU, by index, and the budget. Without an agent, the View's interval counts as short enough."""
     if not inputs.agent:
-        view = replace(view, snapshot=replace(view.snapshot, interval=FASTEST_VIEW))
+        view = replace(view, snapshot=replace(view.snapshot, interval=MAX_VIEW_INTERVAL))
     samples = {gpu.identity.uuid: gpu for gpu in view.snapshot.gpus}
     enforcing = replace(inputs.config.tuning, mode="enforce")
     basis = PlanBasis(view, enforcing, consents, samples, preview(view, inputs, consents, "enforce"), inputs)
@@ -94,7 +94,7 @@ def planned(
 
 
 def _items(basis: PlanBasis, gang: Gang, limits: Mapping[str, float]) -> Iterator[PlanItem]:
-    agreed = tuning_request(basis.config, basis.consents, gang.owners, basis.view.snapshot.at)
+    request = tuning_request(basis.config, basis.consents, gang.owners, basis.view.snapshot.at)
     # no ladder: an obstacle states why, or the ladder has no step
     boards = [sampled_capabilities(basis.samples[uuid]) if uuid in basis.samples else None for uuid in gang.uuids]
     found = ladder_of(boards, basis.config)
@@ -102,7 +102,7 @@ def _items(basis: PlanBasis, gang: Gang, limits: Mapping[str, float]) -> Iterato
     indexes = tuple(sorted(basis.found[uuid].index for uuid in gang.uuids if uuid in basis.found))
     draws = [watts_of(basis.samples[uuid].power) for uuid in gang.uuids if uuid in basis.samples]
     known = [draw for draw in draws if draw is not None]
-    start = first(ladder, agreed.terms, sum(known) / len(known)) if ladder and agreed.terms and known else None
+    start = first(ladder, request.terms, sum(known) / len(known)) if ladder and request.terms and known else None
     for uuid in gang.uuids:
         gpu = basis.found.get(uuid)
         if gpu is None:
@@ -112,12 +112,12 @@ def _items(basis: PlanBasis, gang: Gang, limits: Mapping[str, float]) -> Iterato
             gpu=gpu.index,
             uuid=uuid,
             would_tune=bool(gang.owners) and not obstacles and ladder is not None,
-            mode=agreed.mode,
-            said_by=_decided_by(basis, gang, agreed),
+            mode=request.mode,
+            said_by=_decided_by(basis, gang, request),
             users=tuple(owner.name for owner in gang.owners),
             gang=indexes,
-            work_class=agreed.terms.latency if agreed.terms else None,
-            bound=agreed.terms.slowdown if agreed.terms else None,
+            work_class=request.terms.latency if request.terms else None,
+            bound=request.terms.slowdown if request.terms else None,
             knob=ladder.knob if ladder else None,
             first=start,
             lowest=ladder.floor if ladder else None,
@@ -127,10 +127,10 @@ def _items(basis: PlanBasis, gang: Gang, limits: Mapping[str, float]) -> Iterato
         )
 
 
-def _decided_by(basis: PlanBasis, gang: Gang, agreed: TuningRequest) -> str:
+def _decided_by(basis: PlanBasis, gang: Gang, request: TuningRequest) -> str:
     """What decides the mode: an obstacle, or for each pod its own or its namespace's consent, else the operator."""
-    obstacle = agreed.obstacle
-    if agreed.mode != "enforce" and obstacle is not None and obstacle.reason in CONSENTS:
+    obstacle = request.obstacle
+    if request.mode != "enforce" and obstacle is not None and obstacle.reason in CONSENTS:
         return obstacle.message
     messages = []
     for owner in gang.owners:
@@ -164,8 +164,8 @@ def _shared(basis: PlanBasis, groups: tuple[Gang, ...]) -> tuple[Mapping[str, fl
         "draw": sum(each or 0.0 for each in draws) if None not in draws else None,
     }
     if len(demands) < len(basis.found):
-        words = "a GPU does not say which power limits it may have"
-        return {}, BudgetItem(budget=budget, how="waiting", message=words, **sums)
+        message = "a GPU does not report its power limits"
+        return {}, BudgetItem(budget=budget, how="waiting", message=message, **sums)
     shares = share(budget, demands)
     return shares.limits, BudgetItem(budget=budget, how=shares.how, message=shares.message, **sums)
 
@@ -176,7 +176,7 @@ def _demands(basis: PlanBasis, groups: tuple[Gang, ...]) -> Iterator[PowerDemand
     limits = ((each.uuid, each.original) for each in settings if each.knob == "power_limit")
     originals = {uuid: watts for uuid, watts in limits if watts is not None}  # before gpuwatch changed them
     for gang in groups:
-        agreed = tuning_request(basis.config, basis.consents, gang.owners, basis.view.snapshot.at)
+        request = tuning_request(basis.config, basis.consents, gang.owners, basis.view.snapshot.at)
         for uuid in gang.uuids:
             power = basis.samples[uuid].power if uuid in basis.samples else None
             if power is None or power.limit_min is None or power.limit_configured is None:
@@ -186,7 +186,7 @@ def _demands(basis: PlanBasis, groups: tuple[Gang, ...]) -> Iterator[PowerDemand
                 floor=power.limit_min,
                 ceiling=originals.get(uuid, power.limit_configured),
                 draw=natural(None, watts_of(power), power.limit_enforced),
-                priority=agreed.priority,
+                priority=request.priority,
                 fixed=power.limit_configured
                 if any(obstacle.reason in FIXED for obstacle in basis.found[uuid].obstacles)
                 else None,

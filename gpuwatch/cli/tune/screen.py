@@ -90,7 +90,7 @@ def _alarms(found: TuneStatus, words: Words) -> Iterator[str]:
     if found.guard is False and found.mode == "enforce":
         yield "no guard answers, nothing is set without one; start it: gpuwatch tuner --guard"
     if found.consents is not None and words.age(found.consents) > OLD_SECONDS:
-        yield f"pods were last asked {words.ago(found.consents.timestamp())}; look at gpuwatch tuner --consents"
+        yield f"consents were last read {words.ago(found.consents.timestamp())}; check gpuwatch tuner --consents"
     elif found.consents is None and any(item.reason is ObstacleReason.NO_CONSENT for item in found.items):
         yield "no process reads the pods' consents, so their GPUs are left alone; start it: gpuwatch tuner --consents"
     if found.trouble:
@@ -154,8 +154,8 @@ def plan_lines(found: TunePlan, words: Words, width: int, *, wide: bool) -> list
     """The whole screen."""
     items: tuple[PlanItem, ...] = found.items
     tuned = sum(item.would_tune for item in items)
-    wish = "" if found.mode == "enforce" else "with enforce, "
-    head = f"mode {found.mode}; {wish}{tuned} of {len(items)} GPUs would be tuned now"
+    prefix = "" if found.mode == "enforce" else "with enforce, "
+    head = f"mode {found.mode}; {prefix}{tuned} of {len(items)} GPUs would be tuned now"
     lines = [Text(head, style="bold")]
     if found.budget is not None:
         lines += [Text(line) for line in wrapped(budget_text(found.budget, words), width)]

@@ -144,7 +144,7 @@ def plan(session: Session, output: str, gpu: str | None) -> None:
     if view is None:
         raise GpuwatchError("nothing is known about the GPUs", "no agent answers here", "start one, or give --source")
     if not inputs.agent and not inputs.tuner:
-        session.terminal.hint("hint: no agent was asked; a tuner needs one that looks each second")
+        session.terminal.hint("hint: no agent was read; a tuner needs one whose interval is 1 s")
     items, budget = planned(view, inputs, consents(session, inputs))
     wanted = chosen_gpus(view, gpu)
     found = TunePlan(

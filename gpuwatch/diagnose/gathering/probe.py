@@ -116,7 +116,7 @@ def _bus(at: Places) -> Any:
 
 def _beat(at: Places) -> Heartbeat | None:
     """None: no tuner has left a heartbeat, as on most nodes."""
-    seen = HeartbeatFile(at.path(at.state)).look()
+    seen = HeartbeatFile(at.path(at.state)).latest()
     return seen.beat if seen else None
 
 

@@ -5,7 +5,7 @@ Memory checks read counters since the driver was loaded and levels, never lifeti
 
 from collections.abc import Callable
 
-from gpuwatch.health.check import CANNOT_TELL, Check, Detection, is_paced, when
+from gpuwatch.health.check import UNDECIDED, Check, Detection, is_paced, when
 from gpuwatch.health.gpu_history import GpuHistory
 from gpuwatch.health.xid.classify import FATAL_ACTIONS, RECOVERY_REMEDIES
 from gpuwatch.model.finding import Remedy, Response, Severity
@@ -63,7 +63,7 @@ def clocks_stuck(past: GpuHistory) -> Detection | None:
     if gpu is None or gpu.clocks.sm is None or not gpu.clocks.sm_max:
         return None
     if (gpu.utilization.gpu or 0.0) < config.stuck_utilization or is_paced(gpu):
-        return CANNOT_TELL
+        return UNDECIDED
     if any(on and reason not in UNFORCED for reason, on in gpu.clock_events.active.items()):
         return None
     share = gpu.clocks.sm / gpu.clocks.sm_max
@@ -77,7 +77,7 @@ def clocks_stuck(past: GpuHistory) -> Detection | None:
 def inforom_corrupt(past: GpuHistory) -> Detection | None:
     """NVML or an XID reports the configuration memory."""
     if past.gpu is None or not past.is_new:
-        return CANNOT_TELL
+        return UNDECIDED
     corrupt = [path for path, error in past.gpu.errors.items() if "inforom" in error.lower()]
     if corrupt:
         return Detection("NVML calls its infoROM corrupt", {path: "corrupted infoROM" for path in corrupt})

@@ -1,6 +1,6 @@
 """CHECKS of what connects a GPU: NVLink, its fabric, PCIe."""
 
-from gpuwatch.health.check import CANNOT_TELL, Check, Detection, is_paced
+from gpuwatch.health.check import UNDECIDED, Check, Detection, is_paced
 from gpuwatch.health.gpu_history import GpuHistory, link_errors
 from gpuwatch.model.finding import Remedy, Response, Severity
 from gpuwatch.model.pci import pci_key
@@ -23,7 +23,7 @@ def nvlinks_down(past: GpuHistory) -> Detection | None:
     if gpu is None or gpu.mig_enabled:
         return None
     if any(link.active is None for link in gpu.nvlinks):
-        return CANNOT_TELL
+        return UNDECIDED
     unseen = {
         pci_key(other.status.identity.pci_bus_id) for other in past.other_gpus if other.status and not other.is_fresh
     }
@@ -59,7 +59,7 @@ def pcie_degraded(past: GpuHistory) -> Detection | None:
     if not low:
         return None
     if busy < past.config.pcie_utilization or is_paced(gpu):
-        return CANNOT_TELL
+        return UNDECIDED
     return Detection(f"PCIe {' and '.join(low)} at work")
 
 

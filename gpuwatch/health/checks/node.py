@@ -1,6 +1,6 @@
 """CHECKS of what is there: GPUs lost, hung or missing, a driver that hangs as a whole, and the monitor itself."""
 
-from gpuwatch.health.check import CANNOT_TELL, Check, Detection
+from gpuwatch.health.check import UNDECIDED, Check, Detection
 from gpuwatch.health.gpu_history import GpuHistory
 from gpuwatch.health.history import HealthHistory
 from gpuwatch.model.finding import Remedy, Response, Severity
@@ -17,7 +17,7 @@ def gpu_lost(past: GpuHistory) -> Detection | None:
         return Detection(past.status.detail, {"state": "lost"})
     if past.lost_line is not None and past.hangs:  # any process can write the line, none can silence the driver
         return Detection(past.lost_line, {"kernel": past.lost_line})
-    return None if past.is_new else CANNOT_TELL
+    return None if past.is_new else UNDECIDED
 
 
 def gpu_unresponsive(past: GpuHistory) -> Detection | None:
@@ -25,25 +25,25 @@ def gpu_unresponsive(past: GpuHistory) -> Detection | None:
     state = past.status.state if past.status else None
     if past.status is not None and past.hangs:
         return Detection(past.status.detail, {"state": "unresponsive"})
-    return None if past.is_new or (state is GpuState.UNKNOWN and past.order) else CANNOT_TELL
+    return None if past.is_new or (state is GpuState.UNKNOWN and past.order) else UNDECIDED
 
 
 def gpu_not_allocatable(past: GpuHistory) -> Detection | None:
     """The device plugin reports it unhealthy. The kubelet does not offer a GPU whose MIG mode changes, either."""
     if past.gpu is None or past.is_withheld is None or past.gpu.mig_pending != past.gpu.mig_enabled:
-        return CANNOT_TELL
+        return UNDECIDED
     return Detection(WITHHELD, {"podresources": "GetAllocatableResources lacks it"}) if past.is_withheld else None
 
 
 def driver_slow(past: GpuHistory) -> Detection | None:
     """Every call returns, but a read of all values takes longer than the interval between two reads."""
     if past.status is None or not past.is_fresh:
-        return CANNOT_TELL
+        return UNDECIDED
     intervals = past.status.read_intervals
     if intervals is None and past.is_new:
         return None
     if intervals is None or intervals <= 1:
-        return CANNOT_TELL
+        return UNDECIDED
     return Detection("a read of it takes longer than the interval between two", {"intervals": f"{intervals:.1f}"})
 
 
@@ -57,7 +57,7 @@ def gpus_missing(history: HealthHistory) -> Detection | None:
     """
     snapshot, nvml = history.snapshot, _nvml(history)
     if nvml is None or not nvml.up:
-        return CANNOT_TELL
+        return UNDECIDED
     known = {pci_key(status.identity.pci_bus_id) for status in snapshot.statuses}
     expected = snapshot.expected_gpus
     enough = expected is not None and len(snapshot.statuses) >= expected
@@ -71,7 +71,7 @@ def gpus_missing(history: HealthHistory) -> Detection | None:
     if problems:
         return Detection("; ".join(problems.values()), problems, level=len(problems))
     # the bus is not compared until NVML has shown all its GPUs: until then the check cannot decide
-    return CANNOT_TELL if history.bus_seen and snapshot.bus is None else None
+    return UNDECIDED if history.bus_seen and snapshot.bus is None else None
 
 
 def driver_wedged(history: HealthHistory) -> Detection | None:
@@ -82,7 +82,7 @@ def driver_wedged(history: HealthHistory) -> Detection | None:
     gpus = list(history.gpus.values())
     if len(gpus) > 1 and all(past.hangs for past in gpus):
         return Detection(f"none of {len(gpus)} GPUs answers: the driver hangs", {"unresponsive": str(len(gpus))})
-    return None if any(past.is_fresh for past in gpus) else CANNOT_TELL
+    return None if any(past.is_fresh for past in gpus) else UNDECIDED
 
 
 def monitoring_degraded(history: HealthHistory) -> Detection | None:

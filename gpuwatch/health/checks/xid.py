@@ -1,6 +1,6 @@
 """CHECKS of what the driver reports as it happens: XIDs by class, and SXids of NVSwitches."""
 
-from gpuwatch.health.check import CANNOT_TELL, Check, Detection
+from gpuwatch.health.check import UNDECIDED, Check, Detection
 from gpuwatch.health.gpu_history import GpuHistory
 from gpuwatch.model.finding import Remedy, Response, Severity
 
@@ -30,7 +30,7 @@ FATAL_CHECKS: tuple[Check, ...] = (
 def failures_on_one_gpu(past: GpuHistory) -> Detection | None:
     """Many pods fail on this GPU, and fewer than half as many on each other; else the applications are the cause."""
     if not past.is_fresh:
-        return CANNOT_TELL
+        return UNDECIDED
     pods = past.failed_pods()
     if len(pods) < past.config.repeat_pods or any(
         2 * len(other.failed_pods()) >= len(pods) for other in past.other_gpus

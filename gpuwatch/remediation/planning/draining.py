@@ -99,7 +99,7 @@ def drain(
     """The evictions that are due for `faults`. `since`: when the first pod was evicted."""
     affected, unknown = _affected_pods(view, faults, pods)
     if config.evict == "owner-on-node":
-        affected = [*affected, *_siblings(view, affected, pods, evictions)]
+        affected = [*affected, *_pods_of_groups(view, affected, pods, evictions)]
     waiting: list[PodObject] = []
     late: list[PodObject] = []
     obstacles: list[tuple[BlockReason, str]] = []
@@ -147,7 +147,7 @@ def _affected_pods(view: View, faults: Sequence[Fault], pods: Sequence[PodObject
     return affected, [] if everything else sorted(gpus - known)
 
 
-def _siblings(
+def _pods_of_groups(
     view: View, affected: Sequence[PodObject], pods: Sequence[PodObject], evictions: EvictionHistory
 ) -> list[PodObject]:
     """The other pods of the same groups that have GPUs of this node. One that came after the first eviction stays: the
@@ -155,14 +155,14 @@ def _siblings(
     """
     groups = evictions.groups | {pod.group for pod in affected if pod.group}
     holders = {holder.workload.pod_uid for use in view.attribution.devices for holder in use.holders}
-    asked = {pod.uid for pod in affected}
+    known = {pod.uid for pod in affected}
     return [
         pod
         for pod in pods
         if pod.group in groups
         and pod.phase not in OVER
         and (pod.gpus or pod.uid in holders)
-        and pod.uid not in asked
+        and pod.uid not in known
         and (evictions.newest is None or pod.created is None or pod.created <= evictions.newest)
     ]
 

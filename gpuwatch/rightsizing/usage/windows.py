@@ -77,7 +77,7 @@ class WindowAccumulator:
             node=node,
             device=party.device,
             held_since=self.held_since,
-            declared_class=tenants.said(tenant),
+            declared_class=tenants.declared_class(tenant),
             autotune=tenants.autotune(tenant),
             processes=self._processes,
             programs=tuple(self._programs)[:MOST_PROGRAMS],

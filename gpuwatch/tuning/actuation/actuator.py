@@ -17,7 +17,7 @@ from gpuwatch.model.errors import GpuwatchError, NoGpuStack, PermissionMissing, 
 from gpuwatch.storage.audit import Audit
 from gpuwatch.tuning.actuation.interface import Connect, DriverControl, OpenSession, PerGpuExecutor
 from gpuwatch.tuning.actuation.record import RecordBusy, SettingsRecord
-from gpuwatch.tuning.actuation.restore import SESSIONS, SILENT, RestoreOutcome, Restorer, give_back
+from gpuwatch.tuning.actuation.restore import NO_ANSWER, SESSIONS, RestoreOutcome, Restorer, restore_setting
 from gpuwatch.tuning.model.setting import (
     Actuation,
     ApplyResult,
@@ -28,10 +28,10 @@ from gpuwatch.tuning.model.setting import (
     Setting,
     SettingOrder,
     Trigger,
+    expiry_reason,
     is_same,
     lowest_clock,
     original_limit,
-    outlived,
     watts_to_set,
 )
 
@@ -40,7 +40,7 @@ LOCK_SECONDS = 0.5
 
 
 class SettingWriter:
-    """`blank`: a Setting of this GPU, knob, boot and driver, without a value. `wanted`: whether the caller still waits.
+    """`blank`: a Setting of this GPU, knob, boot and driver, without a value. `is_awaited`: the caller still waits.
     `lifted`: settings that this process has lifted: if one is not in force, no other process has to be the cause.
 
     `unsupported`, afterwards: the driver refuses the knob or the value on this GPU.
@@ -52,17 +52,17 @@ class SettingWriter:
         control: DriverControl,
         order: SettingOrder,
         blank: Setting,
-        wanted: Callable[[], bool],
+        is_awaited: Callable[[], bool],
         lifted: set[tuple[str, Knob]],
     ) -> None:
         self._record, self._control, self._order, self._blank = record, control, order, blank
-        self._wanted, self._lifted, self.unsupported = wanted, lifted, False
+        self._is_awaited, self._lifted, self.unsupported = is_awaited, lifted, False
 
     def carry_out(self) -> ApplyResult:
         """The outcome of the order. Raises NoGpuStack: the session with the driver has ended."""
         try:
             before = self._recorded()
-            return self._lift(before) if self._order.value is None else self._set(before, self._order.value)
+            return self._restore(before) if self._order.value is None else self._set(before, self._order.value)
         except OrderRefused as refused:
             return self._result(refused.outcome, str(refused))
         except RecordBusy as error:
@@ -76,29 +76,29 @@ class SettingWriter:
         """The recorded setting of this knob; one that ended with another boot or driver is dropped from the record."""
         key = self._order.uuid, self._order.knob
         found = next((each for each in self._record.read().settings if (each.uuid, each.knob) == key), None)
-        if found is not None and outlived(found, self._blank.boot_id, self._blank.driver):
-            self._forget(found, 0)
+        if found is not None and expiry_reason(found, self._blank.boot_id, self._blank.driver):
+            self._drop(found, 0)
             return None
         return found
 
-    def _lift(self, before: Setting | None) -> ApplyResult:
+    def _restore(self, before: Setting | None) -> ApplyResult:
         if before is None:  # whatever is in force is not ours
             return self._result(OrderOutcome.DONE, "nothing was set")
         key = self._order.uuid, self._order.knob
-        found = give_back(before, self._control, self._blank.driver)
+        found = restore_setting(before, self._control, self._blank.driver)
         if found.outcome is RestoreOutcome.KEPT:
             return self._result(OrderOutcome.FAILED, found.message)
         is_foreign = found.foreign and key not in self._lifted
         self._lifted.add(key)
         if not self._order.keep:
-            self._forget(before, int(found.outcome is RestoreOutcome.RESTORED))
+            self._drop(before, int(found.outcome is RestoreOutcome.RESTORED))
         return self._result(OrderOutcome.FOREIGN if is_foreign else OrderOutcome.DONE, found.message)
 
     def _set(self, before: Setting | None, value: float) -> ApplyResult:
         setting, write = self._prepared(before, value)
         (value,) = setting.applied
-        if not self._wanted():  # the driver took long to report what is in force, and much may have changed
-            raise OrderRefused(OrderOutcome.SILENT, "the driver took too long to answer")
+        if not self._is_awaited():  # the driver took long to report what is in force, and much may have changed
+            raise OrderRefused(OrderOutcome.TIMEOUT, "the driver took too long to answer")
         if before is None or value not in before.applied:
             self._record.add(setting)
         self._lifted.discard((self._order.uuid, self._order.knob))
@@ -107,7 +107,7 @@ class SettingWriter:
         except (PermissionMissing, Unsupported) as error:  # without a doubt nothing has changed
             self.unsupported = isinstance(error, Unsupported)
             if before is None:
-                self._forget(setting, 0)
+                self._drop(setting, 0)
             raise
         if before is not None and before.applied != (value,):
             self._record.confirm(self._order.uuid, self._order.knob, value)
@@ -122,15 +122,15 @@ class SettingWriter:
             return replace(self._blank, applied=(value,)), lock
         original = original_limit(capabilities, before)
         watts = watts_to_set(value, capabilities, original)
-        return replace(self._blank, original=original, applied=(watts,)), lambda: self._limit(watts)
+        return replace(self._blank, original=original, applied=(watts,)), lambda: self._write_limit(watts)
 
-    def _limit(self, watts: float) -> None:
+    def _write_limit(self, watts: float) -> None:
         self._control.set_power_limit(self._order.uuid, watts)
         after, _ = self._control.power_limits(self._order.uuid)
         if not is_same(after, watts):
-            raise GpuwatchError(f"asked for {watts:g} W", f"the driver still says {after:g} W")
+            raise GpuwatchError(f"{watts:g} W were set", f"the driver reports {after:g} W")
 
-    def _forget(self, setting: Setting, restored: int) -> None:
+    def _drop(self, setting: Setting, restored: int) -> None:
         self._record.settle((setting,), restored, Trigger.TUNER)
 
     def _result(self, outcome: OrderOutcome, message: str = "", in_force: float | None = None) -> ApplyResult:
@@ -139,7 +139,7 @@ class SettingWriter:
 
 log = logging.getLogger(__name__)
 
-PATIENCE_SECONDS = 1.0
+TIMEOUT_SECONDS = 1.0
 """How long one call waits for the driver to answer."""
 
 
@@ -154,15 +154,21 @@ class NvmlActuator:
         boot_id: str | None,
         audit: Audit,
         clock: Clock,
-        patience: float = PATIENCE_SECONDS,
+        timeout: float = TIMEOUT_SECONDS,
     ) -> None:
         self._record, self._connect, self._boot_id, self._clock = record, OpenSession(connect), boot_id, clock
-        self._patience, self._lanes, self._closed = patience, PerGpuExecutor(), False
+        self._timeout, self._executor, self._closed = timeout, PerGpuExecutor(), False
         self._unlockable: set[str] = set()
         self._lifted: set[tuple[str, Knob]] = set()
         self._restorers = {
             trigger: Restorer(
-                record, self._connect, boot_id=boot_id, trigger=trigger, audit=audit, clock=clock, lanes=self._lanes
+                record,
+                self._connect,
+                boot_id=boot_id,
+                trigger=trigger,
+                audit=audit,
+                clock=clock,
+                executor=self._executor,
             )
             for trigger in Trigger
         }
@@ -175,15 +181,15 @@ class NvmlActuator:
         """
         found: list[GpuCapabilities | GpuwatchError] = []
 
-        def ask() -> None:
+        def read() -> None:
             try:
                 with self._connect() as control:
                     found.append(control.capabilities(uuid))
             except GpuwatchError as error:
                 found.append(error)
 
-        self._lanes.run({uuid: ask}, self._patience)
-        answer = found[0] if found else GpuwatchError(f"GPU {uuid} says nothing", SILENT)
+        self._executor.run({uuid: read}, self._timeout)
+        answer = found[0] if found else GpuwatchError(f"what may be set on GPU {uuid} was not read", NO_ANSWER)
         if isinstance(answer, GpuwatchError):
             raise answer
         return replace(answer, clocks=()) if uuid in self._unlockable else answer
@@ -192,7 +198,7 @@ class NvmlActuator:
         """What the record holds now. Raises GpuwatchError: it cannot be read."""
         return self._record.read()
 
-    def give_back(
+    def restore(
         self, trigger: Trigger, uuids: Collection[str] | None = None, kept_knobs: Collection[Knob] = ()
     ) -> tuple[str, ...]:
         """Restore all settings of these GPUs, None: of all, within 4 s; returns which were not restored, and why. Those
@@ -215,29 +221,29 @@ class NvmlActuator:
     def close(self) -> None:
         """Restore everything, and set nothing any more; what an earlier EXIT could not restore is left to the guard."""
         if not self._closed:
-            for message in self.give_back(Trigger.EXIT):
+            for message in self.restore(Trigger.EXIT):
                 log.error("not restored: %s", message)
         self._connect.close()
 
     def apply(self, orders: Sequence[SettingOrder]) -> tuple[ApplyResult, ...]:
-        """Carry out the orders of each GPU in order, all GPUs at once; return within `patience` seconds."""
+        """Carry out the orders of each GPU in order, all GPUs at once; return within `timeout` seconds."""
         done: dict[int, ApplyResult] = {}
         by_gpu: dict[str, dict[int, SettingOrder]] = {}
         for number, order in enumerate(orders):
             by_gpu.setdefault(order.uuid, {})[number] = order
-        deadline = time.monotonic() + self._patience
+        deadline = time.monotonic() + self._timeout
 
-        def wanted() -> bool:
+        def is_awaited() -> bool:
             return not self._closed and time.monotonic() < deadline
 
-        jobs = {uuid: partial(self._gpu, uuid, own, done, wanted) for uuid, own in by_gpu.items()}
-        self._lanes.run(jobs, self._patience)
+        jobs = {uuid: partial(self._apply_gpu, uuid, own, done, is_awaited) for uuid, own in by_gpu.items()}
+        self._executor.run(jobs, self._timeout)
         return tuple(
-            done.get(number) or _result(order, OrderOutcome.SILENT, SILENT) for number, order in enumerate(orders)
+            done.get(number) or _result(order, OrderOutcome.TIMEOUT, NO_ANSWER) for number, order in enumerate(orders)
         )
 
-    def _gpu(
-        self, uuid: str, orders: dict[int, SettingOrder], done: dict[int, ApplyResult], wanted: Callable[[], bool]
+    def _apply_gpu(
+        self, uuid: str, orders: dict[int, SettingOrder], done: dict[int, ApplyResult], is_awaited: Callable[[], bool]
     ) -> None:
         """All orders of one GPU; each outcome is put into `done` by the order's number."""
         outcome, message = OrderOutcome.REFUSED, "the tuner ends"
@@ -245,11 +251,11 @@ class NvmlActuator:
             if self._boot_id is None:
                 message = "which boot this is cannot be read"
             elif not held:
-                message = "another process is at this GPU"
+                message = "another process holds the lock of this GPU"
             elif not self._closed:
                 for _ in range(SESSIONS):
                     try:
-                        self._carry_out(orders, self._boot_id, done, wanted)
+                        self._carry_out(orders, self._boot_id, done, is_awaited)
                         break
                     except GpuwatchError as error:
                         outcome, message = OrderOutcome.FAILED, str(error)
@@ -260,7 +266,11 @@ class NvmlActuator:
                 done[number] = _result(order, outcome, message)
 
     def _carry_out(
-        self, orders: dict[int, SettingOrder], boot_id: str, done: dict[int, ApplyResult], wanted: Callable[[], bool]
+        self,
+        orders: dict[int, SettingOrder],
+        boot_id: str,
+        done: dict[int, ApplyResult],
+        is_awaited: Callable[[], bool],
     ) -> None:
         """Carry out what is not in `done` yet. Raises GpuwatchError: there is no session, or it has ended."""
         with self._connect() as control:
@@ -277,9 +287,9 @@ class NvmlActuator:
                         driver=driver,
                         pod_uid=order.pod_uid,
                     )
-                    turning = SettingWriter(self._record, control, order, blank, wanted, self._lifted)
-                    done[number] = turning.carry_out()
-                    if turning.unsupported and order.knob == "locked_clocks":
+                    writer = SettingWriter(self._record, control, order, blank, is_awaited, self._lifted)
+                    done[number] = writer.carry_out()
+                    if writer.unsupported and order.knob == "locked_clocks":
                         self._unlockable.add(order.uuid)
 
 

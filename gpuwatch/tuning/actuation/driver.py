@@ -30,7 +30,7 @@ KINDS: Mapping[str, type[GpuwatchError]] = {
 class NvmlControl:
     """A session with the driver. Use it as a context manager, and open a new one each time: drivers get reloaded.
 
-    Every method raises GpuwatchError where the driver refuses: PermissionMissing where it wants more rights,
+    Every method raises GpuwatchError where the driver refuses: PermissionMissing where it needs more rights,
     Unsupported where the GPU has no such knob or value, NoGpuStack where the driver was unloaded meanwhile.
     """
 
@@ -53,51 +53,53 @@ class NvmlControl:
 
     def driver_version(self) -> str:
         """Such as 580.95.05."""
-        return str(self._ask("nvmlSystemGetDriverVersion"))
+        return str(self._call("nvmlSystemGetDriverVersion"))
 
     def power_limits(self, uuid: str) -> tuple[float, float]:
         """The configured one, and the most that may be restored: the GPU's default, and never above what can be set."""
-        gpu = self._gpu(uuid)
-        configured = self._ask("nvmlDeviceGetPowerManagementLimit", gpu)
-        _, most = self._ask("nvmlDeviceGetPowerManagementLimitConstraints", gpu)
-        return configured / 1e3, min(most, self._ask("nvmlDeviceGetPowerManagementDefaultLimit", gpu)) / 1e3
+        gpu = self._handle(uuid)
+        configured = self._call("nvmlDeviceGetPowerManagementLimit", gpu)
+        _, most = self._call("nvmlDeviceGetPowerManagementLimitConstraints", gpu)
+        return configured / 1e3, min(most, self._call("nvmlDeviceGetPowerManagementDefaultLimit", gpu)) / 1e3
 
     def sm_clock(self, uuid: str) -> float:
         """The SM clock now."""
-        return float(self._ask("nvmlDeviceGetClockInfo", self._gpu(uuid), self._nvml.NVML_CLOCK_SM) * 1e6)
+        return float(self._call("nvmlDeviceGetClockInfo", self._handle(uuid), self._nvml.NVML_CLOCK_SM) * 1e6)
 
     def capabilities(self, uuid: str) -> GpuCapabilities:
         """What may be set; a value that the driver does not support on this GPU is left out."""
-        gpu = self._gpu(uuid)
-        low, high = self._if_known("nvmlDeviceGetPowerManagementLimitConstraints", gpu) or (None, None)
+        gpu = self._handle(uuid)
+        low, high = self._call_if_supported("nvmlDeviceGetPowerManagementLimitConstraints", gpu) or (None, None)
         clocks: Iterable[int] = ()
-        if memory := self._if_known("nvmlDeviceGetSupportedMemoryClocks", gpu):  # a GPU at work uses the highest
-            clocks = self._if_known("nvmlDeviceGetSupportedGraphicsClocks", gpu, max(memory)) or ()
+        if memory := self._call_if_supported(
+            "nvmlDeviceGetSupportedMemoryClocks", gpu
+        ):  # a GPU at work uses the highest
+            clocks = self._call_if_supported("nvmlDeviceGetSupportedGraphicsClocks", gpu, max(memory)) or ()
         return GpuCapabilities(
             uuid=uuid,
             clocks=tuple(mhz * 1e6 for mhz in sorted(set(clocks), reverse=True)),
-            limit=_watts(self._if_known("nvmlDeviceGetPowerManagementLimit", gpu)),
-            limit_default=_watts(self._if_known("nvmlDeviceGetPowerManagementDefaultLimit", gpu)),
+            limit=_watts(self._call_if_supported("nvmlDeviceGetPowerManagementLimit", gpu)),
+            limit_default=_watts(self._call_if_supported("nvmlDeviceGetPowerManagementDefaultLimit", gpu)),
             limit_min=_watts(low),
             limit_max=_watts(high),
         )
 
     def set_power_limit(self, uuid: str, watts: float) -> None:
         """Set the power limit, until the next boot or driver load."""
-        self._ask("nvmlDeviceSetPowerManagementLimit", self._gpu(uuid), round(watts * 1e3))
+        self._call("nvmlDeviceSetPowerManagementLimit", self._handle(uuid), round(watts * 1e3))
 
     def set_locked_clocks(self, uuid: str, lowest: float, highest: float) -> None:
         """Keep the SM clock between the two, until the next boot or driver load."""
-        self._ask("nvmlDeviceSetGpuLockedClocks", self._gpu(uuid), round(lowest / 1e6), round(highest / 1e6))
+        self._call("nvmlDeviceSetGpuLockedClocks", self._handle(uuid), round(lowest / 1e6), round(highest / 1e6))
 
     def reset_locked_clocks(self, uuid: str) -> None:
         """Unlock the SM clock, also if another process locked it."""
-        self._ask("nvmlDeviceResetGpuLockedClocks", self._gpu(uuid))
+        self._call("nvmlDeviceResetGpuLockedClocks", self._handle(uuid))
 
-    def _gpu(self, uuid: str) -> Any:
-        return self._ask("nvmlDeviceGetHandleByUUID", uuid)
+    def _handle(self, uuid: str) -> Any:
+        return self._call("nvmlDeviceGetHandleByUUID", uuid)
 
-    def _ask(self, name: str, *args: Any) -> Any:
+    def _call(self, name: str, *args: Any) -> Any:
         try:
             return getattr(self._nvml, name)(*args)
         except self._nvml.NVMLError as error:
@@ -108,9 +110,9 @@ class NvmlControl:
             kind = next(kinds, GpuwatchError)
             raise kind(f"{name} failed", str(error)) from error
 
-    def _if_known(self, name: str, *args: Any) -> Any:
+    def _call_if_supported(self, name: str, *args: Any) -> Any:
         try:
-            return self._ask(name, *args)
+            return self._call(name, *args)
         except Unsupported:
             return None
 

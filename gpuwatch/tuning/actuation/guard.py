@@ -1,6 +1,6 @@
 """The guard: a process of its own that restores what a tuner has set when the tuner can no longer do so.
 
-It uses neither the network nor Kubernetes. A tuner that writes no heartbeat for `silence` seconds is taken for dead,
+It uses neither the network nor Kubernetes. A tuner that writes no heartbeat for `timeout` seconds is taken for dead,
 whatever its process does. A tuner that beats in another mode than enforce is not responsible for the recorded
 settings: an earlier tuner made them.
 """
@@ -17,17 +17,17 @@ from gpuwatch.tuning.actuation.restore import RestoreOutcome, Restorer
 
 log = logging.getLogger(__name__)
 
-SILENCE_SECONDS = 30.0
+HEARTBEAT_TIMEOUT_SECONDS = 30.0
 """As long as three missed beats ten seconds apart; a tuner beats far more often."""
 
-LOOK_SECONDS = 1.0
+CHECK_SECONDS = 1.0
 RETRY_SECONDS = 10.0
 """How long the guard waits between two attempts to restore."""
 
-FAREWELL_SECONDS = 4.0
+EXIT_WAIT_SECONDS = 4.0
 """How long `stop` waits for a tuner that ends at the same time to restore its settings itself."""
 
-FAREWELL_LOOKS = 20
+EXIT_CHECKS = 20
 
 
 class Guard:
@@ -40,44 +40,44 @@ class Guard:
         restorer: Restorer,
         clock: Clock,
         *,
-        silence: float = SILENCE_SECONDS,
-        look: float = LOOK_SECONDS,
+        timeout: float = HEARTBEAT_TIMEOUT_SECONDS,
+        interval: float = CHECK_SECONDS,
         retry: float = RETRY_SECONDS,
-        farewell: float = FAREWELL_SECONDS,
+        exit_wait: float = EXIT_WAIT_SECONDS,
     ) -> None:
         self._record, self._heartbeat, self._restorer, self._clock = record, heartbeat, restorer, clock
-        self._silence, self._look, self._retry, self._farewell = silence, look, retry, farewell
-        self._own = HeartbeatFile(record.directory, GUARD_NAME)
-        self._seen: HeartbeatReading | None = None
-        self._heard = clock.monotonic()
-        self._tried: float | None = None
-        self._trouble = ""
-        self._mute = False
+        self._timeout, self._interval, self._retry, self._exit_wait = timeout, interval, retry, exit_wait
+        self._own_heartbeat = HeartbeatFile(record.directory, GUARD_NAME)
+        self._latest: HeartbeatReading | None = None
+        self._latest_at = clock.monotonic()
+        self._tried_at: float | None = None
+        self._error = ""
+        self._is_unwritable = False
 
     def step(self) -> float:
         """Check once, and restore what no tuner will restore; returns seconds until the next check."""
         now = self._clock.monotonic()
         try:
-            self._own.beat("guard", self._clock.time())
+            self._own_heartbeat.beat("guard", self._clock.time())
         except GpuwatchError as error:
-            if not self._mute:
+            if not self._is_unwritable:
                 log.error("%s; no tuner will set anything", error)
-            self._mute = True
+            self._is_unwritable = True
         else:
-            self._mute = False
+            self._is_unwritable = False
         recorded = self._is_recorded()
-        seen = self._heartbeat.look()  # after the record: its writer has beaten before it wrote
-        if seen is not None and seen != self._seen:
-            self._seen, self._heard = seen, now
-        waits = self._tried is not None and now - self._tried < self._retry
+        latest = self._heartbeat.latest()  # after the record: its writer has beaten before it wrote
+        if latest is not None and latest != self._latest:
+            self._latest, self._latest_at = latest, now
+        waits = self._tried_at is not None and now - self._tried_at < self._retry
         if recorded and not waits:
             if why := self._abandoned(now):
                 log.warning("%s; restoring what it has set", why)
                 self._restore()
-                self._tried = self._clock.monotonic()
+                self._tried_at = self._clock.monotonic()
             else:
-                self._tried = None
-        return self._look
+                self._tried_at = None
+        return self._interval
 
     def run(self, ended: Callable[[float], bool]) -> None:
         """Step until `ended`, which waits so many seconds, returns True; then restore what no tuner restores itself."""
@@ -88,42 +88,42 @@ class Guard:
 
     def stop(self) -> None:
         """The last check before the guard ends: wait for the tuner to restore, then restore what is left."""
-        cooldown = threading.Event()
-        for _ in range(FAREWELL_LOOKS):
+        pause = threading.Event()
+        for _ in range(EXIT_CHECKS):
             if not self._is_recorded() or self._abandoned(self._clock.monotonic()):
                 break
-            cooldown.wait(self._farewell / FAREWELL_LOOKS)
+            pause.wait(self._exit_wait / EXIT_CHECKS)
         if self._is_recorded():
             self._restore()
 
     def _abandoned(self, now: float) -> str:
         """Why no tuner is responsible for what is recorded; empty: one is, or may still become so."""
-        silent = now - self._heard
-        if silent >= self._silence:
-            return f"the tuner has been silent for {silent:.0f} s"
-        beat = self._seen.beat if self._seen else None
+        age = now - self._latest_at
+        if age >= self._timeout:
+            return f"the tuner has written no heartbeat for {age:.0f} s"
+        beat = self._latest.beat if self._latest else None
         return f"the tuner's mode is {beat.mode}" if beat is not None and beat.mode != "enforce" else ""
 
     def _is_recorded(self) -> bool:
         try:
             found = bool(self._record.read().settings)
         except GpuwatchError as error:
-            self._say(str(error))
+            self._log_change(str(error))
             return False
-        self._say("")
+        self._log_change("")
         return found
 
     def _restore(self) -> None:
         try:
             done = self._restorer.restore()
         except GpuwatchError as error:
-            self._say(str(error))
+            self._log_change(str(error))
             return
         for each in done:
             level = logging.ERROR if each.outcome is RestoreOutcome.KEPT else logging.INFO
             log.log(level, "%s of %s: %s, %s", each.setting.knob, each.setting.uuid, each.outcome, each.message)
 
-    def _say(self, trouble: str) -> None:
-        if trouble and trouble != self._trouble:
-            log.error("%s", trouble)
-        self._trouble = trouble
+    def _log_change(self, error: str) -> None:
+        if error and error != self._error:
+            log.error("%s", error)
+        self._error = error

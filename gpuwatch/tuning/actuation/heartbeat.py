@@ -47,7 +47,7 @@ class HeartbeatFile:
         """Write a beat. Raises GpuwatchError: it cannot be written."""
         self._file.write(Heartbeat(mode=mode, pid=os.getpid(), at=at))
 
-    def look(self) -> HeartbeatReading | None:
+    def latest(self) -> HeartbeatReading | None:
         """The newest beat; None: there is none. `beat` None: it cannot be read."""
         stamp, beat = self._file.stamp(), None
         if stamp is None:

@@ -53,7 +53,7 @@ Connect = Callable[[], AbstractContextManager[DriverControl]]
 
 
 class Actuator(Protocol):
-    """Changes the settings of this node's GPUs; each is recorded before the driver is asked."""
+    """Changes the settings of this node's GPUs; each is recorded before the driver call."""
 
     def capabilities(self, uuid: str) -> GpuCapabilities:
         """What may be set. Raises GpuwatchError: the driver does not report it."""
@@ -67,7 +67,7 @@ class Actuator(Protocol):
         """What the record holds now: all that gpuwatch has set. Raises GpuwatchError: it cannot be read."""
         ...
 
-    def give_back(
+    def restore(
         self, trigger: Trigger, uuids: Collection[str] | None = None, kept_knobs: Collection[Knob] = ()
     ) -> tuple[str, ...]:
         """Restore all settings of these GPUs, None: of all; returns which could not be restored, and why. Those stay
@@ -80,7 +80,7 @@ class OpenSession:
     """`connect` for many threads: each has its own session, one more stays open until `close`."""
 
     def __init__(self, connect: Connect) -> None:
-        self._connect, self._changing = connect, threading.Lock()
+        self._connect, self._lock = connect, threading.Lock()
         self._open: contextlib.ExitStack | None = None
 
     @contextlib.contextmanager
@@ -88,7 +88,7 @@ class OpenSession:
         """A session. Raises NoGpuStack: there is no driver, or it was reloaded meanwhile."""
         try:
             with self._connect() as control:
-                self._stay()
+                self._keep_open()
                 yield control
         except NoGpuStack:
             self.close()
@@ -96,17 +96,17 @@ class OpenSession:
 
     def close(self) -> None:
         """Leave the driver; a later session opens it again."""
-        with self._changing:
+        with self._lock:
             left, self._open = self._open, None
         if left is not None:
             left.close()
 
-    def _stay(self) -> None:
+    def _keep_open(self) -> None:
         if self._open is not None:
             return
         with contextlib.ExitStack() as own:
             own.enter_context(self._connect())
-            with self._changing:
+            with self._lock:
                 if self._open is None:
                     self._open = own.pop_all()
 
@@ -120,22 +120,22 @@ class PerGpuExecutor:
         self._starting = threading.Lock()
         self._threads: dict[str, threading.Thread] = {}
 
-    def run(self, jobs: Mapping[str, Callable[[], None]], patience: float, *, insist: bool = False) -> None:
-        """Start all jobs at once; return when they are done, after `patience` seconds at most.
+    def run(self, jobs: Mapping[str, Callable[[], None]], timeout: float, *, wait_busy: bool = False) -> None:
+        """Start all jobs at once; return when they are done, after `timeout` seconds at most.
 
-        A GPU whose earlier job still runs is left out. `insist`: wait for that job, then start the new one.
+        A GPU whose earlier job still runs is left out. `wait_busy`: wait for that job, then start the new one.
         """
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout
         with self._starting:
             known = {uuid: thread for uuid in jobs if (thread := self._threads.get(uuid)) is not None}
             busy = {uuid: thread for uuid, thread in known.items() if thread.is_alive()}
-            begun = [self._start(uuid, jobs[uuid]) for uuid in jobs.keys() - busy.keys()]
-        for uuid, thread in busy.items() if insist else ():
+            started = [self._start(uuid, jobs[uuid]) for uuid in jobs.keys() - busy.keys()]
+        for uuid, thread in busy.items() if wait_busy else ():
             thread.join(max(0.0, deadline - time.monotonic()))
             if not thread.is_alive():
                 with self._starting:
-                    begun.append(self._start(uuid, jobs[uuid]))
-        for thread in begun:
+                    started.append(self._start(uuid, jobs[uuid]))
+        for thread in started:
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def _start(self, uuid: str, job: Callable[[], None]) -> threading.Thread:

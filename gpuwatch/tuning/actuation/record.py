@@ -15,7 +15,7 @@ driver ends every setting, so each names its boot and its driver version. Restor
 driver, then the record. A crash between the two restores twice, which is harmless.
 
 The record is authoritative: a setting that is not in it was not made by gpuwatch. A file that cannot be read, or that
-lists impossible values, therefore stops every write until a person has looked at it.
+lists impossible values, therefore stops every write until an operator has checked it.
 
 A process that writes a line chooses its original, and restoring sets that. Comparing the line with the driver does not
 help: an administrator's limit of 500 W and one of gpuwatch's look the same. So the tuner's folder is closed to other
@@ -59,7 +59,7 @@ LOCK_SECONDS = 0.5
 """How long a change waits for another process that holds the record."""
 
 MOST_VALUES = 32
-"""Values of one knob that may be in force; a driver that confirms none of so many is not asked for more."""
+"""Values of one knob that may be in force; with so many that the driver has not confirmed, no other is set."""
 
 
 class _Sealed(Record, frozen=True, kw_only=True):
@@ -73,12 +73,12 @@ class RecordBusy(GpuwatchError):
     """Another process holds the record; nothing was written."""
 
 
-UNWRITTEN = GpuwatchError("the record was not written", "the thread that was at it has failed")
+UNWRITTEN = GpuwatchError("the record was not written", "the thread that wrote it has failed")
 
 
 @dataclass(eq=False)
 class _Change:
-    """A change that one thread wants. The thread that holds the record's lock carries it out. `error` is there until
+    """A change by one thread. The thread that holds the record's lock carries it out. `error` is there until
     the write has succeeded, for without a record nothing may be set.
     """
 
@@ -132,7 +132,7 @@ class SettingsRecord:
     def _decoded(self, *, only_shown: bool = False) -> _Sealed:
         found = self._file.read(only_shown=only_shown) or _Sealed(actuation=Actuation())
         settings = found.actuation.settings
-        wrong = list(filter(None, map(_nonsense, settings)))
+        wrong = list(filter(None, map(_invalid_reason, settings)))
         # Restored one after the other, the second setting of a knob could raise what the first has restored.
         counts = Counter(map(_key, settings))
         wrong += [f"{uuid}: {knob} is listed twice" for (uuid, knob), count in counts.items() if count > 1]
@@ -239,22 +239,22 @@ class SettingsRecord:
             raise self._file.unreadable(f"{self._key_path} is not its owner's alone")
         return key
 
-    def lock(self, patience: float) -> AbstractContextManager[bool]:
+    def lock(self, timeout: float) -> AbstractContextManager[bool]:
         """Hold the record while it is changed, against other processes and threads; False: as for `lock_file`."""
-        return self._lock(self.path.with_suffix(".lock"), patience)
+        return self._lock(self.path.with_suffix(".lock"), timeout)
 
-    def lock_tuner(self, patience: float) -> AbstractContextManager[bool]:
+    def lock_tuner(self, timeout: float) -> AbstractContextManager[bool]:
         """Hold the lock that only one tuner of a machine may have; as `lock`."""
-        return self._lock(self.path.with_name("tuner.lock"), patience)
+        return self._lock(self.path.with_name("tuner.lock"), timeout)
 
-    def lock_gpu(self, uuid: str, patience: float) -> AbstractContextManager[bool]:
+    def lock_gpu(self, uuid: str, timeout: float) -> AbstractContextManager[bool]:
         """Hold one GPU's settings, from the record's change to the driver's answer; as `lock`, and taken before it."""
-        return self._lock(self.path.with_suffix(f".{quote(uuid, safe='')}.lock"), patience)
+        return self._lock(self.path.with_suffix(f".{quote(uuid, safe='')}.lock"), timeout)
 
-    def _lock(self, path: Path, patience: float) -> AbstractContextManager[bool]:
+    def _lock(self, path: Path, timeout: float) -> AbstractContextManager[bool]:
         with contextlib.suppress(OSError, GpuwatchError):  # the write that the lock is for reports it
             self._file.make_folder()
-        return lock_file(path, patience)
+        return lock_file(path, timeout)
 
 
 def _added(actuation: Actuation, setting: Setting) -> Actuation:
@@ -266,7 +266,7 @@ def _added(actuation: Actuation, setting: Setting) -> Actuation:
         setting = replace(setting, original=before.original, applied=applied)
         if len(applied) > MOST_VALUES:
             raise GpuwatchError("a setting was not recorded, hence not made", f"{len(applied)} are not confirmed")
-    if wrong := _nonsense(setting):
+    if wrong := _invalid_reason(setting):
         raise GpuwatchError("a setting was not recorded, hence not made", wrong)
     return replace(actuation, settings=(*others, setting))
 
@@ -279,8 +279,8 @@ def _key(setting: Setting) -> tuple[str, str]:
     return setting.uuid, setting.knob
 
 
-def _nonsense(setting: Setting) -> str:
-    """Why gpuwatch cannot have written this setting, in words; empty: it can. It sets nothing above the original."""
+def _invalid_reason(setting: Setting) -> str:
+    """Why gpuwatch cannot have written this setting; empty: it can. It sets nothing above the original."""
     original, applied = setting.original, setting.applied
     if not setting.uuid or not applied:
         return "a setting without a GPU or a value"

@@ -1,8 +1,8 @@
 """Restores what the record lists: reads what is in force, sets the original, reads it back, then drops the record.
 
-Two processes may want the same GPU: a tuner that sets, a guard that restores. Each holds the GPU's lock from before
+Two processes may change the same GPU: a tuner that sets, a guard that restores. Each holds the GPU's lock from before
 the record is read to after the driver's answer, so they take turns. A process that hangs in the driver, or is stopped,
-keeps its lock. A process that restores waits for it no longer than LOCK_SECONDS: it asks the driver all the same, but
+keeps its lock. A process that restores waits for it no longer than LOCK_SECONDS: it calls the driver all the same, but
 drops nothing from the record, as the other one's call may still take effect. What that call sets was recorded before
 it was made, so the next attempt restores it, at the latest when the other process is dead and its lock is free.
 """
@@ -26,9 +26,9 @@ from gpuwatch.tuning.model.setting import (
     PowerLimits,
     Setting,
     Trigger,
+    expiry_reason,
     is_foreign,
     is_same,
-    outlived,
     power_target,
     setting_text,
 )
@@ -48,16 +48,16 @@ SESSIONS = 2
 CLOCK_READS, CLOCK_SECONDS = 5, 0.1
 """How often, and how far apart, a clock is read before it counts as above our lock."""
 
-SILENT = "the driver does not answer"
+NO_ANSWER = "the driver does not answer"
 
 
 class RestoreOutcome(StrEnum):
-    """What became of a recorded setting."""
+    """The result of restoring one recorded setting."""
 
     RESTORED = "restored"
     DROPPED = "dropped"  # nothing of ours is in force any more
     KEPT = "kept"  # not known or not possible; it stays recorded and is tried again
-    SPARED = "spared"  # it is to stay in force, and recorded
+    EXEMPT = "exempt"  # it stays in force, and recorded
 
 
 GONE = (RestoreOutcome.RESTORED, RestoreOutcome.DROPPED)
@@ -67,12 +67,12 @@ RESULTS = {
     RestoreOutcome.RESTORED: Result.DONE,
     RestoreOutcome.DROPPED: Result.SKIPPED,
     RestoreOutcome.KEPT: Result.FAILED,
-    RestoreOutcome.SPARED: Result.SKIPPED,
+    RestoreOutcome.EXEMPT: Result.SKIPPED,
 }
 
 
 class Restored(NamedTuple):
-    """One setting, and what became of it in words; `error`: the cause, if there is one.
+    """One setting and the result; `error`: the cause of a failure, if there is one.
 
     `foreign`: what is in force is neither ours nor what was there before.
     """
@@ -96,33 +96,33 @@ class Restorer:
         trigger: Trigger,
         audit: Audit,
         clock: Clock,
-        patience: float = ANSWER_SECONDS,
-        lanes: PerGpuExecutor | None = None,
+        timeout: float = ANSWER_SECONDS,
+        executor: PerGpuExecutor | None = None,
     ) -> None:
         self._record, self._connect, self._boot_id, self._trigger = record, connect, boot_id, trigger
-        self._audit, self._clock, self._patience = audit, clock, patience
-        self._lanes = PerGpuExecutor() if lanes is None else lanes
-        self._told: dict[tuple[str, str], str] = {}
+        self._audit, self._clock, self._timeout = audit, clock, timeout
+        self._executor = PerGpuExecutor() if executor is None else executor
+        self._audited: dict[tuple[str, str], str] = {}
 
     def restore(self, uuids: Collection[str] | None = None, kept_knobs: Collection[Knob] = ()) -> tuple[Restored, ...]:
-        """Restore all settings recorded for these GPUs, None: for all. Takes `patience` seconds at most. Settings of
+        """Restore all settings recorded for these GPUs, None: for all. Takes `timeout` seconds at most. Settings of
         `kept_knobs` stay in force and recorded, unless a boot or another driver has ended them.
 
         Raises:
             GpuwatchError: the record cannot be read.
         """
-        asked = [each for each in self._record.read().settings if uuids is None or each.uuid in uuids]
+        selected = [each for each in self._record.read().settings if uuids is None or each.uuid in uuids]
         answers: dict[tuple[str, str], Restored] = {}
-        jobs = {each.uuid: partial(self._gpu, each.uuid, kept_knobs, answers) for each in asked}
-        self._lanes.run(jobs, self._patience, insist=True)
+        jobs = {each.uuid: partial(self._restore_gpu, each.uuid, kept_knobs, answers) for each in selected}
+        self._executor.run(jobs, self._timeout, wait_busy=True)
         found = tuple(
-            answers.get((each.uuid, each.knob)) or Restored(each, RestoreOutcome.KEPT, SILENT) for each in asked
+            answers.get((each.uuid, each.knob)) or Restored(each, RestoreOutcome.KEPT, NO_ANSWER) for each in selected
         )
         for each in found:
-            self._tell(each)
+            self._audit_outcome(each)
         return found
 
-    def _gpu(self, uuid: str, kept_knobs: Collection[Knob], answers: dict[tuple[str, str], Restored]) -> None:
+    def _restore_gpu(self, uuid: str, kept_knobs: Collection[Knob], answers: dict[tuple[str, str], Restored]) -> None:
         """Restore all settings of one GPU. The outcomes are put into `answers`, by GPU and knob."""
         with self._record.lock_gpu(uuid, LOCK_SECONDS) as held:
             try:
@@ -130,14 +130,14 @@ class Restorer:
             except GpuwatchError as error:
                 log.error("%s", error)
                 return
-            found = tuple(self._ask(settings, kept_knobs))
+            found = tuple(self._restore_all(settings, kept_knobs))
             if held:
-                found = self._forgotten(found)
+                found = self._drop_restored(found)
         if not held:
-            log.warning("another process is at GPU %s; what is restored of it stays recorded", uuid)
+            log.warning("another process holds the lock of GPU %s; what is restored of it stays recorded", uuid)
         answers.update({(each.setting.uuid, each.setting.knob): each for each in found})
 
-    def _forgotten(self, found: tuple[Restored, ...]) -> tuple[Restored, ...]:
+    def _drop_restored(self, found: tuple[Restored, ...]) -> tuple[Restored, ...]:
         """Drop what was restored from the record; where its disk is full or it is locked, it stays for later."""
         gone = tuple(each.setting for each in found if each.outcome in GONE)
         done = sum(each.outcome is RestoreOutcome.RESTORED for each in found)
@@ -151,12 +151,12 @@ class Restorer:
             )
         return found
 
-    def _ask(self, settings: Iterable[Setting], kept_knobs: Collection[Knob]) -> Iterator[Restored]:
+    def _restore_all(self, settings: Iterable[Setting], kept_knobs: Collection[Knob]) -> Iterator[Restored]:
         left = []
         for setting in settings:
             if self._boot_id is None:  # since another boot, a clock lock would not be ours
                 yield Restored(setting, RestoreOutcome.KEPT, "which boot this is cannot be read")
-            elif message := outlived(setting, self._boot_id, None):
+            elif message := expiry_reason(setting, self._boot_id, None):
                 yield Restored(setting, RestoreOutcome.DROPPED, message)
             else:
                 left.append(setting)
@@ -166,11 +166,11 @@ class Restorer:
                 with self._connect() as control:
                     driver = control.driver_version()
                     while left:
-                        is_spared = left[0].knob in kept_knobs and not outlived(left[0], None, driver)
+                        is_exempt = left[0].knob in kept_knobs and not expiry_reason(left[0], None, driver)
                         yield (
-                            Restored(left[0], RestoreOutcome.SPARED, "it stays in force")
-                            if is_spared
-                            else give_back(left[0], control, driver)
+                            Restored(left[0], RestoreOutcome.EXEMPT, "it stays in force")
+                            if is_exempt
+                            else restore_setting(left[0], control, driver)
                         )
                         del left[0]
                 return
@@ -181,12 +181,12 @@ class Restorer:
                 break
         yield from (Restored(setting, RestoreOutcome.KEPT, str(failed), failed) for setting in left)
 
-    def _tell(self, each: Restored) -> None:
+    def _audit_outcome(self, each: Restored) -> None:
         """One audit line for each outcome; a setting that is kept for the same reason again is not reported again."""
         setting, key = each.setting, (each.setting.uuid, each.setting.knob)
-        if self._told.get(key) == each.message and each.outcome is RestoreOutcome.KEPT:
+        if self._audited.get(key) == each.message and each.outcome is RestoreOutcome.KEPT:
             return
-        self._told[key] = each.message
+        self._audited[key] = each.message
         entry = AuditEntry(
             action="restore",
             target=f"gpu/{setting.uuid}",
@@ -198,13 +198,13 @@ class Restorer:
         self._audit.note(entry, RESULTS[each.outcome], each.message)
 
 
-def give_back(setting: Setting, control: DriverControl, driver: str) -> Restored:
+def restore_setting(setting: Setting, control: DriverControl, driver: str) -> Restored:
     """Restore one setting. Nothing is written before it is known what is in force.
 
     Raises:
         NoGpuStack: the session with the driver has ended.
     """
-    if message := outlived(setting, None, driver):
+    if message := expiry_reason(setting, None, driver):
         return Restored(setting, RestoreOutcome.DROPPED, message)
     try:
         if setting.knob == "locked_clocks":
@@ -224,7 +224,7 @@ def give_back(setting: Setting, control: DriverControl, driver: str) -> Restored
     except GpuwatchError as error:
         return Restored(setting, RestoreOutcome.KEPT, str(error), error)
     if not is_same(after, target):
-        return Restored(setting, RestoreOutcome.KEPT, f"asked for {target:g} W, the driver still says {after:g} W")
+        return Restored(setting, RestoreOutcome.KEPT, f"{target:g} W were set, the driver reports {after:g} W")
     above = f"; {setting.original:g} W is above the GPU's default" if target != setting.original else ""
     return Restored(setting, RestoreOutcome.RESTORED, f"the power limit is {after:g} W again{above}")
 

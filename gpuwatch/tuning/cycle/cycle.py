@@ -1,15 +1,17 @@
 """One cycle of the tuner, pure: from samples and consents to orders, statuses and audit entries.
 
 The caller carries the orders out and passes their results to the next cycle. In doubt settings are restored: a
-recorded setting that this very cycle does not want gets an order to restore it.
+recorded setting for which this very cycle has no target gets an order to restore it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
+from gpuwatch.model.snapshot import Gpu
+from gpuwatch.model.view import View
 from gpuwatch.tuning.cycle.gang import CycleSamples, GangDecision, decide, held_caps
-from gpuwatch.tuning.cycle.gang_energy import ACTIVE, results
+from gpuwatch.tuning.cycle.gang_energy import ACTIVE, after_orders
 from gpuwatch.tuning.cycle.obstacles import gates, is_ended
 from gpuwatch.tuning.cycle.state import Account, CycleInputs, CycleMemory, CycleResult, Key, OrderReport, Since
 from gpuwatch.tuning.cycle.status import account, gpu_status, idle_saved, order_reports, restore_text, set_text
@@ -44,58 +46,56 @@ def cycle(memory: CycleMemory, inputs: CycleInputs) -> CycleResult:
     held = memory.held  # what may be in force of ours: the recorded settings, where the record is readable
     if inputs.actuation is not None:
         held = frozenset((setting.uuid, setting.knob) for setting in inputs.actuation.settings)
-    if inputs.view is None or inputs.config.mode == "off":
-        paused = CycleMemory(
-            cooldowns=memory.cooldowns,
-            rate_limits=memory.rate_limits,
-            accounts=memory.accounts,
-            held=held,
-            budget=memory.budget,
-        )
-        return CycleResult(memory=paused, orders=tuple(_orders(inputs, (), held)))
+    if inputs.view is not None and inputs.config.mode != "off":
+        return _active_cycle(memory, inputs, inputs.view, held)
+    paused = CycleMemory(
+        cooldowns=memory.cooldowns,
+        rate_limits=memory.rate_limits,
+        accounts=memory.accounts,
+        held=held,
+        budget=memory.budget,
+    )
+    return CycleResult(memory=paused, orders=tuple(_orders(inputs, (), held)))
 
-    view = inputs.view
+
+def _active_cycle(memory: CycleMemory, inputs: CycleInputs, view: View, held: frozenset[Key]) -> CycleResult:
     samples = {gpu.identity.uuid: gpu for gpu in view.snapshot.gpus}
-    news = samples if inputs.fresh and view.snapshot.at != memory.view_at else {}
-    passed = gates(memory, inputs, news)
-    samples_now = CycleSamples(samples, news, passed.closed)
+    new = samples if inputs.fresh and view.snapshot.at != memory.view_at else {}
+    gate_results = gates(memory, inputs, new)
+    samples_now = CycleSamples(samples, new, gate_results.closed)
     decisions = tuple(decide(gang, memory, inputs, samples_now, held) for gang in gangs(view, inputs.consents))
-    budget = budgeted(memory.budget, inputs, passed.closed, decisions)
+    budget = budgeted(memory.budget, inputs, gate_results.closed, decisions)
     orders = (*_orders(inputs, decisions, held), *budget.orders)
 
     # From here on, decisions are as they will be once these orders are carried out.
     decisions = tuple(
-        decision._replace(tuned=decision.tuned and results(decision.tuned, decision.aim, inputs.at))
+        decision._replace(tuned=decision.tuned and after_orders(decision.tuned, decision.target, inputs.at))
         for decision in decisions
     )
-    accounts = dict(memory.accounts)
-    for decision in decisions:
-        before = memory.tuned.get(decision.gang.key)
-        share = idle_saved(before, decision.tuned) / len(decision.gang.uuids)
-        for uuid in news.keys() & set(decision.gang.uuids):
-            accounts[uuid] = account(accounts.get(uuid, Account()), news[uuid], before, share)
+    accounts = _accounts(memory, decisions, new)
     by_uuid = {uuid: decision for decision in decisions for uuid in decision.gang.uuids}
     gpus = tuple(
         gpu_status(gpu, by_uuid.get(gpu.uuid), memory, inputs, accounts.get(gpu.uuid, Account()))
-        for gpu in passed.judged
+        for gpu in gate_results.judged
     )
     tuned = {decision.gang.key: decision.tuned for decision in decisions if decision.tuned is not None}
-    too_often = {
+    rate_limited = {
         (uuid, decision.cooldown.reason): decision.cooldown
         for uuid, decision in by_uuid.items()
         if decision.cooldown is not None
     }
-    remembered = CycleMemory(
-        seen=passed.seen,
+    gang_keys = frozenset(decision.gang.key for decision in decisions)
+    next_memory = CycleMemory(
+        gate_history=gate_results.history,
         tuned=tuned,
         gangs={decision.gang.key: decision.gang for decision in decisions},
-        met=memory.met.union(decision.gang.key for decision in decisions if decision.gang.key in inputs.saved),
-        cooldowns={**passed.cooldowns, **too_often},
+        used_saves=memory.used_saves | (gang_keys & inputs.saved.keys()),
+        cooldowns={**gate_results.cooldowns, **rate_limited},
         rate_limits={
             **memory.rate_limits,
             **{uuid: rate_limit for decision in decisions for uuid, rate_limit in decision.rate_limits.items()},
         },
-        watches=passed.watches,
+        watches=gate_results.watches,
         accounts=accounts,
         since={gpu.uuid: Since(gpu.state, gpu.since or 0.0) for gpu in gpus},
         held=held.union((order.uuid, order.knob) for order in orders if order.value is not None),
@@ -103,7 +103,7 @@ def cycle(memory: CycleMemory, inputs: CycleInputs) -> CycleResult:
         budget=budget.memory,
     )
     return CycleResult(
-        memory=remembered,
+        memory=next_memory,
         orders=orders,
         gpus=gpus,
         reports=(*order_reports(memory, decisions), *_budget_reports(budget)) if inputs.enforcing else (),
@@ -117,21 +117,34 @@ def cycle(memory: CycleMemory, inputs: CycleInputs) -> CycleResult:
     )
 
 
+def _accounts(
+    memory: CycleMemory, decisions: tuple[GangDecision, ...], new: Mapping[str, Gpu]
+) -> Mapping[str, Account]:
+    """The joules saved, by uuid, with the new samples."""
+    accounts = dict(memory.accounts)
+    for decision in decisions:
+        before = memory.tuned.get(decision.gang.key)
+        share = idle_saved(before, decision.tuned) / len(decision.gang.uuids)
+        for uuid in new.keys() & set(decision.gang.uuids):
+            accounts[uuid] = account(accounts.get(uuid, Account()), new[uuid], before, share)
+    return accounts
+
+
 def _orders(inputs: CycleInputs, decisions: tuple[GangDecision, ...], held: frozenset[Key]) -> Iterator[SettingOrder]:
     """First the orders that restore, then those that set. `held`: what may be in force."""
     if not inputs.enforcing:
         return
     knobs = KNOBS if is_ended(inputs) else inputs.knobs
     by_uuid = {uuid: decision for decision in decisions for uuid in decision.gang.uuids}
-    wanted = {
-        (uuid, decision.tuned.ladder.knob): (decision, decision.tuned, decision.aim.value)
+    targets = {
+        (uuid, decision.tuned.ladder.knob): (decision, decision.tuned, decision.target.value)
         for uuid, decision in by_uuid.items()
-        if decision.tuned is not None and decision.aim is not None
+        if decision.tuned is not None and decision.target is not None
     }
-    for uuid, knob in sorted(key for key in held if key[1] in knobs and key not in wanted):
+    for uuid, knob in sorted(key for key in held if key[1] in knobs and key not in targets):
         why = restore_text(by_uuid[uuid], uuid) if uuid in by_uuid else "no workload uses it"
         yield SettingOrder(uuid=uuid, knob=knob, value=None, why=why)
-    for (uuid, knob), (decision, tuned, value) in sorted(wanted.items(), key=lambda item: item[0]):
+    for (uuid, knob), (decision, tuned, value) in sorted(targets.items(), key=lambda item: item[0]):
         if value != tuned.cap:
             pod_uid = next((owner.uid for owner in decision.gang.owners if owner.uid), None)
             why, keep = set_text(tuned), value is None
@@ -152,12 +165,12 @@ def budgeted(
         message = "waiting for the guard: limits stay as they are"
         return BudgetStep(memory=memory, state=BudgetState(budget=budget, how=BudgetCondition.WAITING, message=message))
     by_uuid = {uuid: decision for decision in decisions for uuid in decision.gang.uuids}
-    against = {uuid: (*each, *by_uuid[uuid].closed.get(uuid, ())) for uuid, each in closed.items() if uuid in by_uuid}
+    obstacles = {uuid: (*each, *by_uuid[uuid].closed.get(uuid, ())) for uuid, each in closed.items() if uuid in by_uuid}
     limited = (
         {each.uuid for each in inputs.actuation.settings if each.knob == "power_limit"} if inputs.actuation else ()
     )
-    reasons = {uuid: {one.reason for one in each} & FIXED for uuid, each in against.items()}
-    owed = {uuid for uuid, fixed in reasons.items() if fixed == {ObstacleReason.OPTED_OUT} and uuid in limited}
+    reasons = {uuid: {one.reason for one in each} & FIXED for uuid, each in obstacles.items()}
+    to_restore = {uuid for uuid, fixed in reasons.items() if fixed == {ObstacleReason.OPTED_OUT} and uuid in limited}
     return budget_cycle(
         memory,
         BudgetInputs(
@@ -169,11 +182,11 @@ def budgeted(
             actuation=inputs.actuation,
             capabilities=inputs.capabilities,
             results=inputs.results,
-            fixed=frozenset(uuid for uuid, fixed in reasons.items() if fixed and uuid not in owed),
+            fixed=frozenset(uuid for uuid, fixed in reasons.items() if fixed and uuid not in to_restore),
             probes={uuid: decision.tuned.state for uuid, decision in by_uuid.items() if decision.tuned is not None},
             owners={uuid: decision.gang.key for uuid, decision in by_uuid.items()},
             priorities={
-                uuid: FIRST if uuid in owed else decision.request.priority for uuid, decision in by_uuid.items()
+                uuid: FIRST if uuid in to_restore else decision.request.priority for uuid, decision in by_uuid.items()
             },
         ),
     )

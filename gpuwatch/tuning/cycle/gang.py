@@ -1,4 +1,4 @@
-"""One gang in one cycle: may its GPUs be tuned, by which knob, how does their work look, and what should be in force?
+"""One gang in one cycle: may its GPUs be tuned, by which knob, in which state is their work, what should be in force?
 
 The slowest rank of a parallel job sets its pace. So the GPUs of one owner have one ladder of values, and change
 together.
@@ -14,12 +14,12 @@ from gpuwatch.model.consent import ProgressCounter
 from gpuwatch.model.snapshot import Gpu
 from gpuwatch.tuning.cycle import gang_energy as energy
 from gpuwatch.tuning.cycle.gang_energy import GangState
-from gpuwatch.tuning.cycle.obstacles import DOUBTS, in_order
+from gpuwatch.tuning.cycle.obstacles import EXTERNAL_REASONS, in_order
 from gpuwatch.tuning.cycle.state import CycleInputs, CycleMemory, Key
 from gpuwatch.tuning.energy.meter import IdleCap, is_counted
 from gpuwatch.tuning.energy.model import Ladder, Terms, TrialState, clocks, limits
 from gpuwatch.tuning.energy.resumption import known_cap, released, resumed
-from gpuwatch.tuning.energy.slo import Named
+from gpuwatch.tuning.energy.slo import TargetHistogram
 from gpuwatch.tuning.gates.consent import TuningRequest, slo_of, tuning_request
 from gpuwatch.tuning.gates.cooldowns import Cooldown, RateLimit, wait_seconds, with_action
 from gpuwatch.tuning.gates.owners import Gang, follow, returning_key
@@ -27,14 +27,14 @@ from gpuwatch.tuning.model.setting import GpuCapabilities
 from gpuwatch.tuning.model.status import Obstacle, ObstacleReason
 
 STEP_HERTZ = 15e6
-"""The step between SM clocks of every NVIDIA GPU since Volta; a tuner that observes cannot ask for the list."""
+"""The step between SM clocks since Turing, two steps of Volta; a tuner that observes cannot read the driver's list."""
 
 
 def ladder_of(capabilities: Sequence[GpuCapabilities | None], config: TuningConfig) -> Ladder | Obstacle:
     """The ladder for GPUs that are moved together, or why there is none. None: the driver reports nothing of a GPU."""
     known = [board for board in capabilities if board is not None]
     if len(known) < len(capabilities) or not known:
-        return _no_knob("the driver does not say what may be set")
+        return _no_knob("the driver does not report what may be set")
     lockable = all(board.clocks for board in known)
     if config.knob == "locked_clocks" and not lockable:
         return _no_knob("its clocks cannot be locked")
@@ -74,7 +74,7 @@ class CycleSamples(NamedTuple):
     """What this cycle knows, by uuid: all samples, those of them that are new, and the obstacles of the GPUs."""
 
     samples: Mapping[str, Gpu]
-    news: Mapping[str, Gpu]
+    new: Mapping[str, Gpu]
     closed: Mapping[str, tuple[Obstacle, ...]]
 
 
@@ -85,7 +85,7 @@ class GangDecision(NamedTuple):
     request: TuningRequest
     closed: Mapping[str, tuple[Obstacle, ...]]
     tuned: GangState | None = None
-    aim: energy.Target | None = None
+    target: energy.TargetCap | None = None
     rate_limits: Mapping[str, RateLimit] = {}
     cooldown: Cooldown | None = None
 
@@ -96,50 +96,50 @@ def decide(
     """Decide for one cycle. `held`: the settings of ours that may be in force."""
     gang, is_other = follow(memory.gangs.get(gang.key), gang)
     before = None if is_other else memory.tuned.get(gang.key)
-    wanted = tuning_request(inputs.config, inputs.consents, gang.owners, inputs.at, shared=gang.shared)
+    request = tuning_request(inputs.config, inputs.consents, gang.owners, inputs.at, shared=gang.shared)
     closed = {uuid: samples_now.closed.get(uuid, ()) for uuid in gang.uuids}
     if not gang.owners:
-        return GangDecision(gang, wanted, closed)
+        return GangDecision(gang, request, closed)
     capabilities = [inputs.capabilities.get(uuid) for uuid in gang.uuids]
     if not inputs.enforcing:
         samples = [samples_now.samples.get(uuid) for uuid in gang.uuids]
         capabilities = [None if gpu is None else sampled_capabilities(gpu) for gpu in samples]
     ladder = ladder_of(capabilities, inputs.config)
-    own = tuple(_against_all(gang, wanted, ladder, before, samples_now))
+    own = tuple(_common_obstacles(gang, request, ladder, before, samples_now))
     closed = _together({uuid: (*each, *own) for uuid, each in closed.items()})
-    if isinstance(ladder, Obstacle) or wanted.terms is None:
-        return GangDecision(gang, wanted, closed, before and _shut(before, gang, inputs, closed))
+    if isinstance(ladder, Obstacle) or request.terms is None:
+        return GangDecision(gang, request, closed, before and _suspended(before, gang, inputs, closed))
 
     tuned = before or GangState(
         ladder=ladder,
-        terms=wanted.terms,
-        state=_first(gang, memory, inputs, ladder, wanted.terms, is_other=is_other),
+        terms=request.terms,
+        state=_initial_state(gang, memory, inputs, ladder, request.terms, is_other=is_other),
     )
     if any(closed.values()):
-        return GangDecision(gang, wanted, closed, _shut(tuned, gang, inputs, closed))
-    tuned = energy.fitted(tuned, ladder, wanted.terms, len(gang.uuids))
+        return GangDecision(gang, request, closed, _suspended(tuned, gang, inputs, closed))
+    tuned = energy.with_terms(tuned, ladder, request.terms, len(gang.uuids))
     if tuned.owned and not all((uuid, ladder.knob) in held for uuid in gang.uuids):
-        # The guard or a person has restored what was set and is no longer recorded.
+        # The guard or an operator has restored what was set and is no longer recorded.
         tuned = replace(tuned, state=released(tuned.state), idle=IdleCap(), resting=False, estimate=None)
 
-    enforcing = inputs.enforcing and wanted.mode == "enforce"
-    if all(uuid in samples_now.news for uuid in gang.uuids):
-        gpus = tuple(samples_now.news[uuid] for uuid in gang.uuids)
-        tuned = energy.rested(tuned, gpus, inputs.now, allowed=enforcing and tuned.terms.latency == "batch")
+    enforcing = inputs.enforcing and request.mode == "enforce"
+    if all(uuid in samples_now.new for uuid in gang.uuids):
+        gpus = tuple(samples_now.new[uuid] for uuid in gang.uuids)
+        tuned = energy.with_idle(tuned, gpus, inputs.now, allowed=enforcing and tuned.terms.latency == "batch")
         if not tuned.resting:
             known = inputs.progress.owners if inputs.progress is not None else {}
             counters = tuple(known.get(owner.id) for owner in gang.owners)
-            slo = named(gang, inputs) if tuned.terms.slo else ()
-            tuned = energy.looked(tuned, gpus, counters if any(counters) else (), enforcing=enforcing, slo=slo)
+            slo = slo_histograms(gang, inputs) if tuned.terms.slo else ()
+            tuned = energy.with_samples(tuned, gpus, counters if any(counters) else (), enforcing=enforcing, slo=slo)
     if not enforcing:
-        return GangDecision(gang, wanted, closed, energy.lifted(tuned, inputs.at))
-    aimed = energy.aim(tuned)
-    if aimed is None or aimed.value is None or aimed.value == tuned.tried:
-        return GangDecision(gang, wanted, closed, tuned, aimed)
-    return _attempt(GangDecision(gang, wanted, closed, tuned, aimed), tuned, aimed.value, memory, inputs)
+        return GangDecision(gang, request, closed, energy.lifted(tuned, inputs.at))
+    target = energy.target(tuned)
+    if target is None or target.value is None or target.value == tuned.tried:
+        return GangDecision(gang, request, closed, tuned, target)
+    return _attempt(GangDecision(gang, request, closed, tuned, target), tuned, target.value, memory, inputs)
 
 
-def named(gang: Gang, inputs: CycleInputs) -> tuple[Named, ...]:
+def slo_histograms(gang: Gang, inputs: CycleInputs) -> tuple[TargetHistogram, ...]:
     """The targets of all owners, as in their terms, each with its histogram from the owner's page."""
     known = inputs.progress.owners if inputs.progress is not None else {}
     return tuple(
@@ -149,7 +149,7 @@ def named(gang: Gang, inputs: CycleInputs) -> tuple[Named, ...]:
     )
 
 
-def _first(
+def _initial_state(
     gang: Gang, memory: CycleMemory, inputs: CycleInputs, ladder: Ladder, terms: Terms, *, is_other: bool
 ) -> TrialState:
     """A state that an earlier tuner saved for this owner is verified once; without one, a search begins at the cap that
@@ -158,36 +158,36 @@ def _first(
     state = inputs.saved.get(gang.key)
     if not inputs.enforcing:
         return TrialState()
-    if state is None or gang.key in memory.met or is_other:
-        return TrialState(known=inputs.known.get(_known_as(gang, ladder, terms, inputs)))
+    if state is None or gang.key in memory.used_saves or is_other:
+        return TrialState(known=inputs.known.get(_work_key(gang, ladder, terms, inputs)))
     return resumed(state, ladder, terms, len(gang.uuids))
 
 
 def held_caps(decisions: Iterable[GangDecision], inputs: CycleInputs) -> dict[str, float]:
-    """The caps to remember for when the same work comes back, by `_known_as`."""
+    """The caps to save for when the same work comes back, by `_work_key`."""
     tuned = [(decision.gang, decision.tuned) for decision in decisions if decision.tuned is not None]
     return {
         key: cap
         for gang, each in tuned
         if (cap := known_cap(each.state, each.ladder)) is not None
-        and (key := _known_as(gang, each.ladder, each.terms, inputs))
+        and (key := _work_key(gang, each.ladder, each.terms, inputs))
     }
 
 
-def _known_as(gang: Gang, ladder: Ladder, terms: Terms, inputs: CycleInputs) -> str:
-    """The key under which a cap is remembered: the work, its GPUs, and the promise. Empty: the work is not known."""
+def _work_key(gang: Gang, ladder: Ladder, terms: Terms, inputs: CycleInputs) -> str:
+    """The key under which a cap is saved: the work, its GPUs, and the terms. Empty: the work is not known."""
     key = None if inputs.view is None else returning_key(gang, inputs.view, inputs.consents)
-    promise = f"{terms.slowdown:g} {terms.latency} {'; '.join(map(str, terms.slo))}"
-    return "" if key is None else f"{key} | {ladder.knob} {promise}"
+    terms_text = f"{terms.slowdown:g} {terms.latency} {'; '.join(map(str, terms.slo))}"
+    return "" if key is None else f"{key} | {ladder.knob} {terms_text}"
 
 
-def _against_all(
-    gang: Gang, wanted: TuningRequest, ladder: Ladder | Obstacle, before: GangState | None, samples_now: CycleSamples
+def _common_obstacles(
+    gang: Gang, request: TuningRequest, ladder: Ladder | Obstacle, before: GangState | None, samples_now: CycleSamples
 ) -> Iterator[Obstacle]:
     """The obstacles that all GPUs of the gang share."""
-    if wanted.obstacle is not None:
-        yield wanted.obstacle
-    elif wanted.terms is None:
+    if request.obstacle is not None:
+        yield request.obstacle
+    elif request.terms is None:
         yield Obstacle(reason=ObstacleReason.NO_CLASS, message="its owner has not declared it `serving` or `batch`")
     if isinstance(ladder, Obstacle):
         yield ladder
@@ -207,9 +207,11 @@ def _together(closed: dict[str, tuple[Obstacle, ...]]) -> dict[str, tuple[Obstac
     return {uuid: in_order(each) or (apart,) for uuid, each in closed.items()}
 
 
-def _shut(tuned: GangState, gang: Gang, inputs: CycleInputs, closed: Mapping[str, tuple[Obstacle, ...]]) -> GangState:
+def _suspended(
+    tuned: GangState, gang: Gang, inputs: CycleInputs, closed: Mapping[str, tuple[Obstacle, ...]]
+) -> GangState:
     reasons = {obstacle.reason for each in closed.values() for obstacle in each} - {ObstacleReason.GANG}
-    return energy.shut(tuned, inputs.at, len(gang.uuids), doubt=reasons <= set(DOUBTS))
+    return energy.suspended(tuned, inputs.at, len(gang.uuids), external=reasons <= set(EXTERNAL_REASONS))
 
 
 def _attempt(
@@ -222,7 +224,7 @@ def _attempt(
     if wait := max((each or 0.0 for each in waits), default=0.0):
         cooldown = Cooldown(inputs.now + wait, ObstacleReason.RATE_LIMIT, f"{allowed} actions in an hour")
         refused = dict.fromkeys(gang.uuids, (Obstacle(reason=cooldown.reason, message=cooldown.message),))
-        shut = _shut(tuned, gang, inputs, refused)
-        return decision._replace(closed=refused, tuned=shut, aim=None, cooldown=cooldown)
+        suspended = _suspended(tuned, gang, inputs, refused)
+        return decision._replace(closed=refused, tuned=suspended, target=None, cooldown=cooldown)
     acted = {uuid: with_action(rate_limit, inputs.now) for uuid, rate_limit in rate_limits.items()}
     return decision._replace(tuned=replace(tuned, tried=cap), rate_limits=acted)

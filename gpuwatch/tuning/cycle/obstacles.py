@@ -6,15 +6,15 @@ from typing import NamedTuple
 from gpuwatch.model.snapshot import Gpu
 from gpuwatch.tuning.cycle.state import CycleInputs, CycleMemory
 from gpuwatch.tuning.gates import consent
-from gpuwatch.tuning.gates.conflict import ConflictWatch, look
+from gpuwatch.tuning.gates.conflict import ConflictWatch, check
 from gpuwatch.tuning.gates.cooldowns import Cooldowns, conflict_cooldown, cooldown_obstacles, failed_orders, with_new
 from gpuwatch.tuning.gates.eligibility import GateHistory, judge
 from gpuwatch.tuning.model.status import GpuTuning, Obstacle, ObstacleReason
 
-FASTEST_VIEW = 1.05
-"""Seconds between Views, at most: a new owner has to be known within two seconds."""
+MAX_VIEW_INTERVAL = 1.05
+"""Seconds between Views: a new owner has to be known within two seconds."""
 
-DOUBTS = (
+EXTERNAL_REASONS = (
     ObstacleReason.STOPPED,
     ObstacleReason.NO_GUARD,
     ObstacleReason.STALE_VIEW,
@@ -35,7 +35,7 @@ class GateResults(NamedTuple):
     """After all gates: `closed` by uuid, in the order of ObstacleReason."""
 
     judged: tuple[GpuTuning, ...]
-    seen: GateHistory
+    history: GateHistory
     cooldowns: Cooldowns
     watches: Mapping[str, ConflictWatch]
     closed: Mapping[str, tuple[Obstacle, ...]]
@@ -44,18 +44,18 @@ class GateResults(NamedTuple):
 def gates(memory: CycleMemory, inputs: CycleInputs, samples: Mapping[str, Gpu]) -> GateResults:
     """`samples`: those that are new, by uuid."""
     if inputs.view is None:
-        return GateResults((), memory.seen, memory.cooldowns, memory.watches, {})
-    judged, seen = judge(
+        return GateResults((), memory.gate_history, memory.cooldowns, memory.watches, {})
+    judged, history = judge(
         inputs.view,
         fresh=inputs.fresh,
         now=inputs.now,
         settings=inputs.actuation.settings if inputs.actuation else (),
-        seen=memory.seen,
+        history=memory.gate_history,
         classes=inputs.classes,
         consents=inputs.consents,
         config=inputs.config,
     )
-    news = list(failed_orders(inputs.results, inputs.now, inputs.knobs))
+    new = list(failed_orders(inputs.results, inputs.now, inputs.knobs))
     watches = dict(memory.watches)
     keys = {uuid: key for key, gang in memory.gangs.items() for uuid in gang.uuids}
     for uuid, gpu in samples.items():
@@ -65,15 +65,15 @@ def gates(memory: CycleMemory, inputs: CycleInputs, samples: Mapping[str, Gpu]) 
             continue
         cap = tuned.cap if tuned is not None and tuned.ladder.knob == "locked_clocks" else None
         switched = None if tuned is None else tuned.switched
-        watches[uuid], message = look(memory.watches.get(uuid, ConflictWatch()), gpu, cap, top, switched)
-        news += [(uuid, conflict_cooldown(inputs.now, message))] if message else []
-    cooldowns = with_new(memory.cooldowns, news, inputs.now)
-    common = tuple(everywhere(inputs))
+        watches[uuid], message = check(memory.watches.get(uuid, ConflictWatch()), gpu, cap, top, switched)
+        new += [(uuid, conflict_cooldown(inputs.now, message))] if message else []
+    cooldowns = with_new(memory.cooldowns, new, inputs.now)
+    common = tuple(node_obstacles(inputs))
     closed = {
         gpu.uuid: in_order((*common, *gpu.obstacles, *cooldown_obstacles(gpu.uuid, cooldowns, inputs.now)))
         for gpu in judged
     }
-    return GateResults(judged, seen, cooldowns, watches, closed)
+    return GateResults(judged, history, cooldowns, watches, closed)
 
 
 def in_order(obstacles: tuple[Obstacle, ...]) -> tuple[Obstacle, ...]:
@@ -82,7 +82,7 @@ def in_order(obstacles: tuple[Obstacle, ...]) -> tuple[Obstacle, ...]:
     return tuple(by_reason[reason] for reason in sorted(by_reason, key=RANKS.__getitem__))
 
 
-def everywhere(inputs: CycleInputs) -> Iterator[Obstacle]:
+def node_obstacles(inputs: CycleInputs) -> Iterator[Obstacle]:
     """The obstacles of every GPU of the node."""
     if message := stopped(inputs):
         yield Obstacle(reason=ObstacleReason.STOPPED, message=message)
@@ -92,8 +92,8 @@ def everywhere(inputs: CycleInputs) -> Iterator[Obstacle]:
         missing = "waiting for the guard" if inputs.guard_awaited else "no guard runs"
         message = f"{missing}: nothing would restore what a dead tuner has set"
         yield Obstacle(reason=ObstacleReason.NO_GUARD, message=message)
-    if inputs.view is not None and inputs.view.snapshot.interval > FASTEST_VIEW:
-        message = f"the agent looks each {inputs.view.snapshot.interval:g} s; set agent.interval to 1"
+    if inputs.view is not None and inputs.view.snapshot.interval > MAX_VIEW_INTERVAL:
+        message = f"the agent's interval is {inputs.view.snapshot.interval:g} s; set agent.interval to 1"
         yield Obstacle(reason=ObstacleReason.SLOW_VIEW, message=message)
     if inputs.actuation is None:
         yield Obstacle(reason=ObstacleReason.NOT_SET, message="what gpuwatch has set cannot be read")
@@ -103,11 +103,9 @@ def is_ended(inputs: CycleInputs) -> bool:
     """Whether everything is to be restored, the budget's limits, too: at once where tuning is stopped, and without
     a guard only when it is certain that there is none.
     """
-    if stopped(inputs):
-        return True
-    return inputs.enforcing and not inputs.guarded and not inputs.guard_awaited
+    return bool(stopped(inputs)) or (inputs.enforcing and not inputs.guarded and not inputs.guard_awaited)
 
 
 def stopped(inputs: CycleInputs) -> str:
-    """By whom or what tuning is stopped on this node, in words; empty: it is not."""
+    """The user or the annotation that stops tuning on this node, as a message; empty: it is not stopped."""
     return inputs.stopped or consent.stopped(inputs.consents)

@@ -36,7 +36,7 @@ class OrderReport(NamedTuple):
 class CycleInputs(Record, frozen=True, kw_only=True):
     """The inputs of a cycle. `now`: monotonic seconds, `at`: unix seconds. `fresh`: the View is not too old.
     `actuation`: the record, None: it cannot be read. `capabilities`: uuid -> what may be set. `guarded`: the guard
-    beats; `guard_awaited`: it has not beaten yet, but may. `stopped`: by whom tuning is stopped, empty: it is not.
+    beats; `guard_awaited`: it has not beaten yet, but may. `stopped`: why tuning is stopped, empty: it is not.
     `results`: of the orders of the cycle before. `saved`: what an earlier tuner knew of owners, by `Gang.key`. `known`:
     caps that held for work that may come back, as `CycleResult.known`. `classes`: `checks.xids`. `progress`: counters
     of work, None: there are none.
@@ -71,13 +71,13 @@ class CycleInputs(Record, frozen=True, kw_only=True):
 
 
 class Account(NamedTuple):
-    """Of one GPU: its energy counter at the newest sample, and joules saved since the tuner started; `told`: the
+    """Of one GPU: its energy counter at the newest sample, and joules saved since the tuner started; `reported`: the
     most they ever were. A rest may save less than nothing, and Prometheus takes a counter that falls for a reset.
     """
 
     counter: float | None = None
     saved: float = 0.0
-    told: float = 0.0
+    reported: float = 0.0
 
 
 class Since(NamedTuple):
@@ -88,15 +88,15 @@ class Since(NamedTuple):
 
 
 class CycleMemory(Record, frozen=True, kw_only=True):
-    """What is carried from one cycle to the next; CycleMemory() at the start. `tuned`, `gangs`: by `Gang.key`; `met`:
-    keys whose saved state is not needed any more; `rate_limits`, `watches`, `accounts`, `since`: by uuid. `held`: the
-    settings of ours that may be in force. `view_at`: of the newest View. `budget`: of the node's power.
+    """What is carried from one cycle to the next; CycleMemory() at the start. `tuned`, `gangs`: by `Gang.key`;
+    `used_saves`: keys whose saved state is not needed any more; `rate_limits`, `watches`, `accounts`, `since`: by uuid.
+    `held`: the settings of ours that may be in force. `view_at`: of the newest View. `budget`: of the node's power.
     """
 
-    seen: GateHistory = {}
+    gate_history: GateHistory = {}
     tuned: Mapping[str, GangState] = {}
     gangs: Mapping[str, Gang] = {}
-    met: frozenset[str] = frozenset()
+    used_saves: frozenset[str] = frozenset()
     cooldowns: Cooldowns = {}
     rate_limits: Mapping[str, RateLimit] = {}
     watches: Mapping[str, ConflictWatch] = {}

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from msgspec.structs import replace
 
 from gpuwatch.model.snapshot import Gpu
-from gpuwatch.tuning.cycle.gang import GangDecision, named
-from gpuwatch.tuning.cycle.gang_energy import ACTIVE, GangState, attempt
+from gpuwatch.tuning.cycle.gang import GangDecision, slo_histograms
+from gpuwatch.tuning.cycle.gang_energy import ACTIVE, GangState, current_cap
 from gpuwatch.tuning.cycle.state import Account, CycleInputs, CycleMemory, OrderReport
 from gpuwatch.tuning.energy.hold import HOLD_SECONDS
 from gpuwatch.tuning.energy.model import TrialPhase
@@ -25,7 +25,7 @@ STATES: Mapping[TrialPhase, TuningState] = {
 }
 
 MESSAGES: Mapping[ObstacleReason, str] = {
-    ObstacleReason.WEAK_SIGNAL: "its memory and pipes are used too little to tell its speed, or pipes not at all",
+    ObstacleReason.WEAK_SIGNAL: "its memory and pipes are used too little to show its speed, or pipes not at all",
     ObstacleReason.NO_PROGRESS: "several owners share it, and not each has a counter of progress that can be used",
     ObstacleReason.NO_SLO: "the histogram that its SLO names cannot be read",
     ObstacleReason.UNSTEADY: "its work varies too much to measure what a cap costs",
@@ -56,7 +56,7 @@ def gpu_status(
     elif tuned.resting:
         state = TuningState.RESTING
     else:
-        state = TuningState.ELIGIBLE if tuned.would is not None else STATES[tuned.state.phase]
+        state = TuningState.ELIGIBLE if tuned.planned is not None else STATES[tuned.state.phase]
     since = memory.since.get(judged.uuid)
     settings = inputs.actuation.settings if inputs.actuation else ()
     limits = [each.applied[0] for each in settings if each.uuid == judged.uuid and each.knob == "power_limit"]
@@ -76,7 +76,7 @@ def gpu_status(
         slowdown=estimate.slowdown if estimate else None,
         slowdown_upper=estimate.at_most if estimate else None,
         saved=estimate.saved if estimate else None,
-        joules_saved=account.told,
+        joules_saved=account.reported,
         since=since.at if since is not None and since.state is state else inputs.at,
         signal=tuned.state.signal if tuned is not None and tuned.state.phase in ACTIVE else None,
         note=note,
@@ -94,7 +94,7 @@ def _unused(tuned: GangState, decision: GangDecision, inputs: CycleInputs) -> st
 def _slo(tuned: GangState, decision: GangDecision, inputs: CycleInputs) -> str:
     """The targets of the SLO, each with the latency measured of late; empty: there is none."""
     texts = []
-    for target, histogram in named(decision.gang, inputs) if tuned.terms.slo else ():
+    for target, histogram in slo_histograms(decision.gang, inputs) if tuned.terms.slo else ():
         seconds = None if histogram is None else quantile(target, histogram)
         now = "no request" if seconds is None else f"{seconds:g} s" if seconds < math.inf else "above all buckets"
         texts.append(f"{target}, now {now}")
@@ -107,13 +107,13 @@ def account(before: Account, gpu: Gpu, tuned: GangState | None, more: float) -> 
     """
     counter, saved = gpu.power.energy, before.saved + more
     if counter is None:
-        return Account(None, saved, max(saved, before.told))
+        return Account(None, saved, max(saved, before.reported))
     used = None if before.counter is None else counter - before.counter
     holds = tuned is not None and tuned.state.phase is TrialPhase.HOLD and tuned.cap == tuned.state.held
     if used is not None and used >= 0 and tuned is not None and tuned.estimate is not None and holds:
         share = min(tuned.estimate.saved, 0.9)
         saved += used * share / (1 - share)
-    return Account(counter, saved, max(saved, before.told))
+    return Account(counter, saved, max(saved, before.reported))
 
 
 def idle_saved(before: GangState | None, now: GangState | None) -> float:
@@ -124,7 +124,7 @@ def idle_saved(before: GangState | None, now: GangState | None) -> float:
 
 
 def _cap(tuned: GangState) -> str:
-    return setting_text(tuned.ladder.knob, attempt(tuned))
+    return setting_text(tuned.ladder.knob, current_cap(tuned))
 
 
 def _tried(tuned: GangState) -> str:
@@ -138,7 +138,7 @@ def _tried(tuned: GangState) -> str:
 def _steady(tuned: GangState) -> str:
     drams = [window.dram for gang in tuned.state.full for window in gang if window.dram is not None]
     steady = f"steady, DRAM {100 * sum(drams) / len(drams):.0f} %" if drams else "steady"
-    return f"would search from {setting_text(tuned.ladder.knob, tuned.would)}; {steady}"
+    return f"would search from {setting_text(tuned.ladder.knob, tuned.planned)}; {steady}"
 
 
 NOTES: Mapping[TuningState, Callable[[GangState], str]] = {
@@ -169,7 +169,7 @@ def order_reports(memory: CycleMemory, decisions: tuple[GangDecision, ...]) -> I
                 reasons = {obstacle.reason for obstacle in decision.closed.get(uuid, ())}
                 report = _restore_report(uuid, before, restore_text(decision, uuid))
                 yield report._replace(action="yield") if ObstacleReason.CONFLICT in reasons else report
-            elif now is not None and decision.aim is not None:
+            elif now is not None and decision.target is not None:
                 yield from _set_report(uuid, before, now)
 
 
@@ -185,7 +185,7 @@ def _set_report(uuid: str, before: GangState | None, now: GangState) -> Iterator
         old, new = setting_text(knob, tried), setting_text(knob, now.tried)
         yield OrderReport("tune", uuid, knob, before=old, after=new, why=set_text(now))
     elif now.state.phase is TrialPhase.HOLD and before is not None and before.state.phase is not TrialPhase.HOLD:
-        cap, why = setting_text(knob, attempt(now)), "held"
+        cap, why = setting_text(knob, current_cap(now)), "held"
         if now.estimate is not None:
             lost = now.estimate.slowdown
             slower = "the SLO holds" if lost is None else f"{100 * lost:.1f} % slower"

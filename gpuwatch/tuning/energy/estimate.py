@@ -18,8 +18,8 @@ SHARED = 4 / 3
 
 BATCHES = 8
 
-HEDGE = 0.01
-"""The slowdown beyond the bound that a signal which is too weak to vouch has to rule out."""
+WEAK_MARGIN = 0.01
+"""The slowdown beyond the bound that a weak signal has to rule out."""
 
 VETO = 0.03
 """GPU counters that all show so much more slowdown than the bound overrule a counter of progress or an SLO."""
@@ -85,25 +85,25 @@ def _columns(rows: Iterable[tuple[float | None, ...]]) -> list[Estimate | None]:
     ]
 
 
-def _counters(pairs: Sequence[WindowPair], *, vouching: bool) -> list[Estimate | None]:
-    """Of the GPU counters those that vouch all the time, or the others; None in the places of those that are not asked
-    for or not known.
+def _counters(pairs: Sequence[WindowPair], *, strong: bool) -> list[Estimate | None]:
+    """Of the GPU counters the strong ones, or those that are weak in some pair; None in the places of the others, and
+    of those that are not known.
     """
     weak = frozenset().union(*(each.weak for each in pairs))
     found = _columns(each.speed for each in pairs)
-    return [each if (place not in weak) is vouching else None for place, each in enumerate(found)]
+    return [each if (place not in weak) is strong else None for place, each in enumerate(found)]
 
 
 def speeds(pairs: Sequence[WindowPair]) -> list[Estimate]:
     """The speed by each counter of progress, or else by each GPU counter; empty: an owner or a GPU
-    has no counter that vouches and was known all the time, or an SLO is the signal, which shows no speed.
+    has no strong counter that was known all the time, or an SLO is the signal, which shows no speed.
     """
     if not pairs or pairs[0].served:
         return []
     if pairs[0].progress:
-        told = _columns(each.progress for each in pairs)
-        return [] if None in told else [each for each in told if each is not None]
-    found = _counters(pairs, vouching=True)
+        progress = _columns(each.progress for each in pairs)
+        return [] if None in progress else [each for each in progress if each is not None]
+    found = _counters(pairs, strong=True)
     if any(dram is None and pipe is None for dram, pipe in zip(found[::2], found[1::2], strict=True)):
         return []
     return [each for each in found if each is not None]
@@ -120,14 +120,14 @@ def energy(pairs: Sequence[WindowPair]) -> Estimate | None:
     return estimate(values) if len(values) == len(pairs) else None
 
 
-def hedged(pairs: Sequence[WindowPair], slowdown: float) -> bool | None:
-    """Whether the signals that are too weak to vouch let a cap pass, each by its own error. None: not known yet."""
+def weak_signals_allow(pairs: Sequence[WindowPair], slowdown: float) -> bool | None:
+    """Whether the weak signals let a cap pass, each by its own error. None: not known yet."""
     if pairs[0].progress:
         return True
-    found = [each for each in _counters(pairs, vouching=False) if each is not None]
+    found = [each for each in _counters(pairs, strong=False) if each is not None]
     if any(each.upper < 1 - slowdown for each in found):
         return False
-    sure = all(each.ratio >= 1 - slowdown and each.lower >= 1 - slowdown - HEDGE for each in found)
+    sure = all(each.ratio >= 1 - slowdown and each.lower >= 1 - slowdown - WEAK_MARGIN for each in found)
     return True if sure else None
 
 
@@ -138,8 +138,8 @@ def contradicted(pairs: Sequence[WindowPair], slowdown: float) -> bool:
     """
     if not (pairs[0].progress or pairs[0].served):
         return disagree(pairs)
-    told = slowest(pairs)
-    if pairs[0].progress and (told is None or told.ratio < 1 - slowdown):
+    speed = slowest(pairs)
+    if pairs[0].progress and (speed is None or speed.ratio < 1 - slowdown):
         return False  # progress itself is against it
     found = _columns(each.speed for each in pairs)
     return any(
@@ -149,8 +149,8 @@ def contradicted(pairs: Sequence[WindowPair], slowdown: float) -> bool:
 
 
 def disagree(pairs: Sequence[WindowPair]) -> bool:
-    """Whether the two signals of a GPU differ by more than DISAGREE and more than their error. One that is too weak to
-    vouch does not count where it promises more.
+    """Whether the two signals of a GPU differ by more than DISAGREE and more than their error. A weak one does
+    not count where it shows more.
     """
     weak = frozenset().union(*(each.weak for each in pairs))
     for member in range(0, len(pairs[0].speed), 2):

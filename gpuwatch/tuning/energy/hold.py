@@ -1,11 +1,11 @@
-"""A cap that is held: does the work still look as it did when the cap was found, and does it still keep the bound?"""
+"""A cap that is held: is the work still the same as when the cap was found, and does it still keep the bound?"""
 
 import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-from gpuwatch.tuning.energy.estimate import contradicted, energy, hedged, slowest, spread
+from gpuwatch.tuning.energy.estimate import contradicted, energy, slowest, spread, weak_signals_allow
 from gpuwatch.tuning.energy.model import WEAK, GangWindow, Ladder, Probe, Signal, Terms, TrialState, WindowPair
 from gpuwatch.tuning.energy.search import hides_loader, resolution, slo_holds
 
@@ -23,10 +23,10 @@ class SavingEstimate(NamedTuple):
     saved: float
 
 
-CHOSEN = 1.3
-"""A cap is held because its measurement was good, which is luck in part: its error counts so many times."""
+SELECTION_FACTOR = 1.3
+"""A cap is held because its measurement was good, which is chance in part: its error counts so many times."""
 
-ERRING: Mapping[Signal, float] = {"counters": 0.018, "progress": 0.006}
+SIGNAL_ERROR: Mapping[Signal, float] = {"counters": 0.018, "progress": 0.006}
 """How far a signal itself may be from the slowdown: both such that 95 % of the evaluation's cases lie within."""
 
 HOLD_SECONDS = 1800.0
@@ -62,21 +62,21 @@ ODD = 3
 
 
 def level(watched: Sequence[GangWindow]) -> tuple[Usual, ...]:
-    """How work looks, from its first windows: from LEVEL of them on, smaller changes count."""
-    columns = list(zip(*map(_look, watched), strict=True))
+    """The level of the work, from its first windows: from LEVEL of them on, smaller changes count."""
+    columns = list(zip(*map(_signature, watched), strict=True))
     if len(watched) < LEVEL:
         return tuple((fmean(column), CHANGE) for column in columns)
     return tuple((fmean(column), min(CHANGE, max(QUIET, 5 * spread(column)))) for column in columns)
 
 
 def is_odd(usual: Sequence[Usual], windows: GangWindow, idle: float, terms: Terms) -> bool:
-    """Whether a window looks like other work. `idle`: the share of time for which the GPUs wait at the held cap; where
+    """Whether a window is one of other work. `idle`: the share of time for which the GPUs wait at the held cap; where
     it is gone, a loader has become faster, and the cap may cost speed that it did not cost before.
     """
     waits = min((1 - window.engine for window in windows if window.engine is not None), default=1.0)
     if terms.latency == "batch" and idle >= SHOWN_IDLE and waits < GONE * idle:
         return True
-    return any(abs(now - mean) > allowed for now, (mean, allowed) in zip(_look(windows), usual, strict=True))
+    return any(abs(now - mean) > allowed for now, (mean, allowed) in zip(_signature(windows), usual, strict=True))
 
 
 def is_uncovered(block: Sequence[WindowPair], idle: float, terms: Terms) -> bool:
@@ -115,7 +115,7 @@ def keeps(block: Sequence[WindowPair], evidence: Sequence[WindowPair], terms: Te
     if terms.slo:
         return slo_holds(block, terms) is not False and not contradicted(evidence, terms.slowdown)
     newest, everything = slowest(block), slowest(evidence)
-    if newest is None or everything is None or hedged(evidence, terms.slowdown) is False:
+    if newest is None or everything is None or weak_signals_allow(evidence, terms.slowdown) is False:
         return False
     if block[0].progress and contradicted(evidence, terms.slowdown):
         return False
@@ -138,7 +138,7 @@ def saving_estimate(state: TrialState) -> SavingEstimate | None:
         return SavingEstimate(slowdown=None, at_most=None, saved=1 - work.ratio)
     if speed is None or work is None:
         return None
-    error = math.hypot(CHOSEN * speed.quantile * speed.error, ERRING[state.signal])
+    error = math.hypot(SELECTION_FACTOR * speed.quantile * speed.error, SIGNAL_ERROR[state.signal])
     return SavingEstimate(slowdown=1 - speed.ratio, at_most=1 - math.exp(speed.mean - error), saved=1 - work.ratio)
 
 
@@ -171,7 +171,7 @@ def raised(cap: float, ladder: Ladder, terms: Terms) -> float | None:
     return None if above >= ladder.top else above
 
 
-def _look(windows: GangWindow) -> list[float]:
+def _signature(windows: GangWindow) -> list[float]:
     """Logarithms of the signals by which a phase of work is recognised."""
     counted = (rate.per_second for rate in windows[0].progress if rate is not None)
     used = (value for window in windows for value in (window.dram or 0.0, window.pipe or 0.0, window.watts))

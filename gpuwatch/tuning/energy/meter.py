@@ -14,7 +14,7 @@ from gpuwatch.model.snapshot import Gpu, Record
 from gpuwatch.tuning.energy.hold import BURST
 from gpuwatch.tuning.energy.model import WEAK, WINDOW_SECONDS, GangWindow, Rate, TrialWindow
 from gpuwatch.tuning.energy.signals import rates
-from gpuwatch.tuning.energy.slo import Named, served
+from gpuwatch.tuning.energy.slo import TargetHistogram, served
 
 JITTER_SECONDS = 0.2
 """Five samples of a second may span a little less, and should not wait for a sixth."""
@@ -75,7 +75,7 @@ class MeterMark(Record, frozen=True, kw_only=True):
 
 
 class Meter(Record, frozen=True, kw_only=True):
-    """What is remembered of a gang between two Views. `uuids`: its GPUs, in the order of the windows; empty: those of
+    """The state of a gang between two Views. `uuids`: its GPUs, in the order of the windows; empty: those of
     the first View. `cap`: as of the newest View. `settled`: nothing was switched in the open window.
     """
 
@@ -98,7 +98,7 @@ def take(
     serving: bool,
     counters: Sequence[ProgressCounter | None] = (),
     seconds: float = WINDOW_SECONDS,
-    slo: Sequence[Named] = (),
+    slo: Sequence[TargetHistogram] = (),
 ) -> tuple[Meter, tuple[GangWindow, ...]]:
     """Take in one View's samples of a gang; returns the windows that are complete, mostly none.
 
@@ -110,16 +110,16 @@ def take(
     if not samples.keys() <= set(meter.uuids):
         meter = Meter(uuids=tuple(samples), cap=cap)
     before = meter.marks
-    news = {uuid: gpu for uuid, gpu in samples.items() if uuid not in before or gpu.at != before[uuid].at}
-    if any(uuid not in before or not 0 < gpu.at - before[uuid].at <= LONGEST_SECONDS for uuid, gpu in news.items()):
+    new = {uuid: gpu for uuid, gpu in samples.items() if uuid not in before or gpu.at != before[uuid].at}
+    if any(uuid not in before or not 0 < gpu.at - before[uuid].at <= LONGEST_SECONDS for uuid, gpu in new.items()):
         marks = {uuid: MeterMark(at=gpu.at, energy=gpu.power.energy) for uuid, gpu in samples.items()}
         return Meter(uuids=meter.uuids, marks=marks, cap=cap), ()
-    calm = all(_is_calm(before[uuid], gpu, switched) for uuid, gpu in news.items())
-    marks = {**before, **{uuid: _moved(before[uuid], gpu) for uuid, gpu in news.items()}}
+    calm = all(_is_calm(before[uuid], gpu, switched) for uuid, gpu in new.items())
+    marks = {**before, **{uuid: _moved(before[uuid], gpu) for uuid, gpu in new.items()}}
     meter = replace(meter, marks=marks, cap=cap, settled=meter.settled and calm and cap == meter.cap)
-    if not meter.uuids or len(news) < len(meter.uuids):
+    if not meter.uuids or len(new) < len(meter.uuids):
         return meter, ()
-    return _told(meter, counters, seconds, slo, serving=serving)
+    return _closed(meter, counters, seconds, slo, serving=serving)
 
 
 def _is_calm(mark: MeterMark, gpu: Gpu, switched: float | None) -> bool:
@@ -144,8 +144,13 @@ def _moved(mark: MeterMark, gpu: Gpu) -> MeterMark:
     return replace(mark, at=gpu.at, energy=gpu.power.energy, open=mark.open + sample)
 
 
-def _told(
-    meter: Meter, counters: Sequence[ProgressCounter | None], seconds: float, slo: Sequence[Named], *, serving: bool
+def _closed(
+    meter: Meter,
+    counters: Sequence[ProgressCounter | None],
+    seconds: float,
+    slo: Sequence[TargetHistogram],
+    *,
+    serving: bool,
 ) -> tuple[Meter, tuple[GangWindow, ...]]:
     """All GPUs have a new sample: close the window, or leave it open."""
     members = [meter.marks[uuid] for uuid in meter.uuids]
@@ -159,10 +164,10 @@ def _told(
         end = min(mark.at for mark in members)
         begin = end - min(sums.seconds for sums in whole)
         gang = _gang(meter.cap, whole, rates(counters, begin, end), settled=meter.settled, serving=serving)
-        told = served(slo, begin, end)
-        if told:  # the joules of the requests that came, not those of a busy second
+        requests = served(slo, begin, end)
+        if requests:  # the joules of the requests that came, not those of a busy second
             drawn = zip(gang, whole, strict=True)
-            gang = tuple(replace(window, served=told, joules=sums.joules or 0.0) for window, sums in drawn)
+            gang = tuple(replace(window, served=requests, joules=sums.joules or 0.0) for window, sums in drawn)
         return _begun(meter), (gang,)
     marks = zip(meter.uuids, members, whole, strict=True)
     return replace(meter, marks={uuid: replace(mark, done=sums, open=Sums()) for uuid, mark, sums in marks}), ()

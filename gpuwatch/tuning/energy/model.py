@@ -16,7 +16,7 @@ from gpuwatch.tuning.energy.slo import Served
 from gpuwatch.tuning.model.setting import Knob
 
 WEAK = 0.05
-"""An activity below this does not vouch for a GPU's speed; it can only veto."""
+"""An activity below this is too weak to show a GPU's speed; it can only end a cap."""
 
 
 STEADY = 0.05
@@ -107,8 +107,8 @@ class Ladder(Record, frozen=True, kw_only=True):
 
 
 class Terms(Record, frozen=True, kw_only=True):
-    """What was promised. `slowdown`: the share of its speed that the work may lose. `each`: several owners share GPUs,
-    and it is promised to each of them, which GPU counters cannot show. `slo`: the targets of all owners, where
+    """The bound. `slowdown`: the share of its speed that the work may lose. `each`: several owners share GPUs,
+    and the bound holds for each of them, which GPU counters cannot show. `slo`: the targets of all owners, where
     each has some; then `slowdown` only bounds the loss that GPU counters may show.
     """
 
@@ -121,11 +121,11 @@ class Terms(Record, frozen=True, kw_only=True):
 class WindowPair(Record, frozen=True, kw_only=True):
     """One reduced window against its full neighbours, in natural logarithms, so that errors add.
 
-    `speed`: DRAM and pipe of the first GPU, of the second, and so on; None: not known. `weak`: which of them are too
-    weak to vouch, by their place. `energy`: joules for a unit of work; None: the work is not known. `progress`: of
-    each owner, where that is the signal. `idle`: of the graphics engine, the share of time without work at full speed
-    and at the cap, of the GPU that has least left at the cap; None: not known. `served`: at the cap, by target of the
-    SLO; empty: there is none.
+    `speed`: DRAM and pipe of the first GPU, of the second, and so on; None: not known. `weak`: which of them are weak,
+    by their place. `energy`: joules for a unit of work; None: the work is not known. `progress`: of each owner, where
+    that is the signal. `idle`: of the graphics engine, the share of time without work at full speed and at the cap, of
+    the GPU that has least left at the cap; None: not known. `served`: at the cap, by target of the SLO; empty: there is
+    none.
     """
 
     speed: tuple[float | None, ...]
@@ -161,17 +161,17 @@ def pair(before: GangWindow, reduced: GangWindow, after: GangWindow, ladder: Lad
         signals = [[window.dram for window in gpu], [None if scale is None else window.pipe for window in gpu]]
         dram, pipe = (_ratio(*signal) for signal in signals)
         pipe = None if pipe is None or scale is None else pipe + scale
-        vouching = [all(value is not None and value >= WEAK for value in signal[::2]) for signal in signals]
-        weak |= {len(speed) + place for place, vouches in enumerate(vouching) if not vouches}
+        is_strong = [all(value is not None and value >= WEAK for value in signal[::2]) for signal in signals]
+        weak |= {len(speed) + place for place, strong in enumerate(is_strong) if not strong}
         speed += [dram, pipe]
-        work.append(dram if vouching[0] else pipe if vouching[1] else None)
+        work.append(dram if is_strong[0] else pipe if is_strong[1] else None)
     columns = zip(before[0].progress, reduced[0].progress, after[0].progress, strict=True)
     rates = [[None if rate is None else rate.per_second for rate in column] for column in columns]
     progress = tuple(_ratio(*column) for column in rates)
     known = [each for each in progress or work if each is not None]
     watts = _log(_watts(reduced)) - (_log(_watts(before)) + _log(_watts(after))) / 2
-    seen = tuple(each for each in reduced[0].served if each is not None)
-    spent = watts if seen else watts - sum(known) / len(known) if known else None
+    served = tuple(each for each in reduced[0].served if each is not None)
+    spent = watts if served else watts - sum(known) / len(known) if known else None
     idle = [
         (1 - (a.engine + c.engine) / 2, 1 - b.engine)
         for a, b, c in zip(before, reduced, after, strict=True)
@@ -179,7 +179,7 @@ def pair(before: GangWindow, reduced: GangWindow, after: GangWindow, ladder: Lad
     ]
     least = min(idle, key=lambda each: each[1], default=None)
     return WindowPair(
-        speed=tuple(speed), energy=spent, progress=progress, weak=frozenset(weak), idle=least, served=seen
+        speed=tuple(speed), energy=spent, progress=progress, weak=frozenset(weak), idle=least, served=served
     )
 
 
@@ -246,7 +246,7 @@ class TrialState(Record, frozen=True, kw_only=True):
     follow. `held`: the cap that is held, whose probe is among `probes`. `watched`: the first windows of a hold,
     `level`: computed from them, `odd`: windows in a row that differ from it, `holds`: how many ended by time since the
     search. `failures`: verifications in a row that failed. `rest`: seconds to wait when refused, doubled each time.
-    `ignored`: windows in a row that were measured at another cap than asked for or could not be read. `lifted`: windows
+    `ignored`: windows in a row that were measured at another cap than ordered or could not be read. `lifted`: windows
     for which a burst, or an SLO that did not hold, keeps the cap lifted. `served`: since the SLO was judged last;
     `breaks`: how often it did not hold of late at this cap. `signal`: what caps are judged by since OBSERVE; `unfit`:
     why a named counter of progress is not the signal, empty: it is, or none is named. `known`: a cap that held for the

@@ -1,4 +1,4 @@
-"""What becomes of a search that was interrupted: by a closed gate, a restart, another promise or another ladder; and
+"""What becomes of a search that was interrupted: by a closed gate, a restart, other terms or another ladder; and
 what is known of work that ended and comes back.
 """
 
@@ -22,7 +22,7 @@ def resumed(state: TrialState, ladder: Ladder, terms: Terms, members: int = 1) -
     """The state to continue with, from one of before a restart of the tuner, or before its ladder or its terms changed.
 
     A held cap is verified before it is held again, if it may be set now, and its pairs of `members` GPUs keep the
-    present promise. Otherwise all begins again.
+    present bound. Otherwise all begins again.
     """
     probes = tuple(
         probe

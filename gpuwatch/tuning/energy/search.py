@@ -1,18 +1,19 @@
 """Which cap to try next, and what the windows of a trial are worth.
 
-The problem: find the clock or power limit that uses least energy for a unit of work, within a promised slowdown. The
+The problem: find the clock or power limit that uses least energy for a unit of work, within a bounded slowdown. The
 tuner cannot count units of work: it does not know the program. It reads DRAM and pipe activity, joules and clocks.
 
 Comparing a minute at full speed with a minute at a cap does not work: work can drift between the two minutes (data,
-evaluation, temperature) by as much as the few percent that are promised, and a longer average has more drift. A model
+evaluation, temperature) by as much as the few percent of the bound, and a longer average has more drift. A model
 without measurements does not work either: what a cap costs depends on how much of the time waits for the clock, and
 that differs between programs.
 
 So windows of 4 to 7 s alternate between full and reduced, and each reduced one is compared with the two full ones
 around it (`model.pair`): a linear drift cancels. Neighbouring pairs share a window and noise lasts longer than one, so
 the error of their mean is estimated twice, and the larger one counts (`estimate`). A trial is judged at a few fixed
-numbers of pairs only (LOOKS), because every look is another chance to be lucky; before EARLY pairs errors count CARE
-times. One that is far outside the bound ends after two pairs: the search itself must not break the promise.
+numbers of pairs only (JUDGED_AT), because every judgement is another chance of a false positive; before EARLY pairs
+errors count EARLY_FACTOR times. One that is far outside the bound ends after two pairs: the search itself must not
+exceed the bound.
 
 Time for a unit of work is close to a straight line in top/cap. Two points show where the line meets the bound, and the
 next trial is there, less a margin for the noise so far. The line alone decides nothing: a cap is held only
@@ -24,16 +25,16 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-from gpuwatch.tuning.energy.estimate import contradicted, energy, hedged, slowest
+from gpuwatch.tuning.energy.estimate import contradicted, energy, slowest, weak_signals_allow
 from gpuwatch.tuning.energy.model import GangWindow, Ladder, Probe, Terms, WindowPair
 from gpuwatch.tuning.energy.slo import holds, together
 
 PROBES = 6
-LOOKS = (4, 8, 12, 16, 24, 32, 48, 64)
-"""Pairs after which a probe is judged. One that is close to the bound is worth more pairs than one that is not."""
+JUDGED_AT = (4, 8, 12, 16, 24, 32, 48, 64)
+"""Numbers of pairs at which a probe is judged. One that is close to the bound is worth more pairs than others."""
 
-EARLY, CARE = 16, 1.9
-"""Each look is another chance to be lucky: before EARLY pairs, errors count for CARE times as much."""
+EARLY, EARLY_FACTOR = 16, 1.9
+"""Each judgement is another chance of a false positive: before EARLY pairs, errors count EARLY_FACTOR times."""
 
 PLANNED = 48
 """Pairs that the last probe is expected to need."""
@@ -41,7 +42,7 @@ PLANNED = 48
 MARGIN = 0.8
 """The search aims so many standard errors of the last probe inside the bound."""
 
-HOPELESS = 0.08
+FAR_OVER = 0.08
 """Two pairs that cost so much more than the bound end a probe."""
 
 STRIDE = 1.35
@@ -92,22 +93,22 @@ def judge(pairs: Sequence[WindowPair], terms: Terms, best: float) -> bool | None
 
 def _judge_speed(pairs: Sequence[WindowPair], terms: Terms, best: float) -> bool | None:
     speed, work = slowest(pairs), energy(pairs)
-    if speed is None or work is None or is_hopeless(pairs, terms):
+    if speed is None or work is None or is_far_over(pairs, terms):
         return False
-    if len(pairs) not in LOOKS:
+    if len(pairs) not in JUDGED_AT:
         return None
     gains, bound = work.mean <= best - GAIN, math.log(1 - allowed(pairs, terms))
-    trusted = speed.mean - speed.quantile * speed.error * (CARE if len(pairs) < EARLY else 1.0)
+    trusted = speed.mean - speed.quantile * speed.error * (EARLY_FACTOR if len(pairs) < EARLY else 1.0)
     if trusted >= bound and work.upper < 1 and gains:
-        # The signals that vouch let the cap pass; `passes`: whether those that do not vouch do, too. None: not known.
+        # The strong signals let the cap pass; `passes`: whether the weak ones do, too. None: not known.
         if hides_loader(pairs, terms) or contradicted(pairs, terms.slowdown):
             return False
-        passes = hedged(pairs, terms.slowdown)
-        return False if passes is None and len(pairs) == LOOKS[-1] else passes
-    if len(pairs) == LOOKS[0]:
+        passes = weak_signals_allow(pairs, terms.slowdown)
+        return False if passes is None and len(pairs) == JUDGED_AT[-1] else passes
+    if len(pairs) == JUDGED_AT[0]:
         return False if speed.mean + speed.error < bound else None
     unlikely = speed.mean < bound or not gains
-    return False if unlikely or len(pairs) == LOOKS[-1] else None
+    return False if unlikely or len(pairs) == JUDGED_AT[-1] else None
 
 
 def _judge_slo(pairs: Sequence[WindowPair], terms: Terms, best: float) -> bool | None:
@@ -115,14 +116,14 @@ def _judge_slo(pairs: Sequence[WindowPair], terms: Terms, best: float) -> bool |
     held, work = slo_holds(pairs, terms), energy(pairs)
     if held is False or work is None:
         return False
-    if len(pairs) not in LOOKS:
+    if len(pairs) not in JUDGED_AT:
         return None
     gains = work.mean <= best - GAIN
     if contradicted(pairs, terms.slowdown) or work.mean - work.error > best - GAIN:
         return False
-    if held and gains and work.mean + work.quantile * work.error * (CARE if len(pairs) < EARLY else 1.0) < 0:
+    if held and gains and work.mean + work.quantile * work.error * (EARLY_FACTOR if len(pairs) < EARLY else 1.0) < 0:
         return True
-    return False if len(pairs) == LOOKS[-1] else None
+    return False if len(pairs) == JUDGED_AT[-1] else None
 
 
 def slo_holds(pairs: Sequence[WindowPair], terms: Terms) -> bool | None:
@@ -146,13 +147,13 @@ def hides_loader(pairs: Sequence[WindowPair], terms: Terms, reserves: float = 1.
     return full >= WAITING and left < reserves * min(RESERVE, KEPT_IDLE * full)
 
 
-def is_hopeless(pairs: Sequence[WindowPair], terms: Terms) -> bool:
+def is_far_over(pairs: Sequence[WindowPair], terms: Terms) -> bool:
     """Whether the newest pairs, two or three, are so far beyond the bound that the trial must end."""
     if terms.slo:
         return slo_holds(pairs, terms) is False
     bound = math.log(1 - terms.slowdown)
     two, three = slowest(pairs[-2:]), slowest(pairs[-3:])
-    if two is None or three is None or two.mean < bound - HOPELESS:
+    if two is None or three is None or two.mean < bound - FAR_OVER:
         return True
     return len(pairs) > 2 and three.mean + 4 * max(three.error, 0.003) < bound
 
@@ -208,7 +209,7 @@ def following(probes: Sequence[Probe], ladder: Ladder, terms: Terms) -> float | 
     found = best(probes)
     good = Point(1.0, 1.0) if found is None else _point(found, ladder)
     beyond = [probe for probe in probes if not probe.good and ladder.top / probe.cap > good.x]
-    time = aim(probes, terms)
+    time = target_time(probes, terms)
     x = _between(good, beyond, ladder, time) if beyond else _beyond(good, probes, ladder, time)
     apart, cap = resolution(ladder, terms), ladder.top / good.x
     highest, lowest = cap - apart, max([probe.cap + apart for probe in beyond], default=ladder.floor)
@@ -223,7 +224,7 @@ def resolution(ladder: Ladder, terms: Terms) -> float:
     return (COARSE if terms.slo else STEP * terms.slowdown) * ladder.top
 
 
-def aim(probes: Sequence[Probe], terms: Terms) -> float:
+def target_time(probes: Sequence[Probe], terms: Terms) -> float:
     """The time for a unit of work at which a probe should still pass, given the noise so far."""
     noise = [
         found.error * math.sqrt(len(probe.pairs)) for probe in probes if (found := slowest(probe.pairs)) is not None

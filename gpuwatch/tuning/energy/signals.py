@@ -40,11 +40,11 @@ def _rate(counter: ProgressCounter, begin: float, end: float) -> Rate | None:
 
 def refused_because(full: Sequence[GangWindow], terms: Terms) -> str:
     """Why the counters in windows at full speed are no signal; empty: they are, or none is named."""
-    named = [windows[0].progress for windows in full]
-    if any(named) and terms.latency == "serving":
+    counters = [windows[0].progress for windows in full]
+    if any(counters) and terms.latency == "serving":
         return "the rate of serving work follows its requests"
-    most = max(map(len, named))
-    for column in zip(*(each or (None,) * most for each in named), strict=True):
+    most = max(map(len, counters))
+    for column in zip(*(each or (None,) * most for each in counters), strict=True):
         known = [rate for rate in column if rate is not None]
         if len(known) < len(column):
             return "its counter could not be read all the time, or was set back"
@@ -59,7 +59,7 @@ def refused_because(full: Sequence[GangWindow], terms: Terms) -> str:
 
 
 READABLE = 0.002
-"""Pipe activity below this is no signal. DRAM traffic alone does not vouch: polling and spilling are no progress."""
+"""Pipe activity below this is no signal. DRAM traffic alone shows no speed: polling and spilling are no progress."""
 
 
 def unfit(full: tuple[GangWindow, ...]) -> Refusal | None:

@@ -1,7 +1,7 @@
 """Whether requests are served in time: of each target of an SLO the requests counted, and how many were late.
 
 A quantile is read from cumulative buckets. Prometheus' histogram_quantile interpolates within a bucket; here a request
-counts as late unless its whole bucket is within the bound, which is the more careful reading: the quantile is the upper
+counts as late unless its whole bucket is within the bound, which is the conservative reading: the quantile is the upper
 end of its bucket. The counts are data from others: they can end a cap, and they cannot keep one that every GPU counter
 calls too slow (`estimate.contradicted`).
 """
@@ -23,7 +23,7 @@ MARGIN = 0.5
 FEWEST = 20
 """Requests without which no target holds, whatever the quantile."""
 
-Named = tuple[Target, Histogram | None]
+TargetHistogram = tuple[Target, Histogram | None]
 """A target, and its histogram on the page of its pod; None: there is none."""
 
 
@@ -34,9 +34,11 @@ class Served(NamedTuple):
     late: float
 
 
-def served(named: Sequence[Named], begin: float, end: float) -> tuple[Served | None, ...]:
+def served(histograms: Sequence[TargetHistogram], begin: float, end: float) -> tuple[Served | None, ...]:
     """Requests by target between two times, unix seconds. None: its histogram was not read, or set back or invalid."""
-    return tuple(None if histogram is None else _served(target, histogram, begin, end) for target, histogram in named)
+    return tuple(
+        None if histogram is None else _served(target, histogram, begin, end) for target, histogram in histograms
+    )
 
 
 def _served(target: Target, histogram: Histogram, begin: float, end: float) -> Served | None:
@@ -88,17 +90,17 @@ def together(parts: Iterable[tuple[Served | None, ...]]) -> tuple[Served, ...]:
     return tuple(Served(sum(a.requests for a in each), sum(a.late for a in each)) for each in known)
 
 
-def holds(targets: Sequence[Target], seen: Sequence[Served]) -> bool | None:
+def holds(targets: Sequence[Target], counts: Sequence[Served]) -> bool | None:
     """Whether every target holds with its margin. None: too few requests to decide.
 
     One late request never breaks a target. More than the margin allows break it before enough requests came.
     """
-    verdicts = [_holds(target, each) for target, each in zip(targets, seen, strict=True)]
+    verdicts = [_holds(target, each) for target, each in zip(targets, counts, strict=True)]
     return False if False in verdicts else None if None in verdicts else True
 
 
-def _holds(target: Target, seen: Served) -> bool | None:
+def _holds(target: Target, counts: Served) -> bool | None:
     allowed = MARGIN * (1 - target.quantile)
-    if seen.late > max(1.0, allowed * max(seen.requests, FEWEST)):
+    if counts.late > max(1.0, allowed * max(counts.requests, FEWEST)):
         return False
-    return True if seen.requests >= max(FEWEST, 1 / allowed) else None
+    return True if counts.requests >= max(FEWEST, 1 / allowed) else None

@@ -47,7 +47,7 @@ from gpuwatch.tuning.energy.search import (
     first,
     following,
     hides_loader,
-    is_hopeless,
+    is_far_over,
     judge,
     reached,
     saved,
@@ -64,7 +64,7 @@ OBSERVED = 12
 MOST_BREAKS = 2
 """Times that an SLO may break under one cap without holding in between."""
 
-SILENT = 24
+NO_REQUESTS = 24
 """After so many windows of a GPU at work, two minutes, without a counted request its page has stopped."""
 
 REST_SECONDS, LONGEST_REST = 600.0, 4 * 3600.0
@@ -97,14 +97,14 @@ def _observe(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Term
 
 def _observe_slo(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms) -> TrialState:
     """With an SLO: until enough requests came and it holds at full speed; while it does not, a cap is not the cause."""
-    full, seen = (*state.full, windows)[-OBSERVED:], together((state.served, windows[0].served))
+    full, served = (*state.full, windows)[-OBSERVED:], together((state.served, windows[0].served))
     if not ladder.caps:
         return refused(state, Refusal.NO_STEP)
-    held = holds(terms.slo, seen)
+    held = holds(terms.slo, served)
     if held is False:
         return replace(state, full=(), served=())
     if held is None or len(full) < OBSERVED:
-        return replace(state, full=full, served=seen)
+        return replace(state, full=full, served=served)
     watts = max(fmean(window.watts for window in member) for member in zip(*full, strict=True))
     begun = _begun(state, "slo")
     return _probe(begun, first(reached(ladder, full), terms, watts, begun.known))
@@ -137,7 +137,7 @@ def _search(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms
         return state
     waited = idle_share([each for one in (*state.probes, probe) for each in one.pairs], 0)
     if len(probe.pairs) > 1 and waited >= WAITING and wait_is_gone(probe.pairs, waited, 0, terms):
-        return _anew(state, finished(probe, terms, good=False), windows, ladder, terms)
+        return _search_again(state, finished(probe, terms, good=False), windows, ladder, terms)
     found = best(state.probes)
     good = judge(probe.pairs, terms, 0.0 if found is None else saved(found))
     if good is None:
@@ -157,8 +157,8 @@ def _next(state: TrialState, ladder: Ladder, terms: Terms) -> TrialState:
         return replace(_probe(state, cap), phase=TrialPhase.SEARCH, before=state.before)
     found = best(state.probes)
     if found is None:
-        told = any(each.disagreed for each in state.probes)
-        return refused(state, Refusal.DISAGREE if told else Refusal.NO_GAIN)
+        disagreed = any(each.disagreed for each in state.probes)
+        return refused(state, Refusal.DISAGREE if disagreed else Refusal.NO_GAIN)
     if found is state.probes[-1]:
         watched = () if state.newest is None else (state.newest,)
         return TrialState(
@@ -177,9 +177,9 @@ def _next(state: TrialState, ladder: Ladder, terms: Terms) -> TrialState:
 
 
 def _hold(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms) -> TrialState:
-    """The cap stays, and the work is watched."""
+    """The cap stays, and each window is compared with the level of the work."""
     if terms.slo:
-        odd, most = 0 if any(each and each.requests for each in windows[0].served) else state.odd + 1, SILENT
+        odd, most = 0 if any(each and each.requests for each in windows[0].served) else state.odd + 1, NO_REQUESTS
     elif state.level and is_odd(state.level, windows, idle_at(state.probes, state.held), terms):
         odd, most = state.odd + 1, ODD
     else:
@@ -190,11 +190,11 @@ def _hold(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms) 
     if odd >= most:
         return TrialState(rest=state.rest) if terms.slo else verification(state)
     if state.seconds >= HOLD_SECONDS:
-        return verification(_forgetful(replace(state, holds=state.holds + 1, left=1, known=None), terms))
+        return verification(_retry_lower(replace(state, holds=state.holds + 1, left=1, known=None), terms))
     return replace(state, odd=odd)
 
 
-def _forgetful(state: TrialState, terms: Terms) -> TrialState:
+def _retry_lower(state: TrialState, terms: Terms) -> TrialState:
     """Where half of the bound is not used, try lower caps again after 1, 2, 4 and so on holds: work changes."""
     kept = tuple(probe for probe in state.probes if probe.cap == state.held)
     backed_off = state.holds & (state.holds - 1)
@@ -213,13 +213,13 @@ def _verify(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms
     if not complete or state.probe is None:
         return state
     cap, block = state.probe.cap, state.probe.pairs
-    is_over = len(block) > 1 and (is_hopeless(block, terms) or is_uncovered(block, idle_at(state.probes, cap), terms))
+    is_over = len(block) > 1 and (is_far_over(block, terms) or is_uncovered(block, idle_at(state.probes, cap), terms))
     if not is_over and len(block) < BLOCK:
         return state
     known = next((each.pairs for each in state.probes if each.cap == cap), ())
     is_same = not known or bool(terms.slo) or is_same_work(block, known)
     if is_over or hides_loader(block, terms):
-        return _anew(state, finished(state.probe, terms, good=False), windows, ladder, terms)
+        return _search_again(state, finished(state.probe, terms, good=False), windows, ladder, terms)
     if not is_same:
         known, state = (), replace(state, probes=(), left=PROBES)
     probe = Probe(cap=cap, pairs=(*known, *block)[-KEPT:], good=True)
@@ -229,7 +229,7 @@ def _verify(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms
     return _failed(replace(state, failures=state.failures + 1), cap, ladder, terms)
 
 
-def _anew(state: TrialState, bad: Probe, windows: GangWindow, ladder: Ladder, terms: Terms) -> TrialState:
+def _search_again(state: TrialState, bad: Probe, windows: GangWindow, ladder: Ladder, terms: Terms) -> TrialState:
     """The work has changed, and the cap is too low for it: search again. Three failures in a row end in a refusal."""
     failures = state.failures + 1
     if failures > MOST_FAILURES:
@@ -261,7 +261,7 @@ PHASES: Mapping[TrialPhase, Callable[[TrialState, GangWindow, Ladder, Terms], Tr
 }
 
 
-def wanted(state: TrialState) -> float | None:
+def target_cap(state: TrialState) -> float | None:
     """The cap that should be in force now. None: none."""
     if state.phase in (TrialPhase.SEARCH, TrialPhase.VERIFY) and state.probe is not None:
         return state.probe.cap if state.before is not None and state.reduced is None else None
@@ -277,7 +277,7 @@ def window_seconds(state: TrialState, seed: str) -> float:
 
 
 def step(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms) -> TrialState:
-    """Take in one window of every GPU of a gang; `wanted` returns what should be in force from now on.
+    """Take in one window of every GPU of a gang; `target_cap` returns what should be in force from now on.
 
     Other terms, another ladder: call `resumed` first. Another owner, other GPUs: pass a new TrialState. Raises
     ValueError for a gang of another size than before.
@@ -290,12 +290,12 @@ def step(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms) -
         return replace(state, lifted=CALM, before=None, reduced=None)
     if not all(window.settled for window in windows):
         return state
-    if any(window.cap != wanted(state) for window in windows):
-        return _ignoring(state, Refusal.NOT_OBEYED)
+    if any(window.cap != target_cap(state) for window in windows):
+        return _ignored(state, Refusal.NOT_OBEYED)
     if not _is_readable(state, windows, terms):
         lifted = CALM if terms.latency == "serving" else state.lifted
         reason = Refusal.NO_SLO if terms.slo and state.phase is TrialPhase.OBSERVE else Refusal.UNREADABLE
-        return _ignoring(replace(state, before=None, reduced=None, lifted=lifted), reason)
+        return _ignored(replace(state, before=None, reduced=None, lifted=lifted), reason)
     if state.signal != "progress" and state.phase is not TrialPhase.OBSERVE:
         windows = tuple(replace(window, progress=()) for window in windows)
     return _used(replace(state, ignored=0), windows, ladder, terms)
@@ -312,7 +312,7 @@ def _is_readable(state: TrialState, windows: GangWindow, terms: Terms) -> bool:
     return all(window.is_sound and (window.has_signal or state.phase is TrialPhase.OBSERVE) for window in windows)
 
 
-def _ignoring(state: TrialState, reason: Refusal) -> TrialState:
+def _ignored(state: TrialState, reason: Refusal) -> TrialState:
     ignored = state.ignored + 1
     if ignored < IGNORED:
         return replace(state, ignored=ignored)
@@ -323,14 +323,14 @@ def _ignoring(state: TrialState, reason: Refusal) -> TrialState:
 
 def _used(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms) -> TrialState:
     if terms.slo and state.phase is not TrialPhase.OBSERVE:
-        seen = together((state.served, windows[0].served))
+        served = together((state.served, windows[0].served))
         trial = state.phase is not TrialPhase.HOLD and windows[0].cap is not None  # its pair will be judged
-        held = None if trial else holds(terms.slo, seen)
+        held = None if trial else holds(terms.slo, served)
         if held is False:
-            return _broken(state, windows, ladder, terms)
+            return _slo_broken(state, windows, ladder, terms)
         if not trial:
             recovered = held is True and not state.lifted
-            state = replace(state, served=() if held else seen, breaks=max(0, state.breaks - recovered))
+            state = replace(state, served=() if held else served, breaks=max(0, state.breaks - recovered))
     if state.lifted:
         return replace(state, lifted=state.lifted - 1, served=() if state.lifted == 1 else state.served)
     if state.phase is not TrialPhase.OBSERVE and is_idle(windows):
@@ -338,7 +338,7 @@ def _used(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms) 
     return PHASES[state.phase](state, windows, ladder, terms)
 
 
-def _broken(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms) -> TrialState:
+def _slo_broken(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms) -> TrialState:
     """The SLO does not hold: full speed at once, for longer each time. A cap under which it breaks again and again is
     bad, also where no pair shows it, as with requests that take longer than a window.
     """
@@ -352,5 +352,5 @@ def _broken(state: TrialState, windows: GangWindow, ladder: Ladder, terms: Terms
         after = _next(replace(state, probes=probes), ladder, terms)
     else:
         known = next((each for each in state.probes if each.cap == state.held), Probe(cap=state.held or ladder.top))
-        after = _anew(state, replace(known, good=False), windows, ladder, terms)
+        after = _search_again(state, replace(known, good=False), windows, ladder, terms)
     return replace(after, before=None, lifted=calm)

@@ -14,11 +14,13 @@ from gpuwatch.model.snapshot import Gpu, Record
 SETTLE_SECONDS = 2.0
 """A lock takes effect within a second; until then the clock still changes."""
 
-AGO_SECONDS = 15.0
-"""No View is older: a switch that is further after a sample means that the clock was set back."""
+MAX_VIEW_AGE_SECONDS = 15.0
+"""No View is older: a switch that is later by more than this means that the clock was set back."""
 
-ABOVE_HERTZ, ABOVE = 30e6, 3
-"""Clocks come in steps of 7.5 or 15 MHz, and a reading may be a step or two off. `ABOVE`: samples in a row."""
+ABOVE_HERTZ, ABOVE_SAMPLES = 30e6, 3
+"""Clocks come in steps of 15 MHz, on Volta of 7.5 MHz, and a reading may be a step or two off.
+`ABOVE_SAMPLES`: in a row.
+"""
 
 BELOW, BELOW_SAMPLES = 0.05, 5
 """Boost moves by a step or two, which is 1 or 2 %. `BELOW_SAMPLES`: in a row, busy and without a reason."""
@@ -37,7 +39,7 @@ IDLE = "gpu_idle"
 YIELD_SECONDS = 3600.0
 """How long gpuwatch leaves a GPU alone after it found that another process sets it."""
 
-WHO = "an admin's `nvidia-smi -lgc` or `-ac`, or DCGM's configuration"
+OTHER_CONTROLLERS = "an admin's `nvidia-smi -lgc` or `-ac`, or DCGM's configuration"
 
 
 class ConflictWatch(Record, frozen=True, kw_only=True):
@@ -53,10 +55,10 @@ class ConflictWatch(Record, frozen=True, kw_only=True):
     named: int = 0
 
 
-def look(
+def check(
     watch: ConflictWatch, gpu: Gpu, cap: float | None, top: float | None, switched: float | None
 ) -> tuple[ConflictWatch, str]:
-    """Take in one sample; returns why another process must be at work, in words, empty: none is found.
+    """Take in one sample; returns why another process must have set the clocks, empty: no sign of one.
 
     `cap`: the clock in hertz we hold it at, None: nothing of ours is set; `top`: its highest clock; `switched`: unix
     seconds of our newest change.
@@ -64,18 +66,18 @@ def look(
     if gpu.at == watch.at:
         return watch, ""
     known = replace(watch, at=gpu.at, held=gpu.clock_events.seconds)
-    if switched is not None and -AGO_SECONDS < gpu.at - switched < SETTLE_SECONDS:
+    if switched is not None and -MAX_VIEW_AGE_SECONDS < gpu.at - switched < SETTLE_SECONDS:
         return known, ""
     clock, allowed = gpu.clocks.sm, top if cap is None else cap
     is_low = clock is not None and allowed is not None and clock < (1 - BELOW) * allowed
     is_setting = cap is None and gpu.clock_events.active.get(SETTING, False)
-    seen = replace(
+    updated = replace(
         known,
         above=watch.above + 1 if clock is not None and cap is not None and clock > cap + ABOVE_HERTZ else 0,
         below=(*watch.below, clock)[-BELOW_SAMPLES:] if clock is not None and is_low and _is_free(gpu, watch) else (),
         named=watch.named + 1 if is_setting else 0,
     )
-    return seen, _words(seen, clock, cap, allowed)
+    return updated, _message(updated, clock, cap, allowed)
 
 
 def _is_free(gpu: Gpu, watch: ConflictWatch) -> bool:
@@ -91,19 +93,20 @@ def _is_free(gpu: Gpu, watch: ConflictWatch) -> bool:
     return is_busy and bool(active) and not is_held and not was_held
 
 
-def _words(watch: ConflictWatch, clock: float | None, cap: float | None, allowed: float | None) -> str:
+def _message(watch: ConflictWatch, clock: float | None, cap: float | None, allowed: float | None) -> str:
     if clock is None:
         return ""
     now = f"its SM clock is {_mhz(clock)}"
     if watch.named >= SETTING_SAMPLES:
-        return f"{now}, held by a setting that gpuwatch has not made: {WHO}"
+        return f"{now}, held by a setting that gpuwatch has not made: {OTHER_CONTROLLERS}"
     if allowed is None:
         return ""
     most = f"{'its highest' if cap is None else 'our cap'} {_mhz(allowed)}"
-    if watch.above >= ABOVE:
-        return f"{now}, {most}: another program has locked or reset its clocks, {WHO}"
+    if watch.above >= ABOVE_SAMPLES:
+        return f"{now}, {most}: another program has locked or reset its clocks, {OTHER_CONTROLLERS}"
     if len(watch.below) == BELOW_SAMPLES and max(watch.below) - min(watch.below) <= STILL_HERTZ:
-        return f"{now}, {most}, and the driver names no reason: another program has locked its clocks, {WHO}"
+        unexplained = "and the driver names no reason: another program has locked its clocks"
+        return f"{now}, {most}, {unexplained}, {OTHER_CONTROLLERS}"
     return ""
 
 

@@ -1,11 +1,11 @@
-"""Whether the owners of GPUs want to be tuned, how far, and which setting decides that.
+"""Whether the owners of GPUs consent to be tuned, how far, and which setting decides that.
 
 Each of these may allow less than the others, none more: the operator's configuration, the Node, the namespace, the pod.
 A value that cannot be read counts as a refusal, and is reported.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from gpuwatch.config import Mode, TuningConfig
@@ -39,11 +39,11 @@ SHOWN = 40
 """Characters shown of a value that cannot be read."""
 
 Place = tuple[str, Mapping[str, str]]
-"""A pod, a namespace or the Node, in words, and its annotations."""
+"""A pod, a namespace or the Node by name, and its annotations."""
 
 
 class TuningRequest(Record, frozen=True, kw_only=True):
-    """What all owners of some GPUs agree to. `mode`: the least of all; `terms` None: the class is set neither by
+    """What all owners of some GPUs consent to. `mode`: the least of all; `terms` None: the class is set neither by
     an annotation nor by `tuning.work_class`, or a value cannot be read. `obstacle`: the most serious; None:
     they may be tuned, as far as `mode` goes. `priority`: the highest of their PriorityClasses.
     """
@@ -62,7 +62,7 @@ class ConsentDecision(NamedTuple):
 
 
 class ConsentValue(NamedTuple):
-    """What one owner asks for, or the configuration for it. None: not set, or it cannot be read."""
+    """The consent of one owner, or the configuration for it. None: not set, or it cannot be read."""
 
     mode: Mode
     slowdown: float | None = None
@@ -75,33 +75,33 @@ class ConsentValue(NamedTuple):
 def tuning_request(
     config: TuningConfig, consents: Consents | None, owners: Sequence[Owner], now: float, *, shared: bool = False
 ) -> TuningRequest:
-    """What these owners agree to; without owners, what the operator would do. `now`: unix seconds; `shared`: several of
-    them are on one GPU.
+    """What these owners consent to; without owners, what the operator would do. `now`: unix seconds; `shared`: several
+    of them are on one GPU.
     """
-    says = [_said(config, consents, owner, now) for owner in owners] or [_outside(config)]
+    values = [_consent_value(config, consents, owner, now) for owner in owners] or [_outside_pods(config)]
     node = consent_decision([("the Node", consents.node)] if consents else [])
-    obstacles = [obstacle for say in says for obstacle in say.obstacles]
+    obstacles = [obstacle for value in values for obstacle in value.obstacles]
     if node is not None and node.mode != "enforce":
         reason = ObstacleReason.STOPPED if node.mode == "off" else ObstacleReason.NOT_OPTED_IN
         obstacles.append(Obstacle(reason=reason, message=node.message))
-    slowdowns = [say.slowdown for say in says if say.slowdown is not None]
-    latencies = {say.latency for say in says}
+    slowdowns = [value.slowdown for value in values if value.slowdown is not None]
+    latencies = {value.latency for value in values}
     terms = None
-    if len(slowdowns) == len(says) and None not in latencies:  # what keeps the promise to all of them, or to each
+    if len(slowdowns) == len(values) and None not in latencies:  # the terms that hold for all of them, or for each
         latency: Latency = "serving" if "serving" in latencies else "batch"
-        slo = tuple(target for say in says for target in say.slo) if all(say.slo for say in says) else ()
+        slo = tuple(target for value in values for target in value.slo) if all(value.slo for value in values) else ()
         each = shared and config.shared == "refuse"
         terms = Terms(slowdown=min(slowdowns), latency=latency, each=each, slo=slo)
     return TuningRequest(
-        mode=min([config.mode, *(say.mode for say in says), *([node.mode] if node else [])], key=MODES.index),
+        mode=min([config.mode, *(value.mode for value in values), *([node.mode] if node else [])], key=MODES.index),
         terms=terms,
         obstacle=min(obstacles, key=lambda obstacle: tuple(ObstacleReason).index(obstacle.reason), default=None),
-        priority=max(say.priority for say in says),
+        priority=max(value.priority for value in values),
     )
 
 
 def stopped(consents: Consents | None) -> str:
-    """Which annotation of the Node has stopped the tuner, in words, however old the consents are; empty: none."""
+    """Which annotation of the Node has stopped the tuner, however old the consents are; empty: none."""
     node = consent_decision([("the Node", consents.node)] if consents else [])
     return node.message if node is not None and node.mode == "off" else ""
 
@@ -112,8 +112,8 @@ def opted_in(config: TuningConfig, consents: Consents | None, owner: Owner, now:
     """
     if not owner.is_pod:
         return bool(config.progress_socket)
-    pod = _known(consents, owner, now)
-    return pod is not None and consents is not None and _permit(config, consents, pod).mode == "enforce"
+    pod = _current_consent(consents, owner, now)
+    return pod is not None and consents is not None and _pod_decision(config, consents, pod).mode == "enforce"
 
 
 def names_progress(config: TuningConfig, consents: Consents | None, owner: Owner) -> bool:
@@ -134,13 +134,13 @@ def power_agent(consents: Consents | None, owner: Owner) -> str:
 
 def consent_decision(places: Sequence[Place]) -> ConsentDecision | None:
     """The least permissive value of AUTOTUNE in these places. None: there is none."""
-    said = []
-    for who, texts in places:
-        if (text := texts.get(AUTOTUNE)) is not None:
+    decisions = []
+    for place, annotations in places:
+        if (text := annotations.get(AUTOTUNE)) is not None:
             mode = next((mode for mode in MODES if mode == text.strip()), None)
             shown = mode or f"{_shown(text)}, which is none of {', '.join(MODES)}"
-            said.append(ConsentDecision(mode or "off", f"{who} says {AUTOTUNE}: {shown}"))
-    return min(said, key=lambda each: MODES.index(each.mode), default=None)
+            decisions.append(ConsentDecision(mode or "off", f"{place} sets {AUTOTUNE}: {shown}"))
+    return min(decisions, key=lambda each: MODES.index(each.mode), default=None)
 
 
 def share(text: str) -> float | None:
@@ -150,55 +150,61 @@ def share(text: str) -> float | None:
     return value if 0 < value < 1 else None
 
 
-def _said(config: TuningConfig, consents: Consents | None, owner: Owner, now: float) -> ConsentValue:
+def _consent_value(config: TuningConfig, consents: Consents | None, owner: Owner, now: float) -> ConsentValue:
     if not owner.is_pod:
-        return _outside(config)
-    pod = _known(consents, owner, now)
+        return _outside_pods(config)
+    pod = _current_consent(consents, owner, now)
     if consents is None or pod is None:
-        message = f"what {owner.name} wants is not known: {_ignorance(consents, now)}"
+        message = f"the consent of {owner.name} is not known: {_unknown_reason(consents, now)}"
         return ConsentValue("observe", obstacles=(Obstacle(reason=ObstacleReason.NO_CONSENT, message=message),))
     places = _places(consents, pod)
-    agreed = _permit(config, consents, pod)
-    slowdowns = [(who, text, share(text)) for who, texts in places if (text := texts.get(MAX_SLOWDOWN)) is not None]
-    wrong = [
-        f"{who} says {MAX_SLOWDOWN}: {_shown(text)}, write 0.03 or 3%" for who, text, value in slowdowns if not value
+    decision = _pod_decision(config, consents, pod)
+    slowdowns = [
+        (place, text, share(text))
+        for place, annotations in places
+        if (text := annotations.get(MAX_SLOWDOWN)) is not None
     ]
-    latency, unclear = _class(config, places)
-    slo, unread = _slo(places)
-    if slo and latency == "batch" and any(CLASS in texts for _, texts in places):
-        wrong.append(f"{SLO} is of work of class serving, and {CLASS} says batch; remove one of them")
+    errors = [
+        f"{place} sets {MAX_SLOWDOWN}: {_shown(text)}, write 0.03 or 3%"
+        for place, text, value in slowdowns
+        if not value
+    ]
+    latency, class_error = _class(config, places)
+    slo, slo_error = _slo(places)
+    if slo and latency == "batch" and any(CLASS in annotations for _, annotations in places):
+        errors.append(f"{SLO} is for work of class serving, and {CLASS} is batch; remove one of them")
     elif slo:
-        latency, unclear = "serving", ""
-    wrong += [unread] if unread else []
-    obstacles = (
-        *_obstacle(ObstacleReason.OPTED_OUT, agreed.message if agreed.mode == "off" else ""),
-        *_obstacle(ObstacleReason.OPTED_OUT, "; ".join(wrong)),
-        *_obstacle(ObstacleReason.NOT_OPTED_IN, agreed.message if agreed.mode == "observe" else ""),
-        *_obstacle(ObstacleReason.NO_CLASS, unclear),
-        *_obstacle(ObstacleReason.GANG, _elsewhere(pod)),
+        latency, class_error = "serving", ""
+    errors += [slo_error] if slo_error else []
+    messages = (
+        (ObstacleReason.OPTED_OUT, decision.message if decision.mode == "off" else ""),
+        (ObstacleReason.OPTED_OUT, "; ".join(errors)),
+        (ObstacleReason.NOT_OPTED_IN, decision.message if decision.mode == "observe" else ""),
+        (ObstacleReason.NO_CLASS, class_error),
+        (ObstacleReason.GANG, _multi_node_job(pod)),
     )
     return ConsentValue(
-        mode="off" if wrong else agreed.mode,
-        slowdown=None if wrong else min([config.max_slowdown, *(value for _, _, value in slowdowns if value)]),
+        mode="off" if errors else decision.mode,
+        slowdown=None if errors else min([config.max_slowdown, *(value for _, _, value in slowdowns if value)]),
         latency=latency,
         slo=slo,
-        obstacles=obstacles,
+        obstacles=tuple(Obstacle(reason=reason, message=message) for reason, message in messages if message),
         priority=pod.priority,
     )
 
 
-def _outside(config: TuningConfig) -> ConsentValue:
+def _outside_pods(config: TuningConfig) -> ConsentValue:
     """Work outside of pods, for which only the configuration counts."""
-    message = "" if config.work_class else "tuning.work_class says neither batch nor serving"
-    obstacles = tuple(_obstacle(ObstacleReason.NO_CLASS, message))
+    missing = Obstacle(reason=ObstacleReason.NO_CLASS, message="tuning.work_class is neither batch nor serving")
+    obstacles = () if config.work_class else (missing,)
     return ConsentValue(config.mode, config.max_slowdown, config.work_class, obstacles=obstacles)
 
 
-def _known(consents: Consents | None, owner: Owner, now: float) -> PodConsent | None:
+def _current_consent(consents: Consents | None, owner: Owner, now: float) -> PodConsent | None:
     return None if consents is None or consents.is_old(now) else consent_of(owner, consents)
 
 
-def _ignorance(consents: Consents | None, now: float) -> str:
+def _unknown_reason(consents: Consents | None, now: float) -> str:
     if consents is None:
         return "there is no file of `gpuwatch tuner --consents`"
     if consents.is_old(now):
@@ -212,28 +218,31 @@ def _places(consents: Consents, pod: PodConsent) -> tuple[Place, ...]:
     return (f"pod {pod.namespace}/{pod.name}", pod.annotations), (f"namespace {pod.namespace}", namespace)
 
 
-def _permit(config: TuningConfig, consents: Consents, pod: PodConsent) -> ConsentDecision:
+def _pod_decision(config: TuningConfig, consents: Consents, pod: PodConsent) -> ConsentDecision:
     message = f"{pod.namespace}/{pod.name} has no {AUTOTUNE}, and tuning.pods is {config.pods}"
     return consent_decision(_places(consents, pod)) or ConsentDecision(config.pods, message)
 
 
 def _class(config: TuningConfig, places: Sequence[Place]) -> tuple[Latency | None, str]:
     """The work's class, or why it is not known."""
-    for who, texts in places:
-        if (text := texts.get(CLASS)) is not None:
+    for place, annotations in places:
+        if (text := annotations.get(CLASS)) is not None:
             found = next((each for each in CLASSES if each == text.strip()), None)
-            return found, "" if found else f"{who} says {CLASS}: {_shown(text)}, which is none of {', '.join(CLASSES)}"
+            return (
+                found,
+                "" if found else f"{place} sets {CLASS}: {_shown(text)}, which is none of {', '.join(CLASSES)}",
+            )
     return config.work_class, "" if config.work_class else f"{places[0][0]} has no {CLASS}"
 
 
 def _slo(places: Sequence[Place]) -> tuple[tuple[Target, ...], str]:
     """The targets of the SLO, by the pod or else its namespace; or why they cannot be read."""
-    for who, texts in places:
-        if (text := texts.get(SLO)) is not None:
+    for place, annotations in places:
+        if (text := annotations.get(SLO)) is not None:
             try:
                 return slo_targets(text), ""
             except GpuwatchError as error:
-                return (), f"{who}: {error}"
+                return (), f"{place}: {error}"
     return (), ""
 
 
@@ -243,7 +252,7 @@ def slo_of(consents: Consents | None, owner: Owner) -> tuple[Target, ...]:
     return () if pod is None or consents is None else _slo(_places(consents, pod))[0]
 
 
-def _elsewhere(pod: PodConsent) -> str:
+def _multi_node_job(pod: PodConsent) -> str:
     """Why a job with ranks elsewhere is refused: while ranks wait for each other, a cap here seems to cost nothing."""
     if pod.job is None or pod.annotations.get(GANG, "").strip() in ("local", "independent"):
         return ""
@@ -251,11 +260,6 @@ def _elsewhere(pod: PodConsent) -> str:
         f"pod {pod.namespace}/{pod.name} belongs to {pod.job}, which may be on other nodes too; "
         f"if not: {GANG}: local; if its pods do not wait for each other: {GANG}: independent"
     )
-
-
-def _obstacle(reason: ObstacleReason, message: str) -> Iterator[Obstacle]:
-    if message:
-        yield Obstacle(reason=reason, message=message)
 
 
 def _shown(text: str) -> str:

@@ -26,7 +26,7 @@ Cooldowns = Mapping[tuple[str, ObstacleReason], Cooldown]
 def failed_orders(
     results: Iterable[ApplyResult], now: float, knobs: Collection[Knob]
 ) -> Iterator[tuple[str, Cooldown]]:
-    """GPUs whose orders for `knobs` were not carried out. A driver that is silent may still carry them out."""
+    """GPUs whose orders for `knobs` were not carried out. After a timeout the driver may still carry them out."""
     for each in results:
         order = each.order
         if each.outcome is OrderOutcome.DONE or order.knob not in knobs:

@@ -1,6 +1,6 @@
 """The gates before tuning: what must hold of a GPU before its clocks or power may be changed, and for how long it held.
 
-A gate looks at one GPU of one View, and at what the API server reports of the Node and the pods, if that is known.
+A gate judges one GPU of one View, and what the API server reports of the Node and the pods, if that is known.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -14,13 +14,13 @@ from gpuwatch.model.pci import pci_key
 from gpuwatch.model.snapshot import Gpu, GpuState, GpuStatus, Identity, Record
 from gpuwatch.model.view import View
 from gpuwatch.model.xid import XidCount, XidEvent
-from gpuwatch.tuning.gates.conflict import SETTING, WHO, YIELD_SECONDS
+from gpuwatch.tuning.gates.conflict import OTHER_CONTROLLERS, SETTING, YIELD_SECONDS
 from gpuwatch.tuning.gates.consent import names_progress, opted_in, power_agent
-from gpuwatch.tuning.gates.owners import NOBODY, Owner, owners
+from gpuwatch.tuning.gates.owners import UNKNOWN_OWNER, Owner, owners
 from gpuwatch.tuning.model.setting import Setting, is_same
 from gpuwatch.tuning.model.status import GpuTuning, Obstacle, ObstacleReason, TuningState
 
-REST_SECONDS = 600.0
+COOLDOWN_SECONDS = 600.0
 """A GPU that was in trouble is left alone for so long after it."""
 
 LINGER_SECONDS = 15.0
@@ -42,7 +42,7 @@ MONITOR = "monitoring_degraded"
 
 class GateInputs(Record, frozen=True, kw_only=True):
     """One GPU. `gpu` None: there is no fresh sample. `settings`: what gpuwatch itself has set on it, or had when the
-    sample may have been taken. `owners`: whose work is on it. `config` None: no owner has opted in.
+    sample may have been taken. `owners`: of the work on it. `config` None: no owner has opted in.
     """
 
     view: View
@@ -61,14 +61,14 @@ class GateInputs(Record, frozen=True, kw_only=True):
 
 
 class Gate(NamedTuple):
-    """`closed` returns why it is closed, empty: it is open. `rests`: seconds for which it stays closed after its cause
-    has ended, if that lasted for `proven` seconds.
+    """`closed` returns why it is closed, empty: it is open. `cooldown`: seconds for which it stays closed after its
+    cause has ended, if that lasted for `min_seconds`.
     """
 
     reason: ObstacleReason
     closed: Callable[[GateInputs], str]
-    rests: float = 0.0
-    proven: float = 0.0
+    cooldown: float = 0.0
+    min_seconds: float = 0.0
 
 
 def foreign_limit(gpu: Gpu, settings: tuple[Setting, ...]) -> bool | None:
@@ -82,43 +82,43 @@ def foreign_limit(gpu: Gpu, settings: tuple[Setting, ...]) -> bool | None:
     return any(not any(is_same(limit, watts) for watts in usual) for limit in limits)
 
 
-def _quarantined(case: GateInputs) -> str:
-    return "gpuwatch has tainted the node" if case.consents is not None and case.consents.quarantined else ""
+def _quarantined(inputs: GateInputs) -> str:
+    return "gpuwatch has tainted the node" if inputs.consents is not None and inputs.consents.quarantined else ""
 
 
 def _in_state(state: GpuState) -> Callable[[GateInputs], str]:
-    return lambda case: f"{state}: {case.status.detail or 'no sample'}" if case.status.state is state else ""
+    return lambda inputs: f"{state}: {inputs.status.detail or 'no sample'}" if inputs.status.state is state else ""
 
 
-def _unknown(case: GateInputs) -> str:
-    if case.status.state is GpuState.UNKNOWN or (case.gpu is None and case.status.state is GpuState.FRESH):
-        return f"it is not read: {case.status.detail or 'no sample'}"
-    health = case.view.judgement.gpus.get(case.uuid, Health.UNKNOWN)
-    return "its health is not known" if case.gpu is not None and health is Health.UNKNOWN else ""
+def _unknown(inputs: GateInputs) -> str:
+    if inputs.status.state is GpuState.UNKNOWN or (inputs.gpu is None and inputs.status.state is GpuState.FRESH):
+        return f"it is not read: {inputs.status.detail or 'no sample'}"
+    health = inputs.view.judgement.gpus.get(inputs.uuid, Health.UNKNOWN)
+    return "its health is not known" if inputs.gpu is not None and health is Health.UNKNOWN else ""
 
 
-def _about(case: GateInputs) -> Iterator[Finding]:
-    return (found for found in case.view.judgement.findings if found.gpu in (case.uuid, None))
+def _findings(inputs: GateInputs) -> Iterator[Finding]:
+    return (found for found in inputs.view.judgement.findings if found.gpu in (inputs.uuid, None))
 
 
-def _fault(case: GateInputs) -> str:
+def _fault(inputs: GateInputs) -> str:
     checks = (
         found.check
-        for found in _about(case)
+        for found in _findings(inputs)
         if found.severity is not Severity.INFO and found.check not in (*HARMLESS, MONITOR)
     )
     return ", ".join(dict.fromkeys(checks))
 
 
-def _xid(case: GateInputs) -> str:
-    at = case.view.snapshot.at
+def _xid(inputs: GateInputs) -> str:
+    at = inputs.view.snapshot.at
     codes = {
         count.xid
-        for count in case.view.xids
+        for count in inputs.view.xids
         if count.last is not None
-        and at - count.last < REST_SECONDS
-        and _is_of(count, case.status.identity)
-        and classify(XidEvent(at=count.last, xid=count.xid, source="kernel"), case.classes)
+        and at - count.last < COOLDOWN_SECONDS
+        and _is_of(count, inputs.status.identity)
+        and classify(XidEvent(at=count.last, xid=count.xid, source="kernel"), inputs.classes)
         not in ("application", "ignore")
     }
     return ", ".join(f"XID {code}" for code in sorted(codes))
@@ -147,9 +147,9 @@ def _slowdown(gpu: Gpu) -> str:
     return ", ".join(reason for reason in SLOWDOWNS if gpu.clock_events.active.get(reason))
 
 
-def _monitoring(case: GateInputs) -> str:
-    blind = any(found.check == MONITOR for found in _about(case))
-    return "a source of the agent is down, faults could go unseen" if blind else ""
+def _monitoring(inputs: GateInputs) -> str:
+    degraded = any(found.check == MONITOR for found in _findings(inputs))
+    return "a source of the agent is down, faults may be missed" if degraded else ""
 
 
 def _mig(gpu: Gpu) -> str:
@@ -166,65 +166,65 @@ def _display(gpu: Gpu) -> str:
     return "it draws a screen" if draws else ""
 
 
-def _owners_unknown(case: GateInputs) -> str:
-    down = {source.name for source in case.view.snapshot.sources if source.up is False}
+def _owners_unknown(inputs: GateInputs) -> str:
+    down = {source.name for source in inputs.view.snapshot.sources if source.up is False}
     if "podresources" in down:
-        return "the kubelet does not say who has it"
-    if any(owner.name == NOBODY for owner in case.owners):
-        return "the owner of its processes is not known: they may be of a pod that has declined"
-    return "its processes cannot be listed" if case.gpu is not None and case.gpu.processes is None else ""
+        return "the kubelet does not report which pod uses it"
+    if any(owner.name == UNKNOWN_OWNER for owner in inputs.owners):
+        return "the owner of its processes is not known: they may be of a pod that has opted out"
+    return "its processes cannot be listed" if inputs.gpu is not None and inputs.gpu.processes is None else ""
 
 
-def _shared(case: GateInputs) -> str:
-    if len(case.owners) < 2 or case.gpu is None:
+def _shared(inputs: GateInputs) -> str:
+    if len(inputs.owners) < 2 or inputs.gpu is None:
         return ""
-    config, at = case.config, case.view.snapshot.at
-    message = f"shared by {', '.join(owner.name for owner in case.owners)}, and not all of them"
-    if config is None or not all(opted_in(config, case.consents, owner, at) for owner in case.owners):
+    config, at = inputs.config, inputs.view.snapshot.at
+    message = f"shared by {', '.join(owner.name for owner in inputs.owners)}, and not all of them"
+    if config is None or not all(opted_in(config, inputs.consents, owner, at) for owner in inputs.owners):
         return f"{message} have opted in"
-    if config.shared == "sum" or all(names_progress(config, case.consents, owner) for owner in case.owners):
+    if config.shared == "sum" or all(names_progress(config, inputs.consents, owner) for owner in inputs.owners):
         return ""
     return f"{message} count their work ({PROGRESS}), so that a bound could only be on their sum (tuning.shared: sum)"
 
 
-def _conflict(case: GateInputs) -> str:
-    agents = {name for owner in case.owners if (name := power_agent(case.consents, owner))}
+def _conflict(inputs: GateInputs) -> str:
+    agents = {name for owner in inputs.owners if (name := power_agent(inputs.consents, owner))}
     message = [f"{name} sets its power" for name in sorted(agents)]
-    if (gpu := case.gpu) is None:
+    if (gpu := inputs.gpu) is None:
         return "; ".join(message)
-    if foreign_limit(gpu, case.settings):
+    if foreign_limit(gpu, inputs.settings):
         limit = min(watts for watts in (gpu.power.limit_configured, gpu.power.limit_enforced) if watts is not None)
         default = gpu.power.limit_default
         message.append(f"its power limit is {limit:.0f} W, by default {default:.0f} W, and not by gpuwatch")
     # The driver also names locked clocks, so that this shows nothing where gpuwatch has locked them.
-    is_locked = any(setting.knob == "locked_clocks" for setting in case.settings)
+    is_locked = any(setting.knob == "locked_clocks" for setting in inputs.settings)
     is_set = not is_locked and gpu.clock_events.active.get(SETTING)
     if is_set and float(gpu.identity.compute_capability or VOLTA) >= VOLTA:
-        message.append(f"its clocks are held by a setting, and not by gpuwatch: {WHO}")
+        message.append(f"its clocks are held by a setting, and not by gpuwatch: {OTHER_CONTROLLERS}")
     return "; ".join(message)
 
 
 def _sampled(closed: Callable[[Gpu], str]) -> Callable[[GateInputs], str]:
     """Open without a sample: then another gate is closed."""
-    return lambda case: "" if case.gpu is None else closed(case.gpu)
+    return lambda inputs: "" if inputs.gpu is None else closed(inputs.gpu)
 
 
 GATES: tuple[Gate, ...] = (
     Gate(ObstacleReason.QUARANTINED, _quarantined),
-    Gate(ObstacleReason.LOST, _in_state(GpuState.LOST), rests=REST_SECONDS),
-    Gate(ObstacleReason.UNRESPONSIVE, _in_state(GpuState.UNRESPONSIVE), rests=REST_SECONDS),
+    Gate(ObstacleReason.LOST, _in_state(GpuState.LOST), cooldown=COOLDOWN_SECONDS),
+    Gate(ObstacleReason.UNRESPONSIVE, _in_state(GpuState.UNRESPONSIVE), cooldown=COOLDOWN_SECONDS),
     Gate(ObstacleReason.UNKNOWN, _unknown),
-    Gate(ObstacleReason.FAULT, _fault, rests=REST_SECONDS),
+    Gate(ObstacleReason.FAULT, _fault, cooldown=COOLDOWN_SECONDS),
     Gate(ObstacleReason.XID, _xid),  # an XID's own time is known
-    Gate(ObstacleReason.REPAIR_PENDING, _sampled(_repair), rests=REST_SECONDS),
-    Gate(ObstacleReason.SLOWDOWN, _sampled(_slowdown), rests=REST_SECONDS),
+    Gate(ObstacleReason.REPAIR_PENDING, _sampled(_repair), cooldown=COOLDOWN_SECONDS),
+    Gate(ObstacleReason.SLOWDOWN, _sampled(_slowdown), cooldown=COOLDOWN_SECONDS),
     Gate(ObstacleReason.MONITORING, _monitoring),
     Gate(ObstacleReason.MIG, _sampled(_mig)),
     Gate(ObstacleReason.VGPU, _sampled(_vgpu)),
     Gate(ObstacleReason.DISPLAY, _sampled(_display)),
     Gate(ObstacleReason.OWNERS_UNKNOWN, _owners_unknown),
     Gate(ObstacleReason.SHARED, _shared),
-    Gate(ObstacleReason.CONFLICT, _conflict, rests=YIELD_SECONDS, proven=LINGER_SECONDS),
+    Gate(ObstacleReason.CONFLICT, _conflict, cooldown=YIELD_SECONDS, min_seconds=LINGER_SECONDS),
 )
 """Most serious first: the first that is closed is the reason that metrics name."""
 
@@ -238,9 +238,9 @@ class Span(NamedTuple):
 
 _Key = tuple[str, ObstacleReason | Setting]
 GateHistory = Mapping[_Key, Span]
-"""By uuid: gates that rest and were closed, settings of gpuwatch that were recorded."""
+"""By uuid: gates with a cooldown that were closed, settings of gpuwatch that were recorded."""
 
-RESTS = {gate.reason: gate.rests for gate in GATES}
+COOLDOWNS = {gate.reason: gate.cooldown for gate in GATES}
 
 
 def judge(
@@ -249,26 +249,26 @@ def judge(
     fresh: bool,
     now: float,
     settings: tuple[Setting, ...] = (),
-    seen: GateHistory | None = None,
+    history: GateHistory | None = None,
     classes: Mapping[int, XidClass] | None = None,
     consents: Consents | None = None,
     config: TuningConfig | None = None,
 ) -> tuple[tuple[GpuTuning, ...], GateHistory]:
-    """Every GPU, lost ones too, and what to pass next time as `seen`. `now`: monotonic; `fresh`: the View is not too
+    """Every GPU, lost ones too, and what to pass next time as `history`. `now`: monotonic; `fresh`: the View is not too
     old; `settings`: the record of what gpuwatch has set; `classes`: `checks.xids`; `consents` None: not known, `config`
     None: no owner has opted in.
     """
     samples = {gpu.identity.uuid: gpu for gpu in view.snapshot.gpus}
     kept = {
         (uuid, what): span
-        for (uuid, what), span in (seen or {}).items()
-        if now - span.last < (LINGER_SECONDS if isinstance(what, Setting) else RESTS[what])
+        for (uuid, what), span in (history or {}).items()
+        if now - span.last < (LINGER_SECONDS if isinstance(what, Setting) else COOLDOWNS[what])
     }
     kept |= {(setting.uuid, setting): Span(now, now) for setting in settings}
     found = []
     for status in view.snapshot.statuses:
         uuid = status.identity.uuid
-        case = GateInputs(
+        inputs = GateInputs(
             view=view,
             status=status,
             gpu=samples.get(uuid),
@@ -282,44 +282,44 @@ def judge(
         if not fresh:
             obstacles = (Obstacle(reason=ObstacleReason.STALE_VIEW, message="the agent's view is too old"),)
         else:
-            closed = {gate.reason: message for gate in GATES if (message := gate.closed(case))}
+            closed = {gate.reason: message for gate in GATES if (message := gate.closed(inputs))}
             kept = _after(uuid, closed, kept, now)
             obstacles = tuple(_obstacles(uuid, closed, kept, now))
-        found.append(_tuning(case, obstacles))
+        found.append(_tuning(inputs, obstacles))
     return tuple(found), kept
 
 
 def _after(uuid: str, closed: Mapping[ObstacleReason, str], kept: dict[_Key, Span], now: float) -> dict[_Key, Span]:
-    """The history, with the gates of one GPU as they are now; a gate that opened before it was proven is dropped."""
+    """The history, with the gates of one GPU as they are now; one closed for less than `min_seconds` is dropped."""
     after = dict(kept)
     for gate in GATES:
         key = (uuid, gate.reason)
         span = kept.get(key)
-        if gate.reason in closed and gate.rests:
+        if gate.reason in closed and gate.cooldown:
             after[key] = Span(now if span is None else span.first, now)
-        elif span is not None and span.last - span.first < gate.proven:
+        elif span is not None and span.last - span.first < gate.min_seconds:
             del after[key]
     return after
 
 
-def _obstacles(uuid: str, closed: Mapping[ObstacleReason, str], seen: GateHistory, now: float) -> Iterator[Obstacle]:
+def _obstacles(uuid: str, closed: Mapping[ObstacleReason, str], history: GateHistory, now: float) -> Iterator[Obstacle]:
     for gate in GATES:
         if gate.reason in closed:
             yield Obstacle(reason=gate.reason, message=closed[gate.reason])
-        elif (span := seen.get((uuid, gate.reason))) is not None:
-            message = f"{gate.reason} {now - span.last:.0f} s ago, rests {gate.rests:.0f} s"
+        elif (span := history.get((uuid, gate.reason))) is not None:
+            message = f"{gate.reason} {now - span.last:.0f} s ago, cooldown {gate.cooldown:.0f} s"
             yield Obstacle(reason=gate.reason, message=message)
 
 
-def _tuning(case: GateInputs, obstacles: tuple[Obstacle, ...]) -> GpuTuning:
-    used = case.gpu is not None and bool(case.owners)
+def _tuning(inputs: GateInputs, obstacles: tuple[Obstacle, ...]) -> GpuTuning:
+    used = inputs.gpu is not None and bool(inputs.owners)
     state = TuningState.REFUSED if obstacles else TuningState.ELIGIBLE if used else TuningState.IDLE
-    foreign = None if case.gpu is None else foreign_limit(case.gpu, case.settings)
+    foreign = None if inputs.gpu is None else foreign_limit(inputs.gpu, inputs.settings)
     return GpuTuning(
-        index=case.status.identity.index,
-        uuid=case.uuid,
+        index=inputs.status.identity.index,
+        uuid=inputs.uuid,
         state=state,
         obstacles=obstacles,
         foreign={} if foreign is None else {"power_limit": foreign},
-        owners=tuple(owner.name for owner in case.owners),
+        owners=tuple(owner.name for owner in inputs.owners),
     )

@@ -1,4 +1,4 @@
-"""Whose work is on which GPUs, and which GPUs are therefore moved together.
+"""The owners of the work on each GPU, and which GPUs are therefore set together.
 
 The slowest rank of a parallel job sets its pace, so that a cap on one of its GPUs slows all, and saves energy on one.
 """
@@ -14,13 +14,13 @@ from gpuwatch.workloads.workload_key import key_of_pod
 MOST_KEY = 1000
 """Characters of a key by which work is recognised."""
 
-NOBODY = "a process"
+UNKNOWN_OWNER = "a process"
 """The name of an owner that is not known."""
 
 
 class Owner(Record, frozen=True, kw_only=True):
-    """A pod, or outside of pods a Slurm job or an account. `name`: for people; the others are known of pods only, and
-    not always: a pod that the kubelet reports has no uid until a process of it is found, another has only a uid.
+    """A pod, or outside of pods a Slurm job or an account. `name`: for display; the others are known of pods only,
+    and not always: a pod that the kubelet reports has no uid until a process of it is found, another has only a uid.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Owner(Record, frozen=True, kw_only=True):
 
     @property
     def is_pod(self) -> bool:
-        """Whether it is a pod, whose namespace and annotations count."""
+        """Whether it is a pod, with a namespace and annotations that count."""
         return self.uid is not None or self.pod is not None
 
     @property
@@ -81,11 +81,11 @@ def gangs(view: View, consents: Consents | None) -> tuple[Gang, ...]:
 
 
 def follow(before: Gang | None, now: Gang) -> tuple[Gang, bool]:
-    """The gang to remember, and whether its work is another one than before.
+    """The gang to keep, and whether its work is another one than before.
 
     It is with another owner or other GPUs, and when none of the processes it began with is left: a restarted script may
     do something else. New processes alone are no change: the ranks of a job come one after the other. Processes that
-    are gone are remembered until others come.
+    are gone are kept until others come.
     """
     if before is None or before.key != now.key:
         return now, before is not None
@@ -106,10 +106,10 @@ def owners(view: View, uuid: str, gpu: Gpu | None, consents: Consents | None = N
     for process in gpu.processes or () if gpu else ():
         owner = known.get(process.pid)
         if owner is not None and owner.workload is None and owner.pod_uid is None:
-            name = owner.name_outside_pods or NOBODY
+            name = owner.name_outside_pods or UNKNOWN_OWNER
             found[name] = Owner(name=name)
     if not found and gpu and gpu.processes:
-        found[NOBODY] = Owner(name=NOBODY)
+        found[UNKNOWN_OWNER] = Owner(name=UNKNOWN_OWNER)
     return tuple(sorted(found.values(), key=lambda owner: (owner.name, owner.id)))
 
 
@@ -117,7 +117,7 @@ def returning_key(gang: Gang, view: View, consents: Consents | None) -> str | No
     """The key by which work that comes back is recognised: for each pod its root owner and its images, for other work
     the account and the names of its processes; and the models of its GPUs. None: a pod is not known yet.
 
-    It is a guess, as the same image may do something else: a cap that is known by it is measured before it is held.
+    It is an estimate, as the same image may do something else: a cap that is known by it is measured before it is held.
     """
     names = {status.identity.uuid: status.identity.name or "" for status in view.snapshot.statuses}
     parts = [" + ".join(sorted(names.get(uuid, "") for uuid in gang.uuids))]
@@ -134,7 +134,7 @@ def returning_key(gang: Gang, view: View, consents: Consents | None) -> str | No
 
 
 def consent_of(owner: Owner, consents: Consents | None) -> PodConsent | None:
-    """What is known of a pod; of one created again under its old name nothing is before the API server was asked."""
+    """The consent of a pod; None: not known. One that is created again under its old name is another pod."""
     pods = consents.pods if consents else ()
     if owner.uid is not None:
         return next((pod for pod in pods if pod.uid == owner.uid), None)

@@ -1,5 +1,5 @@
-"""A setting of a GPU that gpuwatch has changed, the orders to set one, what came of them, and the values they may set:
-never above what was there before gpuwatch.
+"""A setting of a GPU that gpuwatch has changed, the orders to set one, their results, and the values they may set:
+never above the value before gpuwatch.
 
 The last part answers the same for restoring: whether a recorded setting is still gpuwatch's, and its original value.
 """
@@ -14,19 +14,19 @@ KNOBS: tuple[Knob, ...] = get_args(Knob)
 
 
 class Trigger(StrEnum):
-    """What restored a setting."""
+    """The cause of a restore."""
 
     START = "start"  # a tuner that starts, for what an earlier one has left behind
     EXIT = "exit"  # a tuner that ends
     TUNER = "tuner"  # a running tuner, because a gate closed or a stop was ordered
-    GUARD = "guard"  # the tuner is silent, or no longer responsible for what it has set
-    COMMAND = "command"  # a person, by `gpuwatch tune restore`
+    GUARD = "guard"  # the tuner writes no heartbeat, or is no longer responsible for what it has set
+    COMMAND = "command"  # `gpuwatch tune restore`
 
 
 class Setting(Record, frozen=True, kw_only=True):
     """One knob of one GPU. `original` and `applied` are watts for `power_limit`, hertz for `locked_clocks`.
 
-    `applied` is what may be in force, newest first: it is written before the driver is asked, so that a process which
+    `applied` is what may be in force, newest first: it is written before the driver call, so that a process which
     dies in between leaves both values behind. `original` None: the clocks were not locked.
     """
 
@@ -37,11 +37,11 @@ class Setting(Record, frozen=True, kw_only=True):
     at: float  # unix seconds of the newest change
     boot_id: str
     driver: str  # version; settings do not outlive a boot or a driver
-    pod_uid: str | None = None  # for whose work it was set
+    pod_uid: str | None = None  # the pod for which it was set
 
 
 class Actuation(Record, frozen=True, kw_only=True):
-    """What gpuwatch holds on this node's GPUs, and how many settings were restored, by trigger."""
+    """The settings that gpuwatch has in force on this node's GPUs, and how many were restored, by trigger."""
 
     settings: tuple[Setting, ...] = ()
     restores: dict[Trigger, int] = {}
@@ -62,13 +62,13 @@ class SettingOrder(Record, frozen=True, kw_only=True):
 
 
 class OrderOutcome(StrEnum):
-    """What became of an order."""
+    """The result of an order."""
 
     DONE = "done"
     FAILED = "failed"  # the driver refused, or another value was read back
-    SILENT = "silent"  # the driver has not answered yet; the GPU is not asked anything else until it does
-    REFUSED = "refused"  # not asked: it would be above the original, or it could not be recorded
-    FOREIGN = "foreign"  # not asked: another process has changed the setting since
+    TIMEOUT = "timeout"  # the driver has not answered yet; until it does, no other call about the GPU is made
+    REFUSED = "refused"  # no driver call: it would be above the original, or it could not be recorded
+    FOREIGN = "foreign"  # no driver call: another process has changed the setting since
 
 
 class ApplyResult(Record, frozen=True, kw_only=True):
@@ -92,7 +92,7 @@ class GpuCapabilities(Record, frozen=True, kw_only=True):
 
 
 class OrderRefused(Exception):
-    """The driver is not asked."""
+    """No driver call is made for this order."""
 
     def __init__(self, outcome: OrderOutcome, message: str) -> None:
         self.outcome = outcome
@@ -153,8 +153,8 @@ class PowerLimits(NamedTuple):
     most: float
 
 
-def outlived(setting: Setting, boot_id: str | None, driver: str | None) -> str:
-    """Why the setting ended by itself, in words; empty: it did not, or that is not known. None: not known."""
+def expiry_reason(setting: Setting, boot_id: str | None, driver: str | None) -> str:
+    """Why the setting ended by itself; empty: it did not, or that is not known. None: not known."""
     if boot_id is not None and setting.boot_id != boot_id:
         return "the machine was booted since"
     if driver is not None and setting.driver != driver:
@@ -183,7 +183,7 @@ def is_same(watts: float, other: float) -> bool:
 
 
 def setting_text(knob: Knob, value: float | None) -> str:
-    """A setting for people; empty: none."""
+    """A setting as text for display; empty: none."""
     if value is None:
         return ""
     return f"{value / 1e6:.0f} MHz" if knob == "locked_clocks" else f"{value:.0f} W"

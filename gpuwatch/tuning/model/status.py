@@ -22,7 +22,7 @@ class TuningState(StrEnum):
 class ObstacleReason(StrEnum):
     """Why a GPU is refused; reported in this order."""
 
-    STOPPED = "stopped"  # by a person: `gpuwatch tune stop`, or the Node's annotation
+    STOPPED = "stopped"  # `gpuwatch tune stop`, or the Node's annotation
     NO_GUARD = "no_guard"
     STALE_VIEW = "stale_view"
     SLOW_VIEW = "slow_view"
@@ -41,7 +41,7 @@ class ObstacleReason(StrEnum):
     OWNERS_UNKNOWN = "owners_unknown"
     SHARED = "shared"
     CONFLICT = "conflict"
-    NO_CONSENT = "no_consent"  # what the pod wants is not known
+    NO_CONSENT = "no_consent"  # the pod's consent is not known
     OPTED_OUT = "opted_out"
     NOT_OPTED_IN = "not_opted_in"
     NO_CLASS = "no_class"  # its owner has not declared it `serving` or `batch`
@@ -76,7 +76,7 @@ class GpuTuning(Record, frozen=True, kw_only=True):
 
     `clock_cap` hertz and `power_limit` watts are what gpuwatch has in force now; None: nothing. `slowdown`,
     `slowdown_upper` (95 %) and `saved` are shares: of its speed lost, of the energy for a unit of work saved; None: not
-    measured. `bound`: the slowdown promised. `signal`: what caps are judged by, `counters` of the GPU, the
+    measured. `bound`: the slowdown allowed. `signal`: what caps are judged by, `counters` of the GPU, the
     application's own `progress` or its `slo`; None: none is. `joules_saved`: since the tuner started, rests too.
     """
 
@@ -95,7 +95,7 @@ class GpuTuning(Record, frozen=True, kw_only=True):
     signal: str | None = None
     joules_saved: float = 0.0
     since: float | None = None  # unix seconds: in this state
-    note: str = ""  # what is being done, or would be, for people
+    note: str = ""  # what is being done, or would be, as text for display
 
     @property
     def reason(self) -> ObstacleReason | None:
@@ -120,7 +120,7 @@ class BudgetState(Record, frozen=True, kw_only=True):
 
 class TunerState(Record, frozen=True, kw_only=True):
     """As of the newest cycle. `guard`: whether its heartbeat arrived lately, None: the tuner sets nothing.
-    `consents_at`: of the newest consents, unix seconds; None: there are none. `stopped`: by whom and why, if it is.
+    `consents_at`: of the newest consents, unix seconds; None: there are none. `stopped`: the user and why, if it is.
     """
 
     mode: str

@@ -55,7 +55,7 @@ FULL = 0.95
 OTHER_PHASE = 0.5
 """Share of its curve's draw: a GPU that draws less no longer follows the curve."""
 
-HAIR = 1e-6
+ROUNDING_WATTS = 1e-6
 """Watts by which a level may be missed, so that rounding down does not lose a whole watt."""
 
 
@@ -92,7 +92,7 @@ class ShareMethod(StrEnum):
 
 
 class Shares(Record, frozen=True, kw_only=True):
-    """Limits, watts by uuid, without the GPUs that are fixed; and why, for people."""
+    """Limits, watts by uuid, without the GPUs that are fixed; and the reason, as text for display."""
 
     limits: Mapping[str, float]
     how: ShareMethod
@@ -149,7 +149,7 @@ def emergency(budget: float, gpus: Sequence[PowerDemand], now: Mapping[str, floa
 
 def _shares(gpus: Sequence[PowerDemand], watts: Sequence[float], how: ShareMethod, message: str) -> Shares:
     limits = {  # rounded down, so that the sum stays within; an original limit is restored exactly
-        gpu.uuid: gpu.ceiling if each >= gpu.ceiling else max(gpu.range.low, float(math.floor(each + HAIR)))
+        gpu.uuid: gpu.ceiling if each >= gpu.ceiling else max(gpu.range.low, float(math.floor(each + ROUNDING_WATTS)))
         for gpu, each in zip(gpus, watts, strict=True)
     }
     return Shares(limits=limits, how=how, message=message)

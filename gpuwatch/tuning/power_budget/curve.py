@@ -6,7 +6,7 @@ curves within 2 %, while a straight line through the measurements misses the ste
 
 Probes show what speed goes with what share of the draw, but not which limit leaves that share: a limit cuts the peaks
 of bursty work long before it reaches the mean, at 5 % above it or at 40 %. So the observed effect of limits replaces
-a guess.
+an estimate.
 """
 
 import math
@@ -99,12 +99,12 @@ ERROR = 0.01
 
 def _cost(waits: float, static: float, multiple: float) -> float:
     usual = prior(1.0)
-    astray = (waits - usual.waits, static - usual.static, multiple - HEADROOM)
-    return sum((each / usually) ** 2 for each, usually in zip(astray, DEVIATIONS, strict=True))
+    deviations = (waits - usual.waits, static - usual.static, multiple - HEADROOM)
+    return sum((each / usually) ** 2 for each, usually in zip(deviations, DEVIATIONS, strict=True))
 
 
 CANDIDATES = sorted((_cost(*each), *each) for each in product(WAITS, STATIC, MULTIPLES))
-"""Each with what it costs to stray from the prior, the cheapest first."""
+"""Each with its cost, which grows with the distance from the prior; the cheapest first."""
 
 
 def fit(points: Iterable[Measured], draw: float) -> Curve:
@@ -154,12 +154,12 @@ class LimitEffect(NamedTuple):
 
 class LimitEffects(Record, frozen=True, kw_only=True):
     """One GPU with one load. `full`: watts it draws on average when no limit holds it; `enough`: the lowest limit known
-    to cost nothing, by its effect; None: not known. `felt`: limits that did hold it, newest last.
+    to cost nothing, by its effect; None: not known. `effects`: limits that did hold it, newest last.
     """
 
     full: float | None = None
     enough: float | None = None
-    felt: tuple[LimitEffect, ...] = ()
+    effects: tuple[LimitEffect, ...] = ()
 
 
 def free(hold: LimitEffects, mean: float) -> LimitEffects:
@@ -182,8 +182,8 @@ def hindered(hold: LimitEffects, limit: float, mean: float) -> LimitEffects:
     ratio = mean / hold.full
     if ratio >= CUT:
         return hold
-    others = tuple(each for each in hold.felt if abs(each.limit - limit) >= SAME_LIMIT)
-    return replace(hold, enough=limit / ratio, felt=(*others, LimitEffect(limit, ratio))[-KEPT:])
+    others = tuple(each for each in hold.effects if abs(each.limit - limit) >= SAME_LIMIT)
+    return replace(hold, enough=limit / ratio, effects=(*others, LimitEffect(limit, ratio))[-KEPT:])
 
 
 def measured(
@@ -193,8 +193,8 @@ def measured(
     `demand`, `ceiling`: watts it peaks at, and of the limit without which it is probed.
     """
     enough = hold.enough or min(demand * HEADROOM, ceiling)
-    guessed = [Measured(min(1.0, ratio) * enough, speed) for ratio, speed in probes]
-    return guessed + [Measured(each.limit, _speed(probes, each.ratio)) for each in hold.felt]
+    estimated = [Measured(min(1.0, ratio) * enough, speed) for ratio, speed in probes]
+    return estimated + [Measured(each.limit, _speed(probes, each.ratio)) for each in hold.effects]
 
 
 def _speed(probes: Sequence[tuple[float, float]], ratio: float) -> float:

@@ -23,8 +23,8 @@ ENOUGH_SECONDS = 30.0
 HELD = 0.9
 """Share of its limit: a GPU that draws as much may be held by it, and would draw more."""
 
-PATIENCE_SECONDS = 3.0
-REST_SECONDS = 60.0
+OVERDRAW_SECONDS = 3.0
+EMERGENCY_SECONDS = 60.0
 """How long an emergency lasts after the newest reading that made it one."""
 
 
@@ -67,22 +67,22 @@ class Overdraw(Record, frozen=True, kw_only=True):
 
     def is_emergency(self, now: float) -> bool:
         """Whether the node is to be capped at once, or still is."""
-        return self.last is not None and now - self.last < REST_SECONDS
+        return self.last is not None and now - self.last < EMERGENCY_SECONDS
 
 
-def watch(seen: Overdraw, reading: PowerReading | None, budget: float) -> Overdraw:
+def with_reading(before: Overdraw, reading: PowerReading | None, budget: float) -> Overdraw:
     """Add what all GPUs draw together; None: it could not be read, which neither begins nor ends an emergency."""
     if reading is None:
-        return seen
+        return before
     if reading.watts <= budget:
-        return Overdraw(last=seen.last)
-    since = reading.at if seen.since is None else seen.since
-    lasts = reading.at - since >= PATIENCE_SECONDS
-    return Overdraw(since=since, last=reading.at if lasts else seen.last)
+        return Overdraw(last=before.last)
+    since = reading.at if before.since is None else before.since
+    lasts = reading.at - since >= OVERDRAW_SECONDS
+    return Overdraw(since=since, last=reading.at if lasts else before.last)
 
 
 FEW = 3
-"""Readings from which a draw is guessed when a GPU is about to be held before there are more."""
+"""Readings from which a draw is estimated when a GPU is about to be held before there are more."""
 
 CAPPED = "sw_power_cap"
 """The clock event reason of a GPU that its power limit slows down; work of short peaks may draw far less than that."""
@@ -96,8 +96,8 @@ class Draw(Record, frozen=True, kw_only=True):
 
     `natural`: watts unheld; None: not known. `demand`: the same, but not changed by noise, and the `ceiling` for a
     GPU that its limit holds. `points`: ratios of draw and speed to those unheld, from `probes`. `hold`:
-    what limits did to it. `at`: unix seconds of the newest sample; `told`: it shows whether the limit slows it down;
-    `capped`: monotonic seconds of the newest that it did. `ceiling`: the limit before gpuwatch.
+    what limits did to it. `at`: unix seconds of the newest sample; `reports_cap`: it shows whether the limit slows the
+    GPU down; `capped`: monotonic seconds of the newest that it did. `ceiling`: the limit before gpuwatch.
     """
 
     owner: str | None = None
@@ -106,7 +106,7 @@ class Draw(Record, frozen=True, kw_only=True):
     ceiling: float = math.inf
     held: float | None = None
     at: float | None = None
-    told: bool = False
+    reports_cap: bool = False
     capped: float | None = None
     readings: tuple[PowerReading, ...] = ()
     natural: float | None = None
@@ -135,28 +135,28 @@ def with_sample(
     held = state.held if state is not None and state.phase is TrialPhase.HOLD and not state.lifted else None
     draw = before if before.owner == owner else Draw(owner=owner)
     if draw.held != held or abs(draw.limit - limit) > SAME_WATTS:
-        draw = replace(draw, natural=_guess(draw), readings=(), capped=None, limit=limit, held=held)
+        draw = replace(draw, natural=_known_draw(draw), readings=(), capped=None, limit=limit, held=held)
     draw = replace(draw, is_free=limit >= ceiling - SAME_WATTS, ceiling=ceiling)
     reading = watts_of(gpu.power)
     if reading is not None and gpu.at != draw.at:
         recent = (each for each in draw.readings if now - each.at <= WINDOW_SECONDS)
-        word = gpu.clock_events.active.get(CAPPED)
-        capped = now if word else draw.capped
+        is_capped = gpu.clock_events.active.get(CAPPED)
+        capped = now if is_capped else draw.capped
         readings = (*recent, PowerReading(now, reading))
-        draw = replace(draw, readings=readings, at=gpu.at, told=word is not None, capped=capped)
-    return _felt(_measured(_demanded(draw, state, now), state), state, now)
+        draw = replace(draw, readings=readings, at=gpu.at, reports_cap=is_capped is not None, capped=capped)
+    return _with_effect(_measured(_demanded(draw, state, now), state), state, now)
 
 
 def _demanded(draw: Draw, state: TrialState | None, now: float) -> Draw:
     """The demand. Under the energy tuner's cap a GPU draws a known share of its draw without it."""
     probes = () if state is None or draw.held is None else state.probes
     held = [probe for probe in probes if probe.cap == draw.held][:1]
-    share, seen = next(_points(held), (1.0, 1.0))[0], p95(draw.readings, now)
+    share, peak = next(_points(held), (1.0, 1.0))[0], p95(draw.readings, now)
     known = None if draw.natural is None else draw.natural * share
-    bound = draw.limit if seen is None or not _is_capped(draw, now) else min(seen, draw.limit)
-    found = natural(known, seen, math.inf if draw.is_free or _is_unhindered(draw, now) else bound)
+    bound = draw.limit if peak is None or not _is_capped(draw, now) else min(peak, draw.limit)
+    found = natural(known, peak, math.inf if draw.is_free or _is_unhindered(draw, now) else bound)
     if found is None:
-        return replace(draw, natural=None, demand=draw.demand if seen is None else draw.ceiling)
+        return replace(draw, natural=None, demand=draw.demand if peak is None else draw.ceiling)
     found = found / share
     is_noise = draw.demand is not None and draw.demand / DRIFT <= found <= draw.demand * DRIFT
     return replace(draw, natural=found) if is_noise else replace(draw, natural=found, demand=found, hold=LimitEffects())
@@ -167,13 +167,13 @@ def _is_capped(draw: Draw, now: float) -> bool:
 
 
 def _is_unhindered(draw: Draw, now: float) -> bool:
-    """What the driver reports counts, if it is possible: a GPU that on average draws almost its limit is held."""
+    """The driver's report counts, if it is possible: a GPU that on average draws almost its limit is held."""
     mean = fmean([each.watts for each in draw.readings]) if draw.readings else math.inf
-    return draw.told and not _is_capped(draw, now) and mean < HELD * draw.limit
+    return draw.reports_cap and not _is_capped(draw, now) and mean < HELD * draw.limit
 
 
-def _felt(draw: Draw, state: TrialState | None, now: float) -> Draw:
-    """What its limit does to it. While the energy tuner compares two settings, a mean is of no use."""
+def _with_effect(draw: Draw, state: TrialState | None, now: float) -> Draw:
+    """The effect of its limit. While the energy tuner compares two settings, a mean is of no use."""
     is_probing = state is not None and state.phase in (TrialPhase.SEARCH, TrialPhase.VERIFY)
     if is_probing or not draw.readings or draw.readings[-1].at - draw.readings[0].at < ENOUGH_SECONDS:
         return draw
@@ -187,7 +187,7 @@ def _felt(draw: Draw, state: TrialState | None, now: float) -> Draw:
     return replace(draw, hold=unhindered(draw.hold, draw.limit, mean)) if _is_unhindered(draw, now) else draw
 
 
-def _guess(draw: Draw) -> float | None:
+def _known_draw(draw: Draw) -> float | None:
     """The draw that is known when its circumstances change."""
     if draw.natural is not None or not draw.is_free or draw.held is not None or len(draw.readings) < FEW:
         return draw.natural

@@ -1,6 +1,6 @@
 """Which power limits are in force, and in which order new ones are written so that their sum never exceeds the budget.
 
-A View shows a limit late: the agent asks for the configured one with every fifth sample. So after a write the driver's
+A View shows a limit late: the agent reads the configured one with every fifth sample. So after a write the driver's
 answer counts until a sample must show it, and of two answers the higher one. The tuner may die after any write,
 and any write may fail: no GPU gets more before others were read back with less.
 """
@@ -44,20 +44,20 @@ class LimitWrite(Record, frozen=True, kw_only=True):
 
 
 def steps(
-    now: Sequence[InForce], wanted: Mapping[str, float], budget: float, failed: Mapping[str, float] | None = None
+    now: Sequence[InForce], targets: Mapping[str, float], budget: float, failed: Mapping[str, float] | None = None
 ) -> tuple[LimitWrite, ...]:
     """What is left to write, in order, if each write succeeds; empty: done, or nothing may be written.
 
-    `now`: every GPU that may draw of the budget, those that are not tuned included. `failed`: watts that were asked for
+    `now`: every GPU that may draw of the budget, those that are not tuned included. `failed`: watts that were set
     and did not show when read back. They may still take effect, so such a GPU counts for them, and is left alone
     until the caller drops it; after a restart the record of settings has them. An unread GPU is never written.
     """
     lost = failed or {}
     total = sum(max(each.at_worst, lost.get(each.uuid, 0.0)) for each in now)
     decisions = [
-        LimitWrite(uuid=each.uuid, before=each.watts, watts=wanted[each.uuid])
+        LimitWrite(uuid=each.uuid, before=each.watts, watts=targets[each.uuid])
         for each in now
-        if each.watts is not None and each.uuid in wanted and each.uuid not in lost
+        if each.watts is not None and each.uuid in targets and each.uuid not in lost
     ]
     if total <= budget and all(abs(_rise(move)) < DEAD_BAND_WATTS for move in decisions):
         return ()
@@ -81,7 +81,7 @@ LATE_SAMPLES = 6
 GRACE_SECONDS = 10.0
 """A GPU that is not read for so long still has the limit it had; meanwhile no GPU gets more."""
 
-FORGET_SECONDS = 600.0
+REMOVED_SECONDS = 600.0
 """A GPU that neither the View nor the record names for so long is gone: removed, or assigned to a virtual machine."""
 
 RETRY_SECONDS = 30.0
@@ -92,7 +92,7 @@ class KnownLimit(Record, frozen=True, kw_only=True):
     """One GPU, watts. `watts`: newest known; `floor`, `most`: the least and the most it could have; None: not known.
 
     `unread`: monotonic seconds of the first View without it, None: the newest has it. `at`: unix seconds of the newest
-    sample, `results`: of our newest write, None: samples show it by now; `looks`: samples since then.
+    sample, `written_at`: of our newest write, None: samples show it by now; `samples_since`: samples since then.
     """
 
     watts: float | None = None
@@ -100,23 +100,23 @@ class KnownLimit(Record, frozen=True, kw_only=True):
     most: float | None = None
     unread: float | None = None
     at: float | None = None
-    results: float | None = None
-    looks: int = 0
+    written_at: float | None = None
+    samples_since: int = 0
 
 
 class KnownLimits(Record, frozen=True, kw_only=True):
-    """All GPUs, by uuid. `asked`: watts ordered, not answered yet; `failed`: watts that did not show, and may still
-    take effect; `rests`: monotonic seconds until which a GPU is not asked.
+    """All GPUs, by uuid. `ordered`: watts ordered, without a result yet; `failed`: watts that did not show, and may
+    still take effect; `cooldowns`: monotonic seconds until which a GPU gets no order.
     """
 
     known: Mapping[str, KnownLimit] = {}
-    asked: Mapping[str, float] = {}
+    ordered: Mapping[str, float] = {}
     failed: Mapping[str, float] = {}
-    rests: Mapping[str, float] = {}
+    cooldowns: Mapping[str, float] = {}
 
-    def is_resting(self, uuid: str, now: float) -> bool:
-        """Whether nothing is to be asked of it now."""
-        return now < self.rests.get(uuid, now)
+    def in_cooldown(self, uuid: str, now: float) -> bool:
+        """Whether it gets no order now."""
+        return now < self.cooldowns.get(uuid, now)
 
     def in_grace(self, now: float) -> bool:
         """Whether a GPU was read a moment ago and is not now."""
@@ -135,26 +135,26 @@ def recorded(actuation: Actuation) -> dict[str, Setting]:
     return {setting.uuid: setting for setting in actuation.settings if setting.knob == "power_limit"}
 
 
-def answered(limits: KnownLimits, results: Iterable[ApplyResult], now: float, at: float) -> KnownLimits:
-    """Take in what became of all that was asked; no answer is a silent driver's. `at`: unix seconds of now."""
-    answers = {each.order.uuid: each for each in results if each.order.knob == "power_limit"}
-    known, failed, rests = dict(limits.known), dict(limits.failed), dict(limits.rests)
-    for uuid, watts in limits.asked.items():
-        answer = answers.get(uuid)
-        outcome = OrderOutcome.SILENT if answer is None else answer.outcome
-        if answer is not None and outcome is OrderOutcome.DONE:
-            in_force = watts if answer.in_force is None else answer.in_force
-            known[uuid] = replace(known.get(uuid, KnownLimit()), watts=in_force, results=at, looks=0)
+def with_results(limits: KnownLimits, results: Iterable[ApplyResult], now: float, at: float) -> KnownLimits:
+    """Take in the results of all orders; a missing one counts as a timeout. `at`: unix seconds of now."""
+    by_uuid = {each.order.uuid: each for each in results if each.order.knob == "power_limit"}
+    known, failed, cooldowns = dict(limits.known), dict(limits.failed), dict(limits.cooldowns)
+    for uuid, watts in limits.ordered.items():
+        result = by_uuid.get(uuid)
+        outcome = OrderOutcome.TIMEOUT if result is None else result.outcome
+        if result is not None and outcome is OrderOutcome.DONE:
+            in_force = watts if result.in_force is None else result.in_force
+            known[uuid] = replace(known.get(uuid, KnownLimit()), watts=in_force, written_at=at, samples_since=0)
             failed.pop(uuid, None)
             continue
-        if outcome in (OrderOutcome.FAILED, OrderOutcome.SILENT):
+        if outcome in (OrderOutcome.FAILED, OrderOutcome.TIMEOUT):
             failed[uuid] = max(watts, failed.get(uuid, watts))
-        rests[uuid] = now + (YIELD_SECONDS if outcome is OrderOutcome.FOREIGN else RETRY_SECONDS)
-    rests = {uuid: until for uuid, until in rests.items() if now < until}
-    return KnownLimits(known=known, failed=failed, rests=rests)
+        cooldowns[uuid] = now + (YIELD_SECONDS if outcome is OrderOutcome.FOREIGN else RETRY_SECONDS)
+    cooldowns = {uuid: until for uuid, until in cooldowns.items() if now < until}
+    return KnownLimits(known=known, failed=failed, cooldowns=cooldowns)
 
 
-def looked(
+def with_snapshot(
     limits: KnownLimits,
     snapshot: Snapshot,
     capabilities: Mapping[str, GpuCapabilities],
@@ -167,15 +167,15 @@ def looked(
     kept = {
         uuid
         for uuid, limit in limits.known.items()
-        if uuid in named or limit.unread is None or times.now - limit.unread < FORGET_SECONDS
+        if uuid in named or limit.unread is None or times.now - limit.unread < REMOVED_SECONDS
     }
-    everybody = [uuid for uuid in sorted({*named, *settings, *kept}) if not uuid.startswith(HIDDEN)]
-    absent = len(everybody) - len(named)
+    uuids = [uuid for uuid in sorted({*named, *settings, *kept}) if not uuid.startswith(HIDDEN)]
+    absent = len(uuids) - len(named)
     known = {
-        uuid: _seen(
+        uuid: _merged(
             limits.known.get(uuid, KnownLimit()), samples.get(uuid), capabilities.get(uuid), settings.get(uuid), times
         )
-        for uuid in everybody
+        for uuid in uuids
     }
     since = {uuid: limit.unread for uuid, limit in limits.known.items()}
     # GPUs that draw power up to an unknown limit: NVML does not list them, or they do not answer.
@@ -191,7 +191,7 @@ def looked(
 HIDDEN = "hidden "
 
 
-def _seen(
+def _merged(
     before: KnownLimit, gpu: Gpu | None, board: GpuCapabilities | None, setting: Setting | None, times: Times
 ) -> KnownLimit:
     limit = before if gpu is None else _read(before, gpu, times.at)
@@ -200,7 +200,7 @@ def _seen(
     tops += [board.limit_max, board.limit_default, board.limit] if board else []
     tops += [setting.original, *setting.applied] if setting else []
     floors = [gpu.power.limit_min if gpu else None, board.limit_min if board else None, before.floor]
-    is_read = gpu is not None and (limit.results is not None or _configured(gpu) is not None)
+    is_read = gpu is not None and (limit.written_at is not None or _configured(gpu) is not None)
     return replace(
         limit,
         floor=next(_sound(floors), None),
@@ -211,15 +211,15 @@ def _seen(
 
 def _read(before: KnownLimit, gpu: Gpu, at: float) -> KnownLimit:
     """The enforced limit, never above the configured one, is read with every sample: it shows a rise first."""
-    results = None if before.results is None else min(before.results, at)  # a clock that was set back
+    written_at = None if before.written_at is None else min(before.written_at, at)  # a clock that was set back
     enforced = next(_sound([gpu.power.limit_enforced]), 0.0)
-    looks = before.looks + (results is not None and results < gpu.at != before.at)
-    if results is not None and before.watts is not None and looks < LATE_SAMPLES:
+    samples_since = before.samples_since + (written_at is not None and written_at < gpu.at != before.at)
+    if written_at is not None and before.watts is not None and samples_since < LATE_SAMPLES:
         watts = before.watts if gpu.at == before.at else max(before.watts, enforced)  # it may be newer than the write
-        return replace(before, watts=watts, at=gpu.at, results=results, looks=looks)
+        return replace(before, watts=watts, at=gpu.at, written_at=written_at, samples_since=samples_since)
     configured = _configured(gpu)
     known = before.watts if configured is None else max(configured, enforced)
-    return replace(before, watts=known, at=gpu.at, results=None, looks=0)
+    return replace(before, watts=known, at=gpu.at, written_at=None, samples_since=0)
 
 
 def _configured(gpu: Gpu) -> float | None:

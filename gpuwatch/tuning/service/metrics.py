@@ -1,4 +1,4 @@
-"""The tuner's pages: its metrics, whether it works, and its state for people.
+"""The tuner's pages: its metrics, whether it works, and its state for operators.
 
 Event counters are exported as 0 before the first event.
 """
@@ -97,22 +97,22 @@ TUNER_METRICS: tuple[Row, ...] = (
         _of_gpus(lambda gpu: gpu.joules_saved),
     ),
     _row("tuner_settings", "Settings of GPUs that gpuwatch has changed and not restored.", node(_settings), ("knob",)),
-    _row("tuner_actions_total", "Settings changed, by how it went.", node(_actions), ("knob", "result")),
-    _row(
-        "tuner_restores_total", "Settings restored, by who did it; kept over restarts.", node(_restores), ("trigger",)
-    ),
+    _row("tuner_actions_total", "Settings changed, by result.", node(_actions), ("knob", "result")),
+    _row("tuner_restores_total", "Settings restored, by trigger; kept over restarts.", node(_restores), ("trigger",)),
     _row("tuner_budget_watts", "Power budget of the node's GPUs together.", node(_of_budget(lambda b: b.budget))),
     _row(
         "tuner_budget_limits_watts",
-        "Sum of the power limits in force, held against the budget.",
+        "Sum of the power limits in force, to compare with the budget.",
         node(_of_budget(lambda b: b.limits)),
     ),
-    _row("tuner_budget_draw_watts", "Draw of all GPUs, held against the budget.", node(_of_budget(lambda b: b.draw))),
-    _row("tuner_guard_up", "Whether the guard was heard lately.", node(lambda s: [((), s.guard)])),
-    _row("tuner_stopped", "Whether a person has stopped tuning here.", node(lambda s: [((), bool(s.stopped))])),
+    _row(
+        "tuner_budget_draw_watts", "Draw of all GPUs, to compare with the budget.", node(_of_budget(lambda b: b.draw))
+    ),
+    _row("tuner_guard_up", "Whether a heartbeat of the guard arrived lately.", node(lambda s: [((), s.guard)])),
+    _row("tuner_stopped", "Whether tuning is stopped on this node.", node(lambda s: [((), bool(s.stopped))])),
     _row(
         "tuner_consents_timestamp_seconds",
-        "Time of the newest consents: what pods, namespaces and the Node say of tuning.",
+        "Time of the newest consents: the annotations of pods, namespaces and the Node about tuning.",
         node(lambda s: [((), s.consents_at)]),
     ),
     _row("tuner_view_timestamp_seconds", "Time of the agent's newest View.", node(lambda s: [((), s.view_at)])),
@@ -136,7 +136,7 @@ def _page_rows(now: TunerState) -> Iterator[tuple[str, str]]:
     if now.stopped:
         yield "Stopped", f"{now.stopped}; to continue: gpuwatch tune resume"
     if now.guard is not None:
-        yield "Guard", "answers" if now.guard else "does not answer; nothing is set without one"
+        yield "Guard", "running" if now.guard else "no heartbeat; nothing is set without one"
     if (budget := now.budget) is not None:
         sums = (f"{name} {watts:.0f} W" for name, watts in (("limits", budget.limits), ("draw", budget.draw)) if watts)
         parts = f"{budget.budget:.0f} W", *sums, *filter(None, (budget.how, budget.message))

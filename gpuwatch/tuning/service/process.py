@@ -18,14 +18,14 @@ from gpuwatch.tuning.service.tuner import Tuner
 
 log = logging.getLogger(__name__)
 
-LONGEST_LOOK = 2.0
+VIEW_WAIT_SECONDS = 2.0
 """Seconds to wait for the agent's next View before the next beat."""
 
 ANSWER_SECONDS = 1.0
 """The agent's time to answer beyond that: one that hangs must not keep the tuner from checking its View's age."""
 
-PAUSE = 1.0
-"""Seconds before an agent that does not answer is asked again, and after a bug in one cycle."""
+PAUSE_SECONDS = 1.0
+"""Seconds between two requests to an agent that does not answer, and after a bug in one cycle."""
 
 FINISH_SECONDS = 1.0
 """How long the end waits for the stepping thread; one that takes longer only waits for the agent."""
@@ -62,16 +62,16 @@ class TunerService(RoleService):
     def work(self) -> None:
         """Follow the agent and step."""
         while not self.stopping.is_set():
-            self._views.look(LONGEST_LOOK)
+            self._views.look(VIEW_WAIT_SECONDS)
             self._tuner.config_error = self.config_error
             try:
                 self._tuner.step()
             except Exception:  # a bug in one cycle must not end the tuner
                 log.exception("this cycle failed; everything is restored, and the next begins from there")
                 try:
-                    self._tuner.give_up()
+                    self._tuner.reset()
                 except Exception:  # a bug there, too: settings stay recorded, the next cycle restores what it finds
                     log.exception("not everything was restored")
-                self.stopping.wait(PAUSE)
+                self.stopping.wait(PAUSE_SECONDS)
             if self._views.trouble is not None:
-                self.stopping.wait(PAUSE)
+                self.stopping.wait(PAUSE_SECONDS)

@@ -1,4 +1,4 @@
-"""The tuner's files in the state directory: what it shares with its guard, with people, and with the next tuner."""
+"""The tuner's files in the state directory: what it shares with its guard, with commands, and with the next tuner."""
 
 import contextlib
 import logging
@@ -28,7 +28,7 @@ STOP_NAME = "tuner.stop"
 
 
 class StopRequest(Record, frozen=True, kw_only=True):
-    """By whom, when (unix seconds) and why the tuner was stopped; None or empty: that is not known."""
+    """The user who stopped the tuner, when (unix seconds) and why; None or empty: that is not known."""
 
     by: str = ""
     at: float | None = None
@@ -36,8 +36,8 @@ class StopRequest(Record, frozen=True, kw_only=True):
 
     @property
     def message(self) -> str:
-        """For people."""
-        return f"stopped by {self.by or 'somebody'}{f': {self.why}' if self.why else ''}"
+        """The request as text for display."""
+        return f"stopped by {self.by or 'an unknown user'}{f': {self.why}' if self.why else ''}"
 
 
 class TunerStopFile:
@@ -106,7 +106,7 @@ class TunerStatus:
 
 MEMORY_NAME = "tuner-memory.json"
 
-MOST = 64
+MOST_OWNERS = 64
 """Owners that are kept; a node has fewer."""
 
 
@@ -118,15 +118,15 @@ class TunerMemory:
         self._file = VersionedFile(self.path, dict[str, msgspec.Raw], folder_mode=FOLDER_MODE)
 
     def read(self) -> dict[str, bytes]:
-        """JSON by owner, of the last MOST; nothing where there is no file, or none that this gpuwatch understands."""
+        """JSON by owner, of the last MOST_OWNERS; nothing where there is no file that this gpuwatch understands."""
         try:
-            return {owner: bytes(known) for owner, known in [*(self._file.read() or {}).items()][-MOST:]}
+            return {owner: bytes(known) for owner, known in [*(self._file.read() or {}).items()][-MOST_OWNERS:]}
         except GpuwatchError:
             return {}
 
     def write(self, owners: Mapping[str, Record]) -> None:
-        """Replace it, with the last MOST. Raises GpuwatchError: it cannot be written."""
-        newest = list(owners.items())[-MOST:]
+        """Replace it, with the last MOST_OWNERS. Raises GpuwatchError: it cannot be written."""
+        newest = list(owners.items())[-MOST_OWNERS:]
         self._file.write({owner: msgspec.Raw(msgspec.json.encode(known)) for owner, known in newest})
 
 
@@ -134,7 +134,7 @@ log = logging.getLogger(__name__)
 
 
 class SavedSearches:
-    """Keeps one file. `saved`: by owner, as the cycle wants it."""
+    """Keeps one file. `saved`: by owner, as `CycleInputs.saved`."""
 
     def __init__(self, file: TunerMemory) -> None:
         self._file = file
@@ -143,14 +143,14 @@ class SavedSearches:
             try:
                 found.append((owner, msgspec.json.decode(body, type=prepared(TrialState))))
             except UNREADABLE as error:
-                log.warning("what is remembered of %s is of no use: %s", owner, error)
+                log.warning("the saved search of %s cannot be used: %s", owner, error)
         self.saved: Mapping[str, TrialState] = dict(found)
         self._kept: Mapping[str, TrialState] = {}
         self._written: Mapping[str, float | None] = {}
 
-    def keep(self, kept: Mapping[str, TrialState], met: Collection[str]) -> None:
-        """After each cycle. `met`: owners whose saved state is not needed any more."""
-        left = {owner: state for owner, state in self.saved.items() if owner not in met}
+    def keep(self, kept: Mapping[str, TrialState], used: Collection[str]) -> None:
+        """After each cycle. `used`: owners whose saved state is not needed any more."""
+        left = {owner: state for owner, state in self.saved.items() if owner not in used}
         self._kept = {**left, **kept}
         if {owner: state.held for owner, state in self._kept.items()} != self._written:
             self.write()
@@ -167,7 +167,7 @@ class SavedSearches:
 CAPS_NAME = "tuner-caps.json"
 
 MOST_CAPS = 256
-"""Workloads whose caps are remembered."""
+"""Workloads of which caps are kept."""
 
 
 class KnownCaps:
@@ -183,7 +183,7 @@ class KnownCaps:
             self.known = {work: cap for work, cap in [*found.items()][-MOST_CAPS:] if 0 < cap < math.inf}
 
     def keep(self, caps: Mapping[str, float]) -> None:
-        """After each cycle. What cannot be written is remembered by this tuner only."""
+        """After each cycle. What cannot be written is known to this tuner only."""
         news = {work: cap for work, cap in caps.items() if self.known.get(work) != cap}
         if not news:
             return
@@ -225,29 +225,29 @@ class TunerFolder(NamedTuple):
 
 
 class HeartbeatMonitor:
-    """Whether heartbeats arrive: a beat counts when it differs from the one before, as no clock is to be trusted."""
+    """Whether heartbeats arrive: a beat counts when it differs from the one before, whatever the clocks show."""
 
-    def __init__(self, heartbeat: HeartbeatFile, silence: float) -> None:
-        self._heartbeat, self._silence = heartbeat, silence
+    def __init__(self, heartbeat: HeartbeatFile, timeout: float) -> None:
+        self._heartbeat, self._timeout = heartbeat, timeout
         self._stamp: tuple[int, int] | None = None
-        self._heard: float | None = None
-        self._began: float | None = None
+        self._latest_at: float | None = None
+        self._started_at: float | None = None
 
     def is_alive(self, now: float) -> bool:
-        """Read the file; whether a new beat arrived within the last `silence` seconds. `now`: monotonic."""
-        seen = self._heartbeat.look()
-        if seen is not None and seen.stamp != self._stamp:
+        """Read the file; whether a new beat arrived within the last `timeout` seconds. `now`: monotonic."""
+        latest = self._heartbeat.latest()
+        if latest is not None and latest.stamp != self._stamp:
             if self._stamp is not None:  # the first one may be that of a process long dead
-                self._heard = now
-            self._stamp = seen.stamp
-        return self._heard is not None and now - self._heard < self._silence
+                self._latest_at = now
+            self._stamp = latest.stamp
+        return self._latest_at is not None and now - self._latest_at < self._timeout
 
-    def is_awaited(self, now: float, patience: float | None = None) -> bool:
-        """Whether no beat has arrived yet, and the first call was less than `patience` seconds ago, None: than
-        `silence`. `now`: monotonic.
+    def is_awaited(self, now: float, within: float | None = None) -> bool:
+        """Whether no beat has arrived yet, and the first call was less than `within` seconds ago, None: than
+        `timeout`. `now`: monotonic.
         """
-        self._began = now if self._began is None else self._began
-        return self._heard is None and now - self._began < (self._silence if patience is None else patience)
+        self._started_at = now if self._started_at is None else self._started_at
+        return self._latest_at is None and now - self._started_at < (self._timeout if within is None else within)
 
 
 def state_directory(config: Config) -> Path:

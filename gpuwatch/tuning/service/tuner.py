@@ -42,11 +42,11 @@ FINISH_SECONDS = 1.5
 GUARD_SECONDS = 30.0
 """A guard without a beat for so long counts as dead."""
 
-QUIET_SECONDS = 2.0
+GRACE_SECONDS = 2.0
 """A live guard, which beats each second, is found within this at the start: before, its absence is not logged."""
 
-AGAIN_SECONDS = 60.0
-"""Seconds until a driver that gave no answer about what may be set is asked again."""
+RETRY_SECONDS = 60.0
+"""Seconds until what may be set on a GPU is read again after a failure."""
 
 RESULTS = {OrderOutcome.DONE: Result.DONE, OrderOutcome.FOREIGN: Result.SKIPPED}
 """The result of an order, for the audit; every other outcome is a failure."""
@@ -56,15 +56,15 @@ ADOPTED: tuple[Knob, ...] = ("power_limit",)
 
 
 class CapabilityCache:
-    """What may be set on each GPU of one node: the driver is asked once for each, and again when another driver was
-    loaded. Without an actuator no GPU is asked, and nothing is known.
+    """What may be set on each GPU of one node: read from the driver once for each, and again when another driver was
+    loaded. Without an actuator nothing is read, and nothing is known.
     """
 
     def __init__(self, actuator: Actuator | None) -> None:
         self._actuator, self._driver = actuator, ""
         self._known: dict[str, GpuCapabilities] = {}
-        self._silent: dict[str, tuple[float, str]] = {}
-        self._doubted: set[str] = set()
+        self._unanswered: dict[str, tuple[float, str]] = {}
+        self._invalid: set[str] = set()
 
     def known(self, view: View | None, now: float, troubles: list[str | None]) -> Mapping[str, GpuCapabilities]:
         """By uuid, of the GPUs that answer. One that does not takes a second, and the others wait a cycle."""
@@ -74,31 +74,28 @@ class CapabilityCache:
         if driver is not None and driver != self._driver:
             self._driver = driver
             self._known.clear()
-            self._silent.clear()
-        self._silent = {uuid: each for uuid, each in self._silent.items() if each[0] > now}
+            self._unanswered.clear()
+        self._unanswered = {uuid: each for uuid, each in self._unanswered.items() if each[0] > now}
         for status in view.snapshot.statuses:
             uuid = status.identity.uuid
-            unknown = (uuid not in self._known or uuid in self._doubted) and uuid not in self._silent
-            if unknown and status.state is GpuState.FRESH and not self._ask(self._actuator, uuid, now):
+            is_unknown = (uuid not in self._known or uuid in self._invalid) and uuid not in self._unanswered
+            if not is_unknown or status.state is not GpuState.FRESH:
+                continue
+            before = self._known.pop(uuid, None)
+            self._invalid.discard(uuid)
+            try:
+                capabilities = self._actuator.capabilities(uuid)
+            except GpuwatchError as error:
+                self._unanswered[uuid] = now + RETRY_SECONDS, str(error)
                 break
-        troubles += dict.fromkeys(message for _, message in self._silent.values())
+            # a limit of ours may be in force by now; the earlier one counts
+            self._known[uuid] = capabilities if before is None else replace(capabilities, limit=before.limit)
+        troubles += dict.fromkeys(message for _, message in self._unanswered.values())
         return dict(self._known)
 
-    def doubt(self, uuids: Iterable[str]) -> None:
-        """Something was not set on these: ask again what may be."""
-        self._doubted.update(uuids)
-
-    def _ask(self, actuator: Actuator, uuid: str, now: float) -> bool:
-        before = self._known.pop(uuid, None)
-        self._doubted.discard(uuid)
-        try:
-            capabilities = actuator.capabilities(uuid)
-        except GpuwatchError as error:
-            self._silent[uuid] = now + AGAIN_SECONDS, str(error)
-            return False
-        # a limit of ours may be in force by now; the earlier one counts
-        self._known[uuid] = capabilities if before is None else replace(capabilities, limit=before.limit)
-        return True
+    def invalidate(self, uuids: Iterable[str]) -> None:
+        """Something was not set on these: read again what may be."""
+        self._invalid.update(uuids)
 
 
 class Tuner:
@@ -116,16 +113,16 @@ class Tuner:
         audit: Audit | None = None,
     ) -> None:
         self._views, self._folder, self._clock, self._actuator = views, folder, clock, actuator
-        self._hearing, self._past = HeartbeatMonitor(folder.guard, GUARD_SECONDS), SavedSearches(folder.memory)
-        self._caps = KnownCaps(folder.caps)
+        self._guard_monitor = HeartbeatMonitor(folder.guard, GUARD_SECONDS)
+        self._searches, self._caps = SavedSearches(folder.memory), KnownCaps(folder.caps)
         self._capabilities, self._audit = CapabilityCache(actuator), audit
         self._memory, self._results = CycleMemory(), tuple[ApplyResult, ...]()
         self._actions: Counter[tuple[Knob, str]] = Counter()
-        self._told: dict[str, object] = {}
+        self._logged: dict[str, object] = {}
         self._trouble: str | None = None
         self.config_error: str | None = None
         """Why the newest configuration is not in force."""
-        self._acting, self._ended = threading.Lock(), False
+        self._cycle_lock, self._ended = threading.Lock(), False
         self._begun = self._enforced = False
         self.reconfigure(config, classes)
         self.state = TunerState(mode=config.mode, trouble="no view yet")
@@ -136,7 +133,7 @@ class Tuner:
 
     def step(self) -> TunerState:
         """Write a heartbeat, read the inputs, decide, set; returns the new state."""
-        with self._acting:
+        with self._cycle_lock:
             if self._ended:
                 return self.state
             config, troubles = self._config, list[str | None]()  # another one may come while this cycle runs
@@ -146,7 +143,7 @@ class Tuner:
                 troubles.append(str(error))
             enforcing = config.mode == "enforce" and self._actuator is not None
             if self._actuator is not None:
-                troubles += self._ready(self._actuator, config, enforcing=enforcing)
+                troubles += self._restore_leftovers(self._actuator, config, enforcing=enforcing)
             inputs = self._inputs(config, troubles)
             found = cycle(self._memory, inputs)
             self._memory = found.memory
@@ -155,62 +152,62 @@ class Tuner:
                 self._results = self._actuator.apply(orders) if orders else ()
                 for each in self._results:
                     self._actions[each.order.knob, each.outcome] += 1
-                self._capabilities.doubt(
+                self._capabilities.invalidate(
                     each.order.uuid for each in self._results if each.outcome is not OrderOutcome.DONE
                 )
                 self._write_audit(found.reports)
-                self._past.keep(found.kept, found.memory.met)
+                self._searches.keep(found.kept, found.memory.used_saves)
                 self._caps.keep(found.known)
             troubles.append(self._views.trouble if config.mode != "off" else None)
-            self._show(inputs, found, troubles, enforcing=enforcing)
+            self._publish(inputs, found, troubles, enforcing=enforcing)
             return self.state
 
-    def give_up(self) -> None:
-        """After a cycle that failed: what it has left behind is not known, so everything is restored."""
-        with self._acting:
-            self._forget()
+    def reset(self) -> None:
+        """After a cycle that failed: what it has set is not known, so everything is restored."""
+        with self._cycle_lock:
+            self._reset_memory()
             if self._actuator is not None and not self._ended:
-                self._give_back(self._actuator, Trigger.TUNER)
+                self._restore(self._actuator, Trigger.TUNER)
 
     def end(self) -> None:
         """Set nothing any more, and restore everything; what was found out is kept for the next tuner."""
         self._ended = True  # a cycle under way sets nothing more
-        held = self._acting.acquire(timeout=FINISH_SECONDS)  # a cycle that hangs must not prevent the restore
+        held = self._cycle_lock.acquire(timeout=FINISH_SECONDS)  # a cycle that hangs must not prevent the restore
         try:
             if self._actuator is not None:
-                self._give_back(self._actuator, Trigger.EXIT)
-                self._past.write()
+                self._restore(self._actuator, Trigger.EXIT)
+                self._searches.write()
             self._folder.status.clear()
         finally:
             if held:
-                self._acting.release()
+                self._cycle_lock.release()
 
-    def _ready(self, actuator: Actuator, config: TuningConfig, *, enforcing: bool) -> list[str]:
+    def _restore_leftovers(self, actuator: Actuator, config: TuningConfig, *, enforcing: bool) -> list[str]:
         """Restore everything before the first cycle, and in a mode that sets nothing. Only the power limits of a budget
         stay at the start: without them the budget would be exceeded until they are set again.
         """
         trigger = Trigger.TUNER if self._begun else Trigger.START
         if enforcing != self._enforced:
-            self._forget()
+            self._reset_memory()
         is_adopted = trigger is Trigger.START and enforcing and config.node_budget_watts is not None
         try:
             settled = self._begun and (enforcing or not actuator.recorded().settings)
         except GpuwatchError:
             settled = False  # the restore reports why
         self._begun, self._enforced = True, enforcing
-        return [] if settled else self._give_back(actuator, trigger, ADOPTED if is_adopted else ())
+        return [] if settled else self._restore(actuator, trigger, ADOPTED if is_adopted else ())
 
-    def _give_back(self, actuator: Actuator, trigger: Trigger, kept_knobs: Collection[Knob] = ()) -> list[str]:
-        left = list(actuator.give_back(trigger, kept_knobs=kept_knobs))
+    def _restore(self, actuator: Actuator, trigger: Trigger, kept_knobs: Collection[Knob] = ()) -> list[str]:
+        left = list(actuator.restore(trigger, kept_knobs=kept_knobs))
         for message in left:
             log.error("not restored: %s", message)
         return left
 
-    def _forget(self) -> None:
+    def _reset_memory(self) -> None:
         """Drop all but the joules saved, how often GPUs were tried, and which saved states were used."""
         known = self._memory
         self._memory, self._results = (
-            CycleMemory(accounts=known.accounts, rate_limits=known.rate_limits, met=known.met),
+            CycleMemory(accounts=known.accounts, rate_limits=known.rate_limits, used_saves=known.used_saves),
             (),
         )
 
@@ -234,11 +231,11 @@ class Tuner:
             consents=consents,
             actuation=actuation,
             capabilities=self._capabilities.known(view, now, troubles),
-            guarded=self._hearing.is_alive(now),
-            guard_awaited=self._hearing.is_awaited(now),
+            guarded=self._guard_monitor.is_alive(now),
+            guard_awaited=self._guard_monitor.is_awaited(now),
             stopped=stop.message if stop is not None else "",
             results=self._results,
-            saved=self._past.saved,
+            saved=self._searches.saved,
             known=self._caps.known,
             classes=self._classes,
             progress=_read(self._folder.progress.read, troubles),  # without it GPU counters decide
@@ -257,7 +254,7 @@ class Tuner:
             )
             self._audit.note(entry, result, found.message if found else "")
 
-    def _show(self, inputs: CycleInputs, found: CycleResult, troubles: list[str | None], *, enforcing: bool) -> None:
+    def _publish(self, inputs: CycleInputs, found: CycleResult, troubles: list[str | None], *, enforcing: bool) -> None:
         self.state = TunerState(
             mode=inputs.config.mode,
             at=inputs.at,
@@ -276,13 +273,14 @@ class Tuner:
             self._folder.status.write(self.state)
         except GpuwatchError as error:
             log.debug("%s", error)  # the heartbeat has already reported the folder
-        is_early, waits = self._hearing.is_awaited(inputs.now, QUIET_SECONDS), self._hearing.is_awaited(inputs.now)
+        is_early = self._guard_monitor.is_awaited(inputs.now, GRACE_SECONDS)
+        is_awaited = self._guard_monitor.is_awaited(inputs.now)
         for gpu in self.state.gpus:
             is_unguarded = gpu.reason is ObstacleReason.NO_GUARD
             if is_early and is_unguarded:
                 continue
-            if self._told.get(gpu.uuid) != (told := (gpu.state, gpu.reason, is_unguarded and waits)):
-                self._told[gpu.uuid] = told
+            if self._logged.get(gpu.uuid) != (summary := (gpu.state, gpu.reason, is_unguarded and is_awaited)):
+                self._logged[gpu.uuid] = summary
                 message = gpu.message or gpu.note
                 log.info("GPU %d: %s%s", gpu.index, gpu.state, f"; {message}" if message else "")
         if self.state.trouble != self._trouble and self.state.trouble:
@@ -299,7 +297,7 @@ def _read(read: Callable[[], T | None], troubles: list[str | None]) -> T | None:
 
 
 def checked(config: Config, *, enforcing: bool) -> Config:
-    """The configuration, if a tuner that was started to enforce, or not to, can do what it asks for. Raises UsageError.
+    """The configuration, if a tuner that was started to enforce, or not to, can apply it. Raises UsageError.
 
     A tuner that observes has neither the rights nor the driver to set anything, and cannot get them while it runs.
     """

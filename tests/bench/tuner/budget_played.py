@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 
 from gpuwatch.tuning.energy.model import Probe, Terms, TrialPhase, TrialState, WindowPair
-from gpuwatch.tuning.energy.tuner import step, wanted
+from gpuwatch.tuning.energy.tuner import step, target_cap
 from tests.bench.tuner.curves import Curve
 from tests.bench.tuner.play import Gpu, Noise
 from tests.tuning.power_budget.budget_node import Node
@@ -100,7 +100,7 @@ def _search(curve: Curve) -> TrialState:
     for _ in range(1_000):
         for window in gpu.tick(cap):
             state = step(state, (window,), ladder, terms)
-            cap = wanted(state)
+            cap = target_cap(state)
         if state.phase in (TrialPhase.HOLD, TrialPhase.REFUSED):
             break
     return state

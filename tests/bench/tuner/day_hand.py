@@ -48,7 +48,7 @@ class DayHand:
         if order.uuid in self._hanging or drawn < HANGS:
             self.trouble.append((now, index))
             self._hanging.setdefault(order.uuid, (now + HANG, order))
-            return ApplyResult(order=order, outcome=OrderOutcome.SILENT, message="the driver does not answer")
+            return ApplyResult(order=order, outcome=OrderOutcome.TIMEOUT, message="the driver does not answer")
         if drawn < HANGS + REFUSES:
             self.trouble.append((now, index))
             return ApplyResult(order=order, outcome=OrderOutcome.FAILED, message="unknown error", in_force=slot.cap)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gpuwatch.tuning.energy.hold import SavingEstimate, saving_estimate
 from gpuwatch.tuning.energy.model import GangWindow, Ladder, Terms, TrialPhase, TrialState, TrialWindow
-from gpuwatch.tuning.energy.tuner import step, wanted, window_seconds
+from gpuwatch.tuning.energy.tuner import step, target_cap, window_seconds
 from tests.bench.tuner.curves import Curve
 
 TICK, SETTLE = 5.0, 1.0
@@ -132,7 +132,7 @@ def play(
             over += window.seconds * (speed < 1 - terms.slowdown - 0.01)
             off += window.seconds * (state.phase in (TrialPhase.OBSERVE, TrialPhase.SEARCH) or window.cap != state.held)
             state = step(state, gpu.gang(window), ladder, terms)
-            cap = wanted(state)
+            cap = target_cap(state)
             tried, before = state.probe.cap if state.probe and state.phase is TrialPhase.SEARCH else None, tried
             probes += tried not in (None, before)
         if state.phase is TrialPhase.HOLD and hold_at is None:

@@ -16,7 +16,7 @@ from gpuwatch.consents.progress import KEPT_SAMPLES
 from gpuwatch.model.consent import Histogram
 from gpuwatch.model.slo import slo_targets
 from gpuwatch.model.snapshot import Activity, Clocks, Gpu, Identity, Power
-from gpuwatch.tuning.cycle.gang_energy import GangState, aim, looked, results
+from gpuwatch.tuning.cycle.gang_energy import GangState, after_orders, target, with_samples
 from gpuwatch.tuning.energy.model import Terms, TrialPhase, clocks
 from tests.bench.measure import table
 from tests.bench.tuner.server import REQUEST, TOKEN, TOP, TTFT, Load, Second, Server, arrivals
@@ -73,8 +73,8 @@ class Tuner:
             samples = (*before.samples, (at, waits.cumulative))[-KEPT_SAMPLES:]
             self.histograms[name] = Histogram(bounds=waits.bounds, samples=samples)
         named = tuple((target, self.histograms[target.name]) for target in self.targets)
-        tuned = looked(self.state, (gpu,), enforcing=True, slo=named)
-        self.state = results(tuned, aim(tuned), at)
+        tuned = with_samples(self.state, (gpu,), enforcing=True, slo=named)
+        self.state = after_orders(tuned, target(tuned), at)
 
     @property
     def clock(self) -> float:

@@ -57,7 +57,7 @@ def test_whatever_the_file_says_it_stops(tmp_path: Path, body: bytes):
     stop.path.write_bytes(body)
     found = stop.read()
     assert found is not None
-    assert found.message == "stopped by somebody"
+    assert found.message == "stopped by an unknown user"
 
 
 def test_stop_where_it_cannot_be_written_is_an_error_with_a_next_step(tmp_path: Path):

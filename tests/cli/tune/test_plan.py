@@ -87,7 +87,7 @@ def test_the_mode_is_that_of_a_tuner_that_answers_and_so_is_its_guard(place: Pat
 def test_how_often_an_agent_looks_is_not_guessed_where_none_was_asked(tmp_path: Path):
     with World("tuning", tmp_path / "node") as world:
         found = run("--source", f"sim:{world.directory}", "tune", "plan", "-o", "json")
-    assert "no agent was asked" in found.stderr
+    assert "no agent was read" in found.stderr
     reasons = {each["reason"] for item in json.loads(found.stdout)["items"] for each in item["obstacles"]}
     assert ObstacleReason.SLOW_VIEW not in reasons
 

@@ -85,7 +85,7 @@ def test_a_tuner_is_quoted_though_no_agent_answers(tmp_path: Path):
     found = run("--source", "agent:/nowhere.sock", "tune", "status", *place)
     assert found.exit_code == 0
     assert "1410 MHz" in found.stdout
-    assert "this is what the tuner says" in found.stderr
+    assert "this is the tuner's own state" in found.stderr
     assert run("--source", "agent:/nowhere.sock", "tune", "status", "--gpu", "0", *place).exit_code == 1
 
 

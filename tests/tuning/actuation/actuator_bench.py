@@ -28,7 +28,7 @@ class Bench:
         common = {"boot_id": BOOT, "clock": HandClock()}
         audit = Audit(Ledger(), HandClock(), actor="tuner")
         self.actuator = NvmlActuator(
-            self.record, self.connect, **common | {"audit": audit, "patience": DEADLINE} | options
+            self.record, self.connect, **common | {"audit": audit, "timeout": DEADLINE} | options
         )
         self.guard = Restorer(
             SettingsRecord(folder), self.connect, **common, audit=Audit(Ledger(), HandClock()), trigger=Trigger.GUARD

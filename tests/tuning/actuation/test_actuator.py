@@ -168,7 +168,7 @@ def test_s1_s2_whatever_happens_nothing_is_raised_and_all_that_is_ours_is_record
     for knob, _, value in bench.knobs.sets:
         assert value is None or value <= (original * 1000 if knob == "power_limit" else 1980)
     bench.knobs.errors, bench.knobs.deaf = {}, False
-    bench.actuator.give_back(Trigger.EXIT)
+    bench.actuator.restore(Trigger.EXIT)
     assert (bench.knobs.locked, bench.recorded()) == ({}, [])
 
 
@@ -277,20 +277,20 @@ def test_s12_only_one_module_can_reach_the_hand_and_the_knobs() -> None:
 
 
 def test_a_gpu_that_hangs_is_silent_holds_up_no_other_and_is_not_asked_again(tmp_path: Path) -> None:
-    patience = 3.0
-    bench = Bench(tmp_path, patience=patience)
+    timeout = 3.0
+    bench = Bench(tmp_path, timeout=timeout)
     bench.knobs.hanging.add(GPU)
     asked: list[str] = []
     bench.knobs.before = lambda name, args: asked.extend(args[:1]) if name.endswith("ByUUID") else None
     orders = [SettingOrder(uuid=uuid, knob="power_limit", value=500.0) for uuid in (GPU, OTHER)]
     try:
         start = unhindered()
-        assert [each.outcome for each in bench.actuator.apply(orders)] == [OrderOutcome.SILENT, OrderOutcome.DONE]
+        assert [each.outcome for each in bench.actuator.apply(orders)] == [OrderOutcome.TIMEOUT, OrderOutcome.DONE]
         for _ in range(3):
-            assert bench.limit(400.0).outcome is OrderOutcome.SILENT
+            assert bench.limit(400.0).outcome is OrderOutcome.TIMEOUT
         with pytest.raises(GpuwatchError, match="does not answer"):
             bench.actuator.capabilities(GPU)
-        assert unhindered() - start < 2 * patience, "only the first order waits"
+        assert unhindered() - start < 2 * timeout, "only the first order waits"
         assert asked.count(GPU) == 1
     finally:
         bench.knobs.release()
@@ -299,10 +299,10 @@ def test_a_gpu_that_hangs_is_silent_holds_up_no_other_and_is_not_asked_again(tmp
 
 
 def test_a_setter_that_comes_through_late_is_recorded(tmp_path: Path) -> None:
-    bench, late = Bench(tmp_path, patience=0.2), threading.Event()
+    bench, late = Bench(tmp_path, timeout=0.2), threading.Event()
     bench.once_at("nvmlDeviceSetPowerManagementLimit", lambda: late.wait(DEADLINE))
     orders = [SettingOrder(uuid=GPU, knob="power_limit", value=value) for value in (500.0, 400.0)]
-    assert [each.outcome for each in bench.actuator.apply(orders)] == [OrderOutcome.SILENT] * 2
+    assert [each.outcome for each in bench.actuator.apply(orders)] == [OrderOutcome.TIMEOUT] * 2
     assert bench.applied() == {"power_limit": (500.0,)}
     late.set()
     until(lambda: bench.limit(None).outcome is OrderOutcome.DONE)

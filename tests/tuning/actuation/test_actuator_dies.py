@@ -65,7 +65,7 @@ def new(kind, **more):
     nvml, clock = Stepping(open_library(library)), SystemClock()
     audit = Audit(Ledger(), clock)
     return kind(
-        SettingsRecord(place), lambda: NvmlControl(nvml), boot_id=BOOT, audit=audit, clock=clock, patience=20, **more
+        SettingsRecord(place), lambda: NvmlControl(nvml), boot_id=BOOT, audit=audit, clock=clock, timeout=20, **more
     )
 
 

@@ -33,7 +33,7 @@ def test_s3_everything_is_given_back_in_time_though_one_gpu_hangs(bench: Bench) 
         assert bench.limit(500.0, uuid).outcome is OrderOutcome.DONE
     bench.knobs.hanging.add(GPU)
     start = time.monotonic()
-    (kept,) = bench.actuator.give_back(Trigger.EXIT)
+    (kept,) = bench.actuator.restore(Trigger.EXIT)
     bench.actuator.close()  # what the guard will have to do is not waited for twice
     assert time.monotonic() - start < 2 * ANSWER_SECONDS
     assert kept == f"power_limit of {GPU}: the driver does not answer"
@@ -73,7 +73,9 @@ def test_s3_a_job_that_begins_is_not_waited_for_by_who_waits_for_the_one_before(
     """An order ends, and what gives it back begins on that GPU, while the order's own caller still waits."""
     for _ in range(300):
         executor, given_back = PerGpuExecutor(), threading.Event()
-        closing = threading.Thread(target=executor.run, args=({GPU: given_back.set}, DEADLINE), kwargs={"insist": True})
+        closing = threading.Thread(
+            target=executor.run, args=({GPU: given_back.set}, DEADLINE), kwargs={"wait_busy": True}
+        )
         executor.run({GPU: closing.start}, DEADLINE)
         closing.join()
         assert given_back.is_set()
@@ -82,7 +84,7 @@ def test_s3_a_job_that_begins_is_not_waited_for_by_who_waits_for_the_one_before(
 def test_one_gpu_alone_is_given_back(bench: Bench) -> None:
     for uuid in (GPU, OTHER):
         bench.limit(500.0, uuid)
-    assert bench.actuator.give_back(Trigger.TUNER, [OTHER]) == ()
+    assert bench.actuator.restore(Trigger.TUNER, [OTHER]) == ()
     assert bench.knobs.limits == {GPU: 500_000, OTHER: 700_000}
 
 
@@ -90,7 +92,7 @@ def test_a_knob_that_is_spared_stays_in_force_and_recorded(bench: Bench) -> None
     bench.limit(500.0)
     bench.cap(1200)
     before = len(bench.knobs.sets)
-    assert bench.actuator.give_back(Trigger.START, kept_knobs=("power_limit",)) == ()
+    assert bench.actuator.restore(Trigger.START, kept_knobs=("power_limit",)) == ()
     assert bench.knobs.sets[before:] == [("locked_clocks", GPU, None)]
     assert bench.applied() == {"power_limit": (500.0,)}
     assert bench.record.read().restores == {Trigger.START: 1}
@@ -106,7 +108,7 @@ def test_s5_what_another_boot_or_driver_left_is_dropped_though_it_is_spared(
     bench.record.add(limit(GPU, **changed))
     bench.record.add(limit(OTHER))
     bench.knobs.limits[OTHER] = 500_000
-    assert bench.actuator.give_back(Trigger.START, kept_knobs=("power_limit",)) == ()
+    assert bench.actuator.restore(Trigger.START, kept_knobs=("power_limit",)) == ()
     assert [each.uuid for each in bench.recorded()] == [OTHER]
     assert not bench.knobs.calls
 
@@ -131,7 +133,7 @@ def test_s6_while_the_boot_cannot_be_told_nothing_is_written(tmp_path: Path) -> 
     bench = Bench(tmp_path, boot_id=None)
     bench.record.add(limit(GPU))
     assert [bench.limit(400.0).outcome, bench.limit(None).outcome] == [OrderOutcome.REFUSED] * 2
-    assert bench.actuator.give_back(Trigger.EXIT) == (f"power_limit of {GPU}: which boot this is cannot be read",)
+    assert bench.actuator.restore(Trigger.EXIT) == (f"power_limit of {GPU}: which boot this is cannot be read",)
     assert not bench.knobs.calls
     assert bench.applied() == {"power_limit": (500.0,)}
 
@@ -165,7 +167,7 @@ def test_s6_what_cannot_be_verified_failed_and_stays_recorded(bench: Bench) -> N
     bench.knobs.deaf = True
     results = bench.limit(400.0)
     assert (results.outcome, results.in_force) == (OrderOutcome.FAILED, None)
-    assert "the driver still says 500 W" in results.message
+    assert "the driver reports 500 W" in results.message
     assert bench.applied() == {"power_limit": (400.0, 500.0)}
     assert bench.limit(None).outcome is OrderOutcome.FAILED
     assert bench.applied() == {"power_limit": (400.0, 500.0)}
@@ -235,6 +237,6 @@ def test_while_another_process_is_at_a_gpu_it_is_not_set_and_the_others_are(benc
         assert held
         results = bench.limit(500.0)
         assert bench.limit(500.0, OTHER).outcome is OrderOutcome.DONE
-    assert (results.outcome, results.message) == (OrderOutcome.REFUSED, "another process is at this GPU")
+    assert (results.outcome, results.message) == (OrderOutcome.REFUSED, "another process holds the lock of this GPU")
     assert [uuid for _, uuid in bench.knobs.calls] == [OTHER]
     assert bench.limit(500.0).outcome is OrderOutcome.DONE

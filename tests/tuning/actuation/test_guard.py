@@ -7,7 +7,7 @@ import pytest
 
 from gpuwatch.storage.audit import Audit
 from gpuwatch.tuning.actuation.driver import NvmlControl
-from gpuwatch.tuning.actuation.guard import LOOK_SECONDS, RETRY_SECONDS, SILENCE_SECONDS, Guard
+from gpuwatch.tuning.actuation.guard import CHECK_SECONDS, HEARTBEAT_TIMEOUT_SECONDS, RETRY_SECONDS, Guard
 from gpuwatch.tuning.actuation.heartbeat import GUARD_NAME, HeartbeatFile
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from gpuwatch.tuning.actuation.restore import Restorer
@@ -33,7 +33,7 @@ class Bench:
             audit=Audit(Ledger(), self.clock),
             clock=self.clock,
         )
-        self.guard = Guard(self.record, self.heartbeat, self.restorer, self.clock, farewell=0.2)
+        self.guard = Guard(self.record, self.heartbeat, self.restorer, self.clock, exit_wait=0.2)
 
     def lower(self) -> None:
         self.record.add(limit(GPU))
@@ -66,18 +66,18 @@ def test_s4_three_missed_beats_of_ten_seconds_and_all_is_given_back(bench: Bench
     assert bench.pass_time(5, beat="enforce") is None
     took = bench.pass_time(60)
     assert took is not None
-    assert SILENCE_SECONDS - LOOK_SECONDS <= took <= 35
+    assert HEARTBEAT_TIMEOUT_SECONDS - CHECK_SECONDS <= took <= 35
     assert not bench.record.read().settings
 
 
 def test_a_tuner_that_was_never_there_is_silent_too(bench: Bench) -> None:
-    assert bench.pass_time(60) == SILENCE_SECONDS
+    assert bench.pass_time(60) == HEARTBEAT_TIMEOUT_SECONDS
 
 
 def test_a_tuner_that_comes_back_in_time_keeps_its_settings(bench: Bench) -> None:
     for _ in range(5):
         assert bench.pass_time(2, beat="enforce") is None
-        assert bench.pass_time(SILENCE_SECONDS - 5) is None
+        assert bench.pass_time(HEARTBEAT_TIMEOUT_SECONDS - 5) is None
 
 
 @pytest.mark.parametrize("mode", ["observe", "off"])
@@ -90,7 +90,7 @@ def test_a_clock_that_is_set_changes_nothing(bench: Bench) -> None:
     bench.clock.wall -= 86400
     assert bench.pass_time(60, beat="enforce") is None
     bench.clock.wall += 2 * 86400
-    assert bench.pass_time(SILENCE_SECONDS - 5) is None
+    assert bench.pass_time(HEARTBEAT_TIMEOUT_SECONDS - 5) is None
 
 
 def test_with_nothing_recorded_the_driver_is_never_asked(bench: Bench) -> None:
@@ -101,7 +101,7 @@ def test_with_nothing_recorded_the_driver_is_never_asked(bench: Bench) -> None:
 
 def test_s6_what_fails_is_tried_again_and_not_in_a_hurry(bench: Bench) -> None:
     bench.knobs.deaf = True
-    assert bench.pass_time(SILENCE_SECONDS + 3 * RETRY_SECONDS + 1) is None
+    assert bench.pass_time(HEARTBEAT_TIMEOUT_SECONDS + 3 * RETRY_SECONDS + 1) is None
     assert len(bench.knobs.calls) == 4
     bench.knobs.deaf = False
     assert bench.pass_time(RETRY_SECONDS + 1) is not None
@@ -116,7 +116,7 @@ def test_a_record_that_cannot_be_understood_is_left_as_it_is(bench: Bench) -> No
 
 def test_a_heartbeat_that_cannot_be_read_is_a_beat(bench: Bench) -> None:
     bench.heartbeat.path.write_text("x")
-    assert bench.pass_time(SILENCE_SECONDS - 1) is None
+    assert bench.pass_time(HEARTBEAT_TIMEOUT_SECONDS - 1) is None
 
 
 class Between(SettingsRecord):
@@ -146,13 +146,13 @@ def test_each_look_is_a_beat_of_its_own_for_the_tuner_to_hear(bench: Bench, tmp_
     for _ in range(3):
         bench.heartbeat.beat("enforce", 0.0)
         bench.guard.step()
-        seen = own.look()
+        seen = own.latest()
         assert seen is not None
         assert seen.beat is not None
         assert (seen.beat.mode, seen.beat.at) == ("guard", bench.clock.time())
         stamps.add(seen.stamp)
     assert len(stamps) > 1
-    guarded = bench.heartbeat.look()
+    guarded = bench.heartbeat.latest()
     assert guarded is not None
     assert guarded.beat is not None
     assert guarded.beat.mode == "enforce"

@@ -12,9 +12,9 @@ from gpuwatch.tuning.actuation.record import FOLDER
 
 def test_a_beat_is_heard_with_its_mode(tmp_path: Path) -> None:
     heartbeat = HeartbeatFile(tmp_path)
-    assert heartbeat.look() is None
+    assert heartbeat.latest() is None
     heartbeat.beat("enforce", 5.0)
-    seen = HeartbeatFile(tmp_path).look()
+    seen = HeartbeatFile(tmp_path).latest()
     assert seen is not None
     assert seen.beat == Heartbeat(mode="enforce", pid=os.getpid(), at=5.0)
 
@@ -23,17 +23,17 @@ def test_the_same_beat_twice_has_two_stamps(tmp_path: Path) -> None:
     heartbeat, stamps = HeartbeatFile(tmp_path), []
     for _ in range(2):
         heartbeat.beat("enforce", 5.0)
-        seen = heartbeat.look()
+        seen = heartbeat.latest()
         assert seen is not None
         stamps.append(seen.stamp)
     assert stamps[0] != stamps[1]
-    assert heartbeat.look() == seen
+    assert heartbeat.latest() == seen
 
 
 def test_tuner_and_guard_beat_apart(tmp_path: Path) -> None:
     HeartbeatFile(tmp_path).beat("enforce", 1.0)
     HeartbeatFile(tmp_path, GUARD_NAME).beat("guard", 2.0)
-    guarded = {name: HeartbeatFile(tmp_path, name).look() for name in (NAME, GUARD_NAME)}
+    guarded = {name: HeartbeatFile(tmp_path, name).latest() for name in (NAME, GUARD_NAME)}
     assert {name: seen.beat.mode for name, seen in guarded.items() if seen and seen.beat} == {
         NAME: "enforce",
         GUARD_NAME: "guard",
@@ -46,7 +46,7 @@ def test_what_cannot_be_read_is_a_beat_of_nobody(tmp_path: Path, body: bytes) ->
     heartbeat = HeartbeatFile(tmp_path)
     heartbeat.path.parent.mkdir()
     heartbeat.path.write_bytes(body)
-    seen = heartbeat.look()
+    seen = heartbeat.latest()
     assert seen is not None
     assert seen.beat is None
 

@@ -150,9 +150,9 @@ def test_a_lost_gpu_keeps_no_other_from_being_restored(tmp_path: Path) -> None:
 
 
 def test_a_gpu_whose_driver_call_hangs_keeps_no_other_waiting_and_is_not_asked_again(tmp_path: Path) -> None:
-    lanes, asked = PerGpuExecutor(), list[str]()
-    bench = Bench(tmp_path, limit(GPU), limit(OTHER), patience=BOUND_SECONDS, lanes=lanes)
-    hurried = Bench(tmp_path, patience=0.2, lanes=lanes)  # of the same process
+    executor, asked = PerGpuExecutor(), list[str]()
+    bench = Bench(tmp_path, limit(GPU), limit(OTHER), timeout=BOUND_SECONDS, executor=executor)
+    hurried = Bench(tmp_path, timeout=0.2, executor=executor)  # of the same process
     bench.knobs.hanging.add(GPU)
     bench.knobs.before = lambda name, args: asked.extend(args[:1]) if name.endswith("ByUUID") else None
     found: list[RestoreOutcome] = []
@@ -205,7 +205,7 @@ def test_a_disk_that_takes_no_record_keeps_nothing_from_being_restored(tmp_path:
 
 
 def test_what_was_given_back_late_is_forgotten_too(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, limit(GPU), patience=0.2)
+    bench = Bench(tmp_path, limit(GPU), timeout=0.2)
     bench.knobs.hanging.add(GPU)
     assert bench.restore() == [RestoreOutcome.KEPT]
     bench.knobs.release()

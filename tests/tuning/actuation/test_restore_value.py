@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuwatch.tuning.model.setting import TOLERANCE_WATTS, PowerLimits, Setting, outlived, power_target
+from gpuwatch.tuning.model.setting import TOLERANCE_WATTS, PowerLimits, Setting, expiry_reason, power_target
 
 WATTS = st.floats(50, 1000, allow_nan=False)
 
@@ -64,4 +64,4 @@ def test_what_is_not_ours_is_never_touched(applied: float, now: float) -> None:
 def test_a_boot_and_a_driver_end_every_setting_and_not_knowing_ends_none(
     boot_id: str | None, driver: str | None, gone: bool
 ) -> None:
-    assert bool(outlived(setting(), boot_id, driver)) is gone
+    assert bool(expiry_reason(setting(), boot_id, driver)) is gone

@@ -223,7 +223,7 @@ def test_a_record_that_cannot_be_read_is_no_reason_to_forget_what_was_set(held: 
 
 
 def test_a_lift_that_fails_is_ordered_again_until_it_is_done(held: World) -> None:
-    held.fate = {"GPU-2": OrderOutcome.SILENT}
+    held.fate = {"GPU-2": OrderOutcome.TIMEOUT}
     held.stopped = "a person"
     held.tick()
     held.tick()
@@ -239,7 +239,7 @@ def test_a_lift_that_fails_is_ordered_again_until_it_is_done(held: World) -> Non
     assert held.gpu(2).reason is ObstacleReason.NOT_SET
 
 
-@pytest.mark.parametrize("fate", [OrderOutcome.FAILED, OrderOutcome.SILENT, OrderOutcome.REFUSED])
+@pytest.mark.parametrize("fate", [OrderOutcome.FAILED, OrderOutcome.TIMEOUT, OrderOutcome.REFUSED])
 def test_a_cap_that_was_not_set_is_given_back_and_not_tried_again_soon(fate: OrderOutcome) -> None:
     world = World()
     world.fate = {"GPU-0": fate}

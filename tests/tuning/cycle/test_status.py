@@ -19,7 +19,7 @@ def test_a_rest_that_saves_less_than_nothing_takes_back_what_was_saved_but_not_w
     found = Account()
     for more in (-0.7, 5.0, -2.0, 1.0, 4.0):
         found = account(found, gpu(100.0), None, more)
-        told.append(found.told)
+        told.append(found.reported)
         saved.append(round(found.saved, 6))
     assert saved == [-0.7, 4.3, 2.3, 3.3, 7.3]
     assert told == sorted(told)
@@ -28,7 +28,7 @@ def test_a_rest_that_saves_less_than_nothing_takes_back_what_was_saved_but_not_w
 
 
 def test_a_gpu_whose_energy_cannot_be_read_keeps_what_was_told():
-    found = account(Account(counter=50.0, saved=3.0, told=4.0), gpu(None), None, 0.0)
+    found = account(Account(counter=50.0, saved=3.0, reported=4.0), gpu(None), None, 0.0)
     assert found == Account(None, 3.0, 4.0)
 
 

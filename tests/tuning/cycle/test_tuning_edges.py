@@ -167,4 +167,4 @@ def test_a_board_that_does_not_tell_its_least_limit_takes_any_up_to_the_original
 def test_gpus_that_move_together_need_a_driver_that_answers_for_each() -> None:
     found = ladder_of([BOARD, None], TuningConfig())
     assert isinstance(found, Obstacle)
-    assert found.message == "the driver does not say what may be set"
+    assert found.message == "the driver does not report what may be set"

@@ -23,7 +23,7 @@ from gpuwatch.tuning.energy.model import (
 )
 from gpuwatch.tuning.energy.resumption import released, resumed
 from gpuwatch.tuning.energy.search import PROBES
-from gpuwatch.tuning.energy.tuner import IGNORED, LONGEST_REST, step, wanted
+from gpuwatch.tuning.energy.tuner import IGNORED, LONGEST_REST, step, target_cap
 from tests.tuning.energy.tuner_bench import LADDER, MIXED, TERMS, Bench, having
 
 ONE_CAP = LADDER.caps[10]
@@ -62,7 +62,7 @@ def test_a_reduced_window_that_cannot_be_ends_at_once_and_counts_for_nothing(
     change: Callable[[TrialWindow], TrialWindow],
 ) -> None:
     bench = Bench(MIXED)
-    while wanted(bench.state) is None:
+    while target_cap(bench.state) is None:
         bench.tick()
     bench.change = change
     bench.tick()
@@ -123,7 +123,7 @@ def test_released_is_lifted_and_rests() -> None:
     bench = Bench(MIXED)
     bench.until(TrialPhase.HOLD)
     after = released(bench.state)
-    assert wanted(after) is None
+    assert target_cap(after) is None
     assert (after.phase, after.refusal) == (TrialPhase.REFUSED, Refusal.RELEASED)
 
 
@@ -132,7 +132,7 @@ def test_a_restart_verifies_what_was_held_before_it_is_believed() -> None:
     bench.until(TrialPhase.HOLD)
     held = bench.state.held
     bench.state = resumed(msgspec.json.decode(msgspec.json.encode(bench.state), type=TrialState), LADDER, TERMS)
-    assert wanted(bench.state) is None
+    assert target_cap(bench.state) is None
     assert bench.state.phase is TrialPhase.VERIFY
     bench.until(TrialPhase.HOLD)
     assert bench.state.held == held
@@ -218,12 +218,12 @@ def test_whatever_it_sees_it_asks_for_nothing_it_may_not(
     written: TrialState, seen: list[tuple[TrialWindow, bool]], terms: Terms
 ) -> None:
     state, cap = resumed(written, LADDER, terms), None
-    assert wanted(state) is None
+    assert target_cap(state) is None
     assert 0 <= state.left <= PROBES
     for window, obeyed in seen:
         gang = (msgspec.structs.replace(window, cap=cap if obeyed else None),)
         state = step(state, gang, LADDER, terms)
-        cap = wanted(state)
+        cap = target_cap(state)
         assert cap is None or cap in LADDER.caps
         assert math.isfinite(state.seconds)
 

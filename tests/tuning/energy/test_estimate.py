@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gpuwatch.tuning.energy.estimate import disagree, energy, estimate, hedged, slowest, speeds, spread, student
+from gpuwatch.tuning.energy.estimate import (
+    disagree,
+    energy,
+    estimate,
+    slowest,
+    speeds,
+    spread,
+    student,
+    weak_signals_allow,
+)
 from gpuwatch.tuning.energy.model import TrialWindow, WindowPair, clocks, pair
 
 LADDER = clocks((1.0e9, 1.2e9, 1.4e9), top=1.4e9)
@@ -131,10 +140,10 @@ def test_a_weak_signal_does_not_vouch_but_vetoes_by_its_own_error() -> None:
     found = pair(*((each,) for each in three), LADDER)
     assert found.weak == {0}
     assert speeds([found, found]) == [estimate([found.speed[1] or 0.0] * 2)]
-    assert hedged([found, found], 0.05) is False
+    assert weak_signals_allow([found, found], 0.05) is False
     noisy = [replace(found, speed=(value, found.speed[1])) for value in (-0.4, 0.3, -0.3, 0.2)]
-    assert hedged(noisy, 0.05) is None
-    assert hedged([replace(found, speed=(0.0, found.speed[1]))] * 2, 0.05) is True
+    assert weak_signals_allow(noisy, 0.05) is None
+    assert weak_signals_allow([replace(found, speed=(0.0, found.speed[1]))] * 2, 0.05) is True
 
 
 def test_no_gpu_of_a_gang_speaks_for_another() -> None:

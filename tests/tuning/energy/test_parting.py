@@ -17,7 +17,7 @@ from gpuwatch.tuning.energy.model import (
     TrialState,
     TrialWindow,
 )
-from gpuwatch.tuning.energy.search import hides_loader, is_hopeless
+from gpuwatch.tuning.energy.search import hides_loader, is_far_over
 from gpuwatch.tuning.energy.signals import unfit
 from gpuwatch.tuning.energy.tuner import OBSERVED, window_seconds
 from tests.bench.tuner.curves import model
@@ -86,7 +86,7 @@ def test_a_loader_that_becomes_faster_is_seen_by_the_time_that_is_no_longer_wait
 def test_a_wait_that_is_gone_needs_two_pairs_over_the_bound_and_not_the_proof_of_chance() -> None:
     """A loader is faster, and the held cap costs 6.5 %: the noise of 1 % would ask for six pairs and a second look."""
     gone = [replace(each, idle=(0.05, 0.003)) for each in made((0.935, 0.935), (0.94, 0.94))]
-    assert not is_hopeless(gone, TERMS)
+    assert not is_far_over(gone, TERMS)
     assert is_uncovered(gone, 0.04, TERMS)
     assert not is_uncovered(gone[:1], 0.04, TERMS)
     assert not is_uncovered(gone, 0.0, TERMS)  # it did not wait

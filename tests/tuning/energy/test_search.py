@@ -8,7 +8,17 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from gpuwatch.tuning.energy.model import Ladder, Probe, Terms, TrialWindow, WindowPair, clocks, limits
-from gpuwatch.tuning.energy.search import LOOKS, aim, best, first, following, is_hopeless, judge, reached, saved
+from gpuwatch.tuning.energy.search import (
+    JUDGED_AT,
+    best,
+    first,
+    following,
+    is_far_over,
+    judge,
+    reached,
+    saved,
+    target_time,
+)
 
 TERMS = Terms(slowdown=0.05)
 LADDER = clocks((15e6 * step for step in range(20, 95)), top=1410e6)
@@ -36,7 +46,7 @@ def probe(cap: float, speed: float, energy: float, good: bool) -> Probe:
         (pairs(8, 0.97, 0.9), True),
         (pairs(8, 0.94, 0.9), False),
         (pairs(8, 0.953, 0.9, noise=0.01), None),
-        (pairs(LOOKS[-1], 0.951, 0.9, noise=0.02), False),
+        (pairs(JUDGED_AT[-1], 0.951, 0.9, noise=0.02), False),
         (pairs(8, 0.97, 1.0), False),
         (pairs(7, 0.97, 0.9), None),
         (pairs(2, 0.80, 0.9), False),
@@ -71,7 +81,7 @@ def test_a_probe_is_judged(found: list[WindowPair], expected: bool | None) -> No
     assert judge(found, TERMS, 0.0) is expected
 
 
-@pytest.mark.parametrize(("count", "expected"), [(LOOKS[1], None), (LOOKS[-1], False)])
+@pytest.mark.parametrize(("count", "expected"), [(JUDGED_AT[1], None), (JUDGED_AT[-1], False)])
 def test_a_weak_signal_that_does_not_settle_is_waited_for_until_the_last_look(
     count: int, expected: bool | None
 ) -> None:
@@ -88,7 +98,7 @@ def test_a_cap_has_to_beat_the_best_so_far() -> None:
 
 
 def test_new_work_in_the_middle_of_a_probe_ends_it() -> None:
-    assert is_hopeless([*pairs(20, 0.99, 0.9), *pairs(2, 0.8, 0.9)], TERMS)
+    assert is_far_over([*pairs(20, 0.99, 0.9), *pairs(2, 0.8, 0.9)], TERMS)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +155,7 @@ def test_the_next_cap_is_one_that_may_be_tried(found: list[tuple[float, float, f
 def test_noise_moves_the_aim_inside_the_bound() -> None:
     quiet = Probe(cap=1.2e9, pairs=tuple(pairs(8, 0.97, 0.9, noise=0.002)))
     loud = Probe(cap=1.2e9, pairs=tuple(pairs(8, 0.97, 0.9, noise=0.03)))
-    assert 1 < aim([loud], TERMS) < aim([quiet], TERMS) < 1 / 0.95
+    assert 1 < target_time([loud], TERMS) < target_time([quiet], TERMS) < 1 / 0.95
 
 
 def test_the_best_is_the_good_one_that_saves_most() -> None:

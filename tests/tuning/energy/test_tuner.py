@@ -7,7 +7,7 @@ import pytest
 
 from gpuwatch.tuning.energy.hold import CALM, HOLD_SECONDS, saving_estimate
 from gpuwatch.tuning.energy.model import Refusal, Terms, TrialPhase, TrialWindow
-from gpuwatch.tuning.energy.tuner import IGNORED, LONGEST_REST, OBSERVED, REST_SECONDS, wanted
+from gpuwatch.tuning.energy.tuner import IGNORED, LONGEST_REST, OBSERVED, REST_SECONDS, target_cap
 from tests.bench.tuner.curves import Curve, model
 from tests.tuning.energy.tuner_bench import GENTLE, LADDER, MIXED, STEEP, Bench, Change, having
 
@@ -49,7 +49,7 @@ def test_work_that_needs_the_clock_is_left_alone() -> None:
     bench = Bench(flat)
     bench.until(TrialPhase.REFUSED)
     assert bench.state.refusal is Refusal.NO_GAIN
-    assert wanted(bench.state) is None
+    assert target_cap(bench.state) is None
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_steeper_work_is_noticed_and_slowed_for_less_than_a_minute(after: str) -
     bench.run(0 if after == "at once" else 600)
     bench.gpus[0].curve, over = STEEP, 0.0
     for _ in range(720):
-        cap = wanted(bench.state)
+        cap = target_cap(bench.state)
         over += 5.0 * (slowdown(STEEP, cap) > 0.06)
         bench.tick()
     assert 15 <= over <= 60
@@ -161,7 +161,7 @@ def test_three_failed_verifications_end_it() -> None:
     bench.change = telling(bench, lambda: 0.943)
     bench.until(TrialPhase.REFUSED)
     assert bench.state.refusal is Refusal.FAILED
-    assert wanted(bench.state) is None
+    assert target_cap(bench.state) is None
 
 
 def test_a_gang_is_slowed_no_more_than_its_slowest_member_allows() -> None:
@@ -192,7 +192,7 @@ def test_a_burst_of_serving_work_lifts_the_cap_at_once() -> None:
 def test_a_burst_ends_a_reduced_window_of_a_search() -> None:
     bench = Bench(MIXED, terms=Terms(latency="serving"))
     bench.change = having(engine=0.5)
-    while wanted(bench.state) is None:
+    while target_cap(bench.state) is None:
         bench.tick()
     bench.change = having(engine=0.95)
     bench.tick()

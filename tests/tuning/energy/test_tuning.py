@@ -71,8 +71,8 @@ def tuned(place: Path, name: str) -> Life:
         meter, gangs = take(meter, samples, cap, switched, terms.latency == "serving")
         for gang in gangs:
             state = energy_tuner.step(state, gang, ladder, terms)
-        if energy_tuner.wanted(state) != cap:
-            cap, switched = energy_tuner.wanted(state), clock.time()
+        if energy_tuner.target_cap(state) != cap:
+            cap, switched = energy_tuner.target_cap(state), clock.time()
             highest = None if cap is None else round(cap / 1e6)
             keeper.act(LockClocks(gpu=gpus, lowest=supported[-1], highest=highest))
         if state.phase is TrialPhase.REFUSED or (state.phase is TrialPhase.HOLD and state.seconds > HELD_SECONDS):

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import msgspec
 
 from gpuwatch.tuning.energy.model import Ladder, Terms, TrialPhase, TrialState, TrialWindow
-from gpuwatch.tuning.energy.tuner import step, wanted
+from gpuwatch.tuning.energy.tuner import step, target_cap
 from tests.bench.tuner.curves import Curve, model
 from tests.bench.tuner.play import Gpu, Noise
 
@@ -30,10 +30,10 @@ class Bench:
 
     def tick(self) -> None:
         """Five seconds."""
-        cap = wanted(self.state)
+        cap = target_cap(self.state)
         for gang in zip(*(gpu.tick(cap) for gpu in self.gpus), strict=True):
             self.state = step(self.state, tuple(map(self.change, gang)), self.ladder, self.terms)
-            self.asked.append(wanted(self.state))
+            self.asked.append(target_cap(self.state))
 
     def until(self, phase: TrialPhase, seconds: float = 7200.0) -> None:
         """Go on until a phase is reached."""

@@ -11,17 +11,17 @@ from msgspec.structs import replace
 from gpuwatch.health.check import WORKING_STATE
 from gpuwatch.model.snapshot import Activity, ClockEvents, Gpu
 from gpuwatch.tuning.gates.conflict import (
-    ABOVE,
     ABOVE_HERTZ,
-    AGO_SECONDS,
+    ABOVE_SAMPLES,
     BELOW_SAMPLES,
     BUSY,
+    MAX_VIEW_AGE_SECONDS,
     SETTING,
     SETTING_SAMPLES,
     SETTLE_SECONDS,
     STILL_HERTZ,
     ConflictWatch,
-    look,
+    check,
 )
 from gpuwatch.tuning.gates.eligibility import SLOWDOWNS
 from tests.tuning.energy.tuning_samples import START, TOP, sample
@@ -37,7 +37,7 @@ def watched(gpus: Iterable[Gpu], cap: float | None = None, switched: float | Non
     watch, told = ConflictWatch(), []
     at = None if switched is None else START + switched
     for gpu in gpus:
-        watch, message = look(watch, gpu, cap, TOP, at)
+        watch, message = check(watch, gpu, cap, TOP, at)
         told.append(message)
     return told
 
@@ -57,7 +57,7 @@ def first(told: list[str]) -> int:
 
 def test_s9_a_clock_above_our_cap_is_somebody_elses() -> None:
     told = watched(at_clock(CAP + ABOVE_HERTZ + STEP), CAP)
-    assert first(told) == ABOVE
+    assert first(told) == ABOVE_SAMPLES
     assert "1500 MHz" in told[-1]
 
 
@@ -160,8 +160,8 @@ def test_until_a_switch_has_settled_nothing_is_said() -> None:
 
 
 def test_a_sample_from_before_the_switch_is_not_held_against_anybody() -> None:
-    before = [second(number, clock=TOP) for number in range(int(AGO_SECONDS))]
-    assert not any(watched(before, CAP, switched=AGO_SECONDS))
+    before = [second(number, clock=TOP) for number in range(int(MAX_VIEW_AGE_SECONDS))]
+    assert not any(watched(before, CAP, switched=MAX_VIEW_AGE_SECONDS))
 
 
 def test_a_clock_that_was_set_back_makes_nobody_blind() -> None:
@@ -176,7 +176,7 @@ def test_the_same_sample_again_counts_once() -> None:
 def test_where_the_highest_clock_is_not_known_only_a_setting_tells() -> None:
     watch, told = ConflictWatch(), []
     for gpu in at_clock(LOW):
-        watch, message = look(watch, gpu, None, None, None)
+        watch, message = check(watch, gpu, None, None, None)
         told.append(message)
     assert not any(told)
 

@@ -15,7 +15,7 @@ from gpuwatch.model.workload import Attribution, ProcessOwner, Workload
 from gpuwatch.model.xid import XidCount
 from gpuwatch.tuning.energy.model import Refusal
 from gpuwatch.tuning.gates.conflict import SETTING, YIELD_SECONDS
-from gpuwatch.tuning.gates.eligibility import GATES, LINGER_SECONDS, REST_SECONDS, SLOWDOWNS, GateHistory, judge
+from gpuwatch.tuning.gates.eligibility import COOLDOWN_SECONDS, GATES, LINGER_SECONDS, SLOWDOWNS, GateHistory, judge
 from gpuwatch.tuning.model.setting import Setting
 from gpuwatch.tuning.model.status import GpuTuning, ObstacleReason, TuningState
 from tests.remediation.planning.remediating import START, finding, view
@@ -162,9 +162,9 @@ def test_what_the_energy_tuner_refuses_for_is_a_reason() -> None:
 
 
 def test_a_tainted_node_is_left_alone_and_rests_no_longer() -> None:
-    found, seen = judge(working(), fresh=True, now=0.0, consents=consents(quarantined=True))
+    found, history = judge(working(), fresh=True, now=0.0, consents=consents(quarantined=True))
     assert [gpu.reason for gpu in found] == [ObstacleReason.QUARANTINED] * 2
-    assert first(working(), now=1.0, seen=seen, consents=consents()).reason is None
+    assert first(working(), now=1.0, history=history, consents=consents()).reason is None
 
 
 OPT_IN = {AUTOTUNE: "enforce"}
@@ -204,31 +204,31 @@ def test_s9_a_pod_whose_power_somebody_else_sets_is_theirs(name: str) -> None:
     found, _ = judge(working(), fresh=True, now=0.0, consents=other)
     assert [gpu.reason for gpu in found] == [ObstacleReason.CONFLICT, None]
     assert name in found[0].message
-    seen = proven(working(), consents=other)
-    assert first(working(), now=YIELD_SECONDS - 1, seen=seen).reason is ObstacleReason.CONFLICT
-    assert first(working(), now=YIELD_SECONDS, seen=seen).reason is None
+    history = proven(working(), consents=other)
+    assert first(working(), now=YIELD_SECONDS - 1, history=history).reason is ObstacleReason.CONFLICT
+    assert first(working(), now=YIELD_SECONDS, history=history).reason is None
 
 
 def proven(of: View, **more: Any) -> GateHistory:
     """What is remembered, at 0 s, of what has been so for LINGER_SECONDS."""
-    _, seen = judge(of, fresh=True, now=-LINGER_SECONDS, **more)
-    return judge(of, fresh=True, now=0.0, seen=seen, **more)[1]
+    _, history = judge(of, fresh=True, now=-LINGER_SECONDS, **more)
+    return judge(of, fresh=True, now=0.0, history=history, **more)[1]
 
 
 def test_s9_after_a_conflict_the_gpu_is_left_to_them_for_an_hour() -> None:
-    seen = proven(limit(500.0, 500.0))
-    assert first(working(), now=YIELD_SECONDS - 1, seen=seen).reason is ObstacleReason.CONFLICT
-    assert first(working(), now=YIELD_SECONDS, seen=seen).reason is None
+    history = proven(limit(500.0, 500.0))
+    assert first(working(), now=YIELD_SECONDS - 1, history=history).reason is ObstacleReason.CONFLICT
+    assert first(working(), now=YIELD_SECONDS, history=history).reason is None
 
 
 def test_what_an_earlier_tuner_had_set_when_the_sample_was_taken_is_nobody_to_yield_to() -> None:
-    found, seen = judge(limit(500.0, 500.0), fresh=True, now=0.0)
+    found, history = judge(limit(500.0, 500.0), fresh=True, now=0.0)
     assert found[0].reason is ObstacleReason.CONFLICT
-    _, seen = judge(limit(500.0, 500.0), fresh=False, now=1.0, seen=seen)
-    found, seen = judge(working(), fresh=True, now=2.0, seen=seen)
-    assert (found[0].reason, seen) == (None, {})
-    _, seen = judge(limit(500.0, 500.0), fresh=True, now=LINGER_SECONDS + 2, seen=seen)
-    assert first(working(), now=LINGER_SECONDS + 3, seen=seen).reason is None
+    _, history = judge(limit(500.0, 500.0), fresh=False, now=1.0, history=history)
+    found, history = judge(working(), fresh=True, now=2.0, history=history)
+    assert (found[0].reason, history) == (None, {})
+    _, history = judge(limit(500.0, 500.0), fresh=True, now=LINGER_SECONDS + 2, history=history)
+    assert first(working(), now=LINGER_SECONDS + 3, history=history).reason is None
 
 
 LOCK = Setting(uuid="GPU-0", knob="locked_clocks", original=None, applied=(1e9,), at=START, boot_id="b", driver="d")
@@ -236,18 +236,18 @@ LOCK = Setting(uuid="GPU-0", knob="locked_clocks", original=None, applied=(1e9,)
 
 def test_clocks_that_gpuwatch_has_locked_are_no_conflict_nor_shortly_afterwards() -> None:
     held = clocks(**{SETTING: True})
-    found, seen = judge(held, fresh=True, now=0.0, settings=(LOCK,))
+    found, history = judge(held, fresh=True, now=0.0, settings=(LOCK,))
     assert found[0].reason is None
-    found, seen = judge(held, fresh=True, now=LINGER_SECONDS - 1, seen=seen)
+    found, history = judge(held, fresh=True, now=LINGER_SECONDS - 1, history=history)
     assert found[0].reason is None
-    assert first(held, now=LINGER_SECONDS + 1, seen=seen).reason is ObstacleReason.CONFLICT
+    assert first(held, now=LINGER_SECONDS + 1, history=history).reason is ObstacleReason.CONFLICT
 
 
 def test_a_limit_that_gpuwatch_has_just_given_back_is_no_conflict() -> None:
     own = Setting(uuid="GPU-0", knob="power_limit", original=700.0, applied=(500.0,), at=START, boot_id="b", driver="d")
-    _, seen = judge(limit(500.0, 500.0), fresh=True, now=0.0, settings=(own,))
-    assert first(limit(500.0, 500.0), now=2.0, seen=seen).reason is None
-    assert first(limit(500.0, 500.0), now=LINGER_SECONDS + 1, seen=seen).reason is ObstacleReason.CONFLICT
+    _, history = judge(limit(500.0, 500.0), fresh=True, now=0.0, settings=(own,))
+    assert first(limit(500.0, 500.0), now=2.0, history=history).reason is None
+    assert first(limit(500.0, 500.0), now=LINGER_SECONDS + 1, history=history).reason is ObstacleReason.CONFLICT
 
 
 def test_gpus_before_volta_name_application_clocks_though_nobody_has_set_them() -> None:
@@ -258,7 +258,7 @@ def test_gpus_before_volta_name_application_clocks_though_nobody_has_set_them() 
 
 OPEN: dict[str, Callable[[], View]] = {
     "all well": working,
-    "an old xid": lambda: xid(79, ago=REST_SECONDS + 1),
+    "an old xid": lambda: xid(79, ago=COOLDOWN_SECONDS + 1),
     "an application's xid": lambda: xid(31),
     "another GPU's xid": lambda: xid(79, uuid="GPU-1"),
     "another address' xid": lambda: xid(79, uuid=None, pci="0000:02:00"),
@@ -306,32 +306,32 @@ def test_an_old_view_refuses_every_gpu_and_says_nothing_else() -> None:
 
 
 def test_after_a_fault_a_gpu_rests() -> None:
-    _, seen = judge(working(finding("nvlink_errors")), fresh=True, now=0.0)
-    resting, seen = judge(working(), fresh=True, now=REST_SECONDS - 1, seen=seen)
+    _, history = judge(working(finding("nvlink_errors")), fresh=True, now=0.0)
+    resting, history = judge(working(), fresh=True, now=COOLDOWN_SECONDS - 1, history=history)
     assert [gpu.reason for gpu in resting] == [ObstacleReason.FAULT, None]
-    rested, seen = judge(working(), fresh=True, now=REST_SECONDS, seen=seen)
+    rested, history = judge(working(), fresh=True, now=COOLDOWN_SECONDS, history=history)
     assert [gpu.reason for gpu in rested] == [None, None]
-    assert not seen
+    assert not history
 
 
 def test_the_rest_is_counted_from_when_it_was_seen_last_and_told() -> None:
     begin = 1e6
-    _, seen = judge(working(finding("nvlink_errors")), fresh=True, now=begin)
-    _, seen = judge(working(finding("nvlink_errors")), fresh=True, now=begin + 100, seen=seen)
-    found = first(working(), now=begin + REST_SECONDS, seen=seen)
-    assert found.message == f"fault {REST_SECONDS - 100:.0f} s ago, rests {REST_SECONDS:.0f} s"
-    assert first(working(), now=begin + REST_SECONDS + 100, seen=seen).reason is None
+    _, history = judge(working(finding("nvlink_errors")), fresh=True, now=begin)
+    _, history = judge(working(finding("nvlink_errors")), fresh=True, now=begin + 100, history=history)
+    found = first(working(), now=begin + COOLDOWN_SECONDS, history=history)
+    assert found.message == f"fault {COOLDOWN_SECONDS - 100:.0f} s ago, cooldown {COOLDOWN_SECONDS:.0f} s"
+    assert first(working(), now=begin + COOLDOWN_SECONDS + 100, history=history).reason is None
 
 
 def test_a_gate_without_rest_opens_at_once() -> None:
-    _, seen = judge(working(mig_enabled=True), fresh=True, now=0.0)
-    assert first(working(), now=1.0, seen=seen).reason is None
+    _, history = judge(working(mig_enabled=True), fresh=True, now=0.0)
+    assert first(working(), now=1.0, history=history).reason is None
 
 
 def test_an_old_view_does_not_make_the_rest_shorter() -> None:
-    _, seen = judge(working(finding("nvlink_errors")), fresh=True, now=0.0)
-    _, seen = judge(working(), fresh=False, now=5.0, seen=seen)
-    assert first(working(), now=10.0, seen=seen).reason is ObstacleReason.FAULT
+    _, history = judge(working(finding("nvlink_errors")), fresh=True, now=0.0)
+    _, history = judge(working(), fresh=False, now=5.0, history=history)
+    assert first(working(), now=10.0, history=history).reason is ObstacleReason.FAULT
 
 
 def test_a_person_can_say_what_an_xid_means() -> None:

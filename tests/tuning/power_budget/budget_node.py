@@ -208,7 +208,7 @@ class Node:
         if board is None or board.is_lost:
             return ApplyResult(order=order, outcome=OrderOutcome.FAILED)
         if board.is_busy:
-            return ApplyResult(order=order, outcome=OrderOutcome.SILENT)
+            return ApplyResult(order=order, outcome=OrderOutcome.TIMEOUT)
         own = self.record.get(order.uuid)
         if own is not None and not any(is_same(board.limit, watts) for watts in (*own.applied, own.original or 0.0)):
             if order.value is None:
@@ -230,7 +230,7 @@ class Node:
         outcome, luck, roll = OrderOutcome.DONE, self.luck, self.random.random()
         if roll < luck.silent:
             board.pending, board.is_busy = (watts, self.now + self.random.uniform(1, 100)), True
-            outcome = OrderOutcome.SILENT
+            outcome = OrderOutcome.TIMEOUT
         elif roll < luck.silent + luck.late:
             board.pending = (watts, self.now + self.random.uniform(1, 20))
             outcome = OrderOutcome.FAILED

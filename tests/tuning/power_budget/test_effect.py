@@ -56,10 +56,10 @@ def test_only_the_newest_limits_are_kept_and_each_once(seen: list[tuple[float, f
     hold = free(LimitEffects(), 200.0)
     for limit, mean in seen:
         hold = hindered(hold, limit, mean)
-    assert len(hold.felt) <= KEPT
-    assert len({each.limit for each in hold.felt}) == len(hold.felt)
+    assert len(hold.effects) <= KEPT
+    assert len({each.limit for each in hold.effects}) == len(hold.effects)
     if seen:
-        assert hold.felt[-1] == LimitEffect(seen[-1][0], seen[-1][1] / 200.0)
+        assert hold.effects[-1] == LimitEffect(seen[-1][0], seen[-1][1] / 200.0)
     assert all(0.0 <= each.performance <= 1.0 for each in measured(hold, PROBES, 220.0, 400.0))
 
 

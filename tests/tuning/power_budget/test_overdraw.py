@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpuwatch.tuning.power_budget.demand import Overdraw, PowerReading, natural, p95, watch
+from gpuwatch.tuning.power_budget.demand import Overdraw, PowerReading, natural, p95, with_reading
 
 
 def test_the_demand_is_the_p95_of_the_last_minute() -> None:
@@ -40,7 +40,7 @@ def test_a_draw_at_its_limit_is_not_the_demand(
 def after(*watts: float | None) -> Overdraw:
     seen = Overdraw()
     for at, each in enumerate(watts):
-        seen = watch(seen, None if each is None else PowerReading(float(at), each), budget=1_000.0)
+        seen = with_reading(seen, None if each is None else PowerReading(float(at), each), budget=1_000.0)
     return seen
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.tuning.model.setting import Setting
-from gpuwatch.tuning.service.state_dir import MOST, MOST_CAPS, KnownCaps, SavedSearches, TunerFolder, TunerMemory
+from gpuwatch.tuning.service.state_dir import MOST_CAPS, MOST_OWNERS, KnownCaps, SavedSearches, TunerFolder, TunerMemory
 from tests.tuning.service.tuning import limit
 
 
@@ -20,9 +20,9 @@ def test_what_is_written_is_read_by_owner(tmp_path: Path) -> None:
 
 def test_only_the_newest_are_kept(tmp_path: Path) -> None:
     file = TunerMemory(tmp_path)
-    owners: dict[str, Setting] = {f"owner {number}": limit("GPU-0") for number in range(MOST + 3)}
+    owners: dict[str, Setting] = {f"owner {number}": limit("GPU-0") for number in range(MOST_OWNERS + 3)}
     file.write(owners)
-    assert list(file.read()) == [f"owner {number}" for number in range(3, MOST + 3)]
+    assert list(file.read()) == [f"owner {number}" for number in range(3, MOST_OWNERS + 3)]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 2, "content": {}}', '{"schema": 1}', "\xff"])
@@ -40,7 +40,7 @@ def test_of_a_file_that_lists_more_only_the_newest_are_read(tmp_path: Path, capl
     caps.write(many)
     file.path.write_bytes(caps.path.read_bytes())
     assert SavedSearches(file).saved == {}
-    assert len(caplog.records) == MOST
+    assert len(caplog.records) == MOST_OWNERS
     assert list(KnownCaps(caps).known) == list(many)[-MOST_CAPS:]
 
 

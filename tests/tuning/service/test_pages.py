@@ -23,14 +23,14 @@ def test_each_gpu_says_what_is_done_for_whom_and_what_it_costs():
         "about 12.1 Wh saved",
         f"searching; used by {CHAT}",
         "1800 W; limits 1795 W; draw 1042 W; roomy",
-        "answers",
+        "running",
     ):
         assert message in text
 
 
 def test_what_keeps_it_from_working_is_said():
     text = page(troubled())
-    for message in ("stopped by ada", "gpuwatch tune resume", "does not answer", "Permission denied", "is not known"):
+    for message in ("stopped by ada", "gpuwatch tune resume", "no heartbeat", "Permission denied", "is not known"):
         assert message in text
 
 

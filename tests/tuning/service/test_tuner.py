@@ -17,7 +17,7 @@ from gpuwatch.tuning.actuation.heartbeat import HeartbeatFile
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from gpuwatch.tuning.model.status import ObstacleReason, TunerState, TuningState
 from gpuwatch.tuning.service.metrics import PAGES
-from gpuwatch.tuning.service.process import ANSWER_SECONDS, LONGEST_LOOK, TunerService
+from gpuwatch.tuning.service.process import ANSWER_SECONDS, VIEW_WAIT_SECONDS, TunerService
 from gpuwatch.tuning.service.state_dir import TunerFolder
 from gpuwatch.tuning.service.tuner import FRESH_SECONDS, Tuner, checked
 from tests.cpu_clock import unhindered
@@ -77,7 +77,7 @@ def test_each_cycle_beats(bench: Bench) -> None:
     stamps = set()
     for _ in range(3):
         bench.tuner.step()
-        seen = bench.heartbeat.look()
+        seen = bench.heartbeat.latest()
         assert seen is not None
         assert seen.beat is not None
         assert (seen.beat.mode, seen.beat.at) == ("observe", bench.clock.time())
@@ -163,5 +163,5 @@ def test_an_agent_that_hangs_keeps_no_tuner_from_seeing_that_its_view_is_old(tmp
         views = AgentViews(AgentClient(str(path), ANSWER_SECONDS), SystemClock())
         views.view = bench.views.view  # so that it waits for the next one
         began = unhindered()
-        assert not views.look(LONGEST_LOOK)
+        assert not views.look(VIEW_WAIT_SECONDS)
     assert unhindered() - began < FRESH_SECONDS + 0.5

@@ -39,8 +39,8 @@ class Bench:
     broken = False
     blocked: threading.Event | None = None
 
-    def __init__(self, folder: Path, patience: float = DEADLINE) -> None:
-        self.patience = patience
+    def __init__(self, folder: Path, timeout: float = DEADLINE) -> None:
+        self.timeout = timeout
         self.world, self.knobs, self.ledger = World(), Knobs(*UUIDS), Ledger()
         self.files = TunerFolder.at(folder)
         (folder / "consents").mkdir(exist_ok=True)
@@ -56,7 +56,7 @@ class Bench:
             boot_id=BOOT,
             audit=audit,
             clock=self,
-            patience=self.patience,
+            timeout=self.timeout,
         )
         return Tuner(self.world.config, self, self.files, clock=self, actuator=actuator, audit=audit)
 
@@ -198,7 +198,7 @@ def test_limits_of_a_budget_that_is_kept_no_more_are_given_back_at_the_start(
 
 
 def test_limits_that_are_found_are_given_back_at_once_where_somebody_has_stopped_tuning(limited: Bench) -> None:
-    limited.files.stop.put(StopRequest(by="somebody"))
+    limited.files.stop.put(StopRequest(by="ada"))
     limited.run(1)
     assert limited.is_free()
 
@@ -227,10 +227,10 @@ def test_s13_every_decision_leaves_a_line_with_before_after_and_why(bench: Bench
     assert mine[0].after == "1590 MHz"
     assert "5 % at most" in mine[0].why
     assert "less energy" in mine[-1].why
-    bench.files.stop.put(StopRequest(by="somebody"))
+    bench.files.stop.put(StopRequest(by="ada"))
     bench.run(1)
     last = [each for each in bench.ledger.actions if each.target == "gpu/GPU-2"][-1]
-    assert (last.action, last.before, last.after, last.why) == ("restore", mine[-1].after, "", "stopped by somebody")
+    assert (last.action, last.before, last.after, last.why) == ("restore", mine[-1].after, "", "stopped by ada")
     assert bench.tuner.state.actions["locked_clocks", "done"] > len(mine)
 
 
@@ -247,7 +247,7 @@ def test_another_mode_gives_everything_back_and_enforce_begins_anew(bench: Bench
     bench.tuner.reconfigure(msgspec.structs.replace(bench.world.config, mode=mode))
     bench.run(1)
     assert bench.is_free()
-    seen = bench.files.heartbeat.look()
+    seen = bench.files.heartbeat.latest()
     assert seen is not None
     assert seen.beat is not None
     assert seen.beat.mode == mode
@@ -325,18 +325,18 @@ def test_where_clocks_cannot_be_locked_after_all_the_power_limit_is_next(bench: 
 
 
 def test_a_hanging_gpu_holds_up_neither_the_heartbeat_nor_the_others(tmp_path: Path) -> None:
-    patience = 3.0
-    bench = Bench(tmp_path, patience=patience)
+    timeout = 3.0
+    bench = Bench(tmp_path, timeout=timeout)
     bench.until(lambda: bench.gpu(2).state is TuningState.HOLDING)
     bench.knobs.hanging.add("GPU-2")
     bench.files.stop.put(StopRequest())
     began, stamps = time.monotonic(), set()
     for _ in range(3):
         bench.run(1)
-        seen = bench.files.heartbeat.look()
+        seen = bench.files.heartbeat.latest()
         assert seen is not None
         stamps.add(seen.stamp)
-    assert time.monotonic() - began < 3 * patience, "only the first cycle waits"
+    assert time.monotonic() - began < 3 * timeout, "only the first cycle waits"
     assert len(stamps) == 3
     assert list(bench.knobs.locked) == ["GPU-2"]
     assert [each.uuid for each in bench.recorded()] == ["GPU-2"]
@@ -350,7 +350,7 @@ def test_after_a_cycle_that_fails_everything_is_given_back_and_the_next_begins_a
     bench.broken = True
     with pytest.raises(ZeroDivisionError):
         bench.tuner.step()
-    bench.tuner.give_up()
+    bench.tuner.reset()
     assert bench.is_free()
     bench.broken = False
     bench.run(2)
@@ -361,7 +361,7 @@ def test_after_a_cycle_that_fails_everything_is_given_back_and_the_next_begins_a
 def test_giving_up_forgets_neither_what_was_saved_nor_how_often_a_gpu_was_tried(bench: Bench) -> None:
     bench.until(lambda: bench.gpu(2).joules_saved > 0)
     saved = bench.gpu(2).joules_saved
-    bench.tuner.give_up()
+    bench.tuner.reset()
     sets = len(bench.knobs.sets)
     bench.tuner.reconfigure(msgspec.structs.replace(bench.world.config, max_actions_per_hour=1))
     bench.run(1)
