@@ -38,10 +38,9 @@ LONGEST_PATIENCE = 60.0
 # and when the budget is used up, those behind find with two reads that there is no slot. A quick answer causes no wait.
 # Nor does one that takes as long as answers did while the node was healthy: that server is far away, or always slow.
 #
-# That order alone leaves a slow API server idle: where the hundredth answer takes a fifth of a second, its remediator
-# waits for eight. But where the budget is a share of the Nodes, each remediator knows the share, and chance chooses a
-# few more than so many. Only those contend for slots, so their queue is that share as long, and so is their wait. They
-# use the budget up, and the others, who wait longer, find no slot.
+# Where the budget is a share of the Nodes, chance could choose that share of the remediators, who then wait less. It
+# was tried and made it worse: they contend for slots at the same moment, 160 to 260 lost one to another node where in
+# the order of the answers 50 did, and the last taint came one to two seconds later.
 
 USUAL_SECONDS = 0.05
 """The Node is read in a few milliseconds, on a busy machine in a few dozen; what takes longer may be a queue."""
@@ -56,11 +55,6 @@ TURN, LONGEST_TURN = 50.0, 10.0
 
 TURN_SECONDS = 60.0
 """At most one such wait in so many seconds."""
-
-CHOSEN = 1.3
-"""Times the budget's share of the Nodes: the chance of the shorter wait. With the share itself, half of all bursts
-would leave slots to those that wait longer.
-"""
 
 
 class HoldTimer:
@@ -179,17 +173,15 @@ class LookSchedule:
         """The Node was read in `took` seconds, and no quarantine is to begin."""
         self._took.append(took)
 
-    def turn(self, took: float, share: float) -> float:
+    def turn(self, took: float) -> float:
         """A quarantine would begin, and the Node was read in `took` seconds: for how long the API server is left alone
-        before, whatever the news. 0 after a wait within the last TURN_SECONDS. `share`: of all Nodes, those that the
-        budget lets act; 0: not known.
+        before, whatever the news. 0 after a wait within the last TURN_SECONDS.
         """
         now = self._clock.monotonic()
         usual = max(USUAL_SECONDS, LONGER * min(self._took)) if len(self._took) == READS else USUAL_SECONDS
         if took <= usual or now - self._turned < TURN_SECONDS:
             return 0.0
-        turn = TURN * share if self._chance.random() < CHOSEN * share else TURN
-        wait = min(turn * (took - usual), LONGEST_TURN) * self._chance.uniform(1.0, 1.1)
+        wait = min(TURN * (took - usual), LONGEST_TURN) * self._chance.uniform(1.0, 1.1)
         self._turned, self._not_before = now, max(self._not_before, now + wait)
         return wait
 

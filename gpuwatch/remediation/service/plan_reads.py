@@ -7,7 +7,7 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from gpuwatch.kube.devices import NOT_SERVED
-from gpuwatch.kube.errors import KubeError
+from gpuwatch.kube.errors import AlreadyExists, KubeError
 from gpuwatch.kube.objects import TAINT, DraState, LeaseObject, PodObject
 from gpuwatch.kube.reader import NodeReader
 from gpuwatch.model.clock import Clock
@@ -87,18 +87,18 @@ class PlanReads:
             except KubeError as error:
                 self.error = error
 
-    def lost_slot(self, name: str) -> None:
-        """Another node was faster: the slot counts as used. After a second one the slots have to be read again, where
-        the next plan asks for them: more of them may be used.
+    def lost_slot(self, name: str, error: KubeError) -> None:
+        """Another node was faster. The first slot that it has just created counts as used. Else the slots have to be
+        read again, where the next plan asks for them: one that was changed may still be ours, and after a second lost
+        slot more of them may be used.
         """
-        if self._has_lost or self.slots is None or self.slots.leases is None:
+        if self._has_lost or not isinstance(error, AlreadyExists) or self.slots is None or self.slots.leases is None:
             self.slots = None
             self.unread |= {"slots"}
             return
         self._has_lost = True
-        others = (lease for lease in self.slots.leases if lease.name != name)
-        lost = LeaseObject(name=name, resource_version="", holder="another node")
-        self.slots = replace(self.slots, leases=(*others, lost), given_up=self.slots.given_up - {name})
+        lost = LeaseObject(name=name, holder="another node")
+        self.slots = replace(self.slots, leases=(*self.slots.leases, lost))
 
 
 class OwnPod:

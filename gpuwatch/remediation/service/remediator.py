@@ -166,7 +166,7 @@ class Remediator:
         """Read, plan, execute; from a new read of the Node while other writers are faster. Seconds to wait after it."""
         reader, reads, began = self._connected(), PlanReads(), self._clock.monotonic()
         self._prepare(reader)
-        conflict: GpuwatchError | None = None
+        conflict: Conflict | AlreadyExists | None = None
         ours: NodeObject | None = None
         for tries in range(TRIES):
             asked = self._clock.monotonic()
@@ -192,7 +192,7 @@ class Remediator:
             ours, last = None, outcome.steps[-1].step
             if isinstance(last, TakeSlot):
                 ours = outcome.node  # as our claim left it
-                reads.lost_slot(last.name)
+                reads.lost_slot(last.name, conflict)
             elif self._slots is not None:
                 reads.slots = self._slots.last
         return self._ended(made, conflict)
@@ -212,11 +212,8 @@ class Remediator:
         begins = "slots" in made.wants and read_claim(node).claim is ClaimState.NONE
         if not begins:
             self._schedule.answered(took)
-        if not begins or self._executor is None or self._single:
-            return 0.0
-        nodes = self._slots.last.nodes if self._slots is not None and self._slots.last is not None else None
-        allowed = slot_limit(self._policy.config.budget, nodes)
-        return self._schedule.turn(took, allowed / nodes if allowed and nodes else 0.0)
+        has_turns = begins and self._executor is not None and not self._single
+        return self._schedule.turn(took) if has_turns else 0.0
 
     def _is_crowded(self, began: float) -> bool:
         return not self._single and self._clock.monotonic() - began > CROWDED_SECONDS
