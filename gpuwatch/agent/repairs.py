@@ -31,7 +31,7 @@ HARMLESS = (Remedy.NONE, Remedy.RESTART_APP)
 
 
 AHEAD_SECONDS = 5.0
-"""No clock was set back by so little: another process has just written it, or the clock was slewed."""
+"""No clock was set back by so little: another process wrote it a moment ago, or the clock was slewed."""
 
 
 def repaired_at(store: Store, now: float = math.inf) -> dict[str, float]:

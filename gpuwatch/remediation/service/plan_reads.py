@@ -88,7 +88,7 @@ class PlanReads:
                 self.error = error
 
     def lost_slot(self, name: str, error: KubeError) -> None:
-        """Another node was faster. The first slot that it has just created counts as used. Else the slots have to be
+        """Another node was faster. The first slot that it created meanwhile counts as used. Else the slots have to be
         read again, where the next plan asks for them: one that was changed may still be ours, and after a second lost
         slot more of them may be used.
         """
