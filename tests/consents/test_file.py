@@ -122,7 +122,7 @@ def test_a_folder_in_its_place_is_told(file: ConsentsFile) -> None:
 
 def test_a_huge_file_is_not_read(file: ConsentsFile) -> None:
     lay(file, b'{"schema":1,"content":{"at":1}}'.ljust(MOST_BYTES + 1))
-    with pytest.raises(GpuwatchError, match="no plain file of"):
+    with pytest.raises(GpuwatchError, match="it has more than"):
         file.read()
 
 
