@@ -1,7 +1,7 @@
 """Carries out a plan step by step; an audit entry is written before and after each step.
 
-Nothing is retried here: after a conflict or a failure the Node is read and planned for again. So whichever step was the
-last one before a crash, the next cycle starts from the state that is really there.
+Nothing is retried here: after a conflict or a failure the remediator plans again. So whichever step was the last one
+before a crash, the next cycle starts from the state that is really there.
 """
 
 import logging

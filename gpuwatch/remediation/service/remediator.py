@@ -163,7 +163,7 @@ class Remediator:
         return self._tracker.observe(self._node, self._policy, (*self._own_pod.remarks, *refused))
 
     def _cycle(self) -> float:
-        """Read, plan, execute; from a new read of the Node while other writers are faster. Seconds to wait after it."""
+        """Read, plan, execute; again while other writers are faster. Seconds to wait after it."""
         reader, reads, began = self._connected(), PlanReads(), self._clock.monotonic()
         self._prepare(reader)
         conflict: Conflict | AlreadyExists | None = None

@@ -335,6 +335,26 @@ def test_a_lost_slot_costs_one_request_and_a_second_one_another_reading(server):
     assert asked["admin", "get", "nodes"] == 1
 
 
+def test_a_slot_that_was_changed_and_not_taken_is_read_again(server):
+    """It may be free still, or our own: only one that another node created counts as used without a second look."""
+    changed = []
+    free = {"metadata": {"name": "gpuwatch-slot-0", "namespace": NAMESPACE}, "spec": {"leaseDurationSeconds": 900}}
+    server.cluster.create("leases", free, namespace=NAMESPACE)
+
+    def another_writer(point):
+        if point == "slot.intended" and not changed:
+            changed.append(server.cluster.get("leases", NAMESPACE, "gpuwatch-slot-0"))
+            metadata = {**changed[0]["metadata"], "annotations": {"example.com/a": "1"}}
+            server.cluster.put("leases", {**changed[0], "metadata": metadata}, user="another")
+
+    only = settings(budget=BudgetConfig(max_unavailable=1))
+    bench = Bench(server.cluster, server.kubeconfig(), HandClock(), only, checkpoint=another_writer)
+    bench.finds(fatal(bench.clock.time()))
+    bench.remediator.step()
+    assert changed
+    assert bench.is_quarantined()
+
+
 def throttles_the_first_taint(bench):
     """A checkpoint; until the faults are taken away again."""
     passed = []

@@ -254,9 +254,11 @@ def test_a_file_that_the_head_does_not_describe_costs_no_memory(path: Path, head
     path.write_bytes(head)
     os.truncate(path, MOST_BYTES)
     tracemalloc.start()
-    assert load(path, LedgerState).state is None
-    assert tracemalloc.get_traced_memory()[1] < 1 << 20
-    tracemalloc.stop()
+    try:
+        assert load(path, LedgerState).state is None
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @settings(deadline=None)
