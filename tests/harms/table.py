@@ -82,7 +82,7 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{FLEET}test_a_bad_driver_on_every_node_taints_no_more_than_the_budget",
                 "remediation/planning/slots.py",
-                "free = [n for n in range(_reach(others, most - astray)) if n not in others]",
+                "free = [n for n in range(_reach(others, most - without_slot)) if n not in others]",
                 "free = [n for n in range(1000) if n not in others]",
             ),
             proof(
@@ -117,8 +117,8 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{FLEET}test_who_deletes_the_leases_makes_no_room",
                 "remediation/planning/slots.py",
-                "astray = len(slots.astray - {node})",
-                "astray = 0",
+                "without_slot = len(slots.without_slot - {node})",
+                "without_slot = 0",
             ),
             proof(
                 f"{FLEET}test_a_wrong_clock_makes_no_room_in_the_budget[behind]",

@@ -78,7 +78,7 @@ class Policy(Record, frozen=True, kw_only=True):
         most: dict[str, Response] = {row.name: row.most for row in rows}
         for name, response in config.checks.items():
             _known(name, f"remediation.checks.{name}", most)
-            why = f"{name} is {_NATURES.get(name, 'not a reason to go further')}"
+            why = f"{name} is {_CHECK_KINDS.get(name, 'not a reason to go further')}"
             _allowed(f"remediation.checks.{name}", response, most[name], why)
         scopes: dict[str, Scope] = {row.name: row.scope if row.blame == "gpu" else "node" for row in rows}
         for name, scope in config.scope.items():
@@ -181,7 +181,7 @@ def xid_cap(code: int, most: Mapping[str, Response], classes: Mapping[int, XidCl
     return Response.DRAIN, ""
 
 
-_NATURES = {
+_CHECK_KINDS = {
     "monitoring_degraded": "trouble of the monitor, not of a GPU",
     "xid_application": "an application's own fault",
     "xid_application_repeated": "most likely still an application's fault",

@@ -23,7 +23,7 @@ from gpuwatch.remediation.service.status import RemediatorStatusFile, RunningRem
 
 log = logging.getLogger(__name__)
 
-LONGEST_LOOK = 20.0
+LONGEST_POLL = 20.0
 """Seconds one question to the agent may take; it answers sooner when there is a new View."""
 
 AGENT_PAUSE = 1.0
@@ -84,7 +84,7 @@ class RemediatorService(RoleService):
             if self._views.trouble is not None:
                 self.stopping.wait(min(wait, AGENT_PAUSE))
                 wait = 0.0
-            self._views.look(min(wait, LONGEST_LOOK))
+            self._views.look(min(wait, LONGEST_POLL))
 
     def reconfigure(self, new: Config) -> None:
         """Apply another policy."""

@@ -205,12 +205,12 @@ def test_nothing_is_done_or_read_unless_the_policy_asks_for_it(
     made.cluster.edit(labels={"example.com/busy": "true"})
     plan = made.plan(pods=None)
     assert not any(isinstance(step, Evict) for step in plan.steps)
-    assert plan.wants == ()
+    assert plan.needs == ()
     assert reason is None or reason in reasons(plan)
 
 
 def test_pods_are_read_only_for_a_finding() -> None:
     made = story()
-    assert made.plan(pods=None).wants == ("pods",)
+    assert made.plan(pods=None).needs == ("pods",)
     made.see()
-    assert made.plan(pods=None).wants == ()
+    assert made.plan(pods=None).needs == ()

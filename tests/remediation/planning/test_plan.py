@@ -27,7 +27,7 @@ from gpuwatch.remediation.model import (
     RemediatorMemory,
     SetCondition,
 )
-from gpuwatch.remediation.planning.inputs import WANTS
+from gpuwatch.remediation.planning.inputs import NEEDS
 from gpuwatch.remediation.planning.ownership import encode, read_claim
 from tests.remediation.planning.remediating import GPUS, HOST, START, Story, finding, view
 
@@ -189,8 +189,8 @@ def test_what_is_no_reason_never_taints(check: str) -> None:
 
 def test_what_may_still_be_read_is_asked_for_and_nothing_is_planned_without_it() -> None:
     """Where it cannot be read, the condition says why the node stays in service."""
-    asking = sick().plan(slots=None, unread=WANTS)
-    assert (asking.wants, asking.steps) == (("slots",), ())
+    asking = sick().plan(slots=None, unread=NEEDS)
+    assert (asking.needs, asking.steps) == (("slots",), ())
     unread = sick().plan(slots=None)
     assert [type(step) for step in unread.steps] == [CreateEvent, SetCondition]
 

@@ -17,7 +17,7 @@ from gpuwatch.remediation.planning.labels import DEGRADED, LABELS, PublishedLabe
 from gpuwatch.remediation.planning.manual_quarantine import QuarantineRequest, not_ours, quarantine, release
 from gpuwatch.remediation.planning.node_events import MESSAGE_SECONDS, ConditionReason, condition_update, pod_events
 from gpuwatch.remediation.planning.ownership import ClaimState, encode, other_controller, read_claim
-from gpuwatch.remediation.planning.plan import LOOK_AGAIN
+from gpuwatch.remediation.planning.plan import CYCLE_SECONDS
 from gpuwatch.remediation.planning.policy import open_window
 from gpuwatch.tuning.model.setting import TOLERANCE_WATTS, PowerLimits, Setting, is_same, power_target
 from tests.remediation.planning.remediating import START, Story, finding, policy, view
@@ -203,7 +203,7 @@ def test_without_a_fresh_view_nothing_shortens_the_wait() -> None:
     story = Story()
     story.settle()
     story.age = 10_000.0
-    assert story.plan().look_again == LOOK_AGAIN
+    assert story.plan().next_cycle == CYCLE_SECONDS
 
 
 def test_a_support_case_is_named_once_on_the_node() -> None:

@@ -271,7 +271,7 @@ def test_a_node_tainted_between_two_answers_is_not_without_a_slot():
             return frozenset({"n2"})
 
     slots = SlotReader(Racing(), HandClock(), BudgetConfig(max_unavailable="10%"), NAMESPACE).read()
-    assert (slots.astray, len(slots.leases)) == (frozenset(), 1)
+    assert (slots.without_slot, len(slots.leases)) == (frozenset(), 1)
 
 
 class Answering:
@@ -320,7 +320,7 @@ def test_a_count_without_the_nodes_that_have_no_slot_is_not_believed():
     slots = SlotReader(api, HandClock(), BudgetConfig(max_unavailable="10%"), NAMESPACE)
     assert slots.read().leases is None
     api.astray_fails = False
-    assert slots.read().astray == {"n2"}
+    assert slots.read().without_slot == {"n2"}
 
 
 def test_a_budget_of_nodes_counts_none():

@@ -17,7 +17,7 @@ from gpuwatch.remediation.model import ACKNOWLEDGED, FAULTS, OWNER, BlockReason,
 from gpuwatch.remediation.planning.node_events import STEADY_SECONDS
 from gpuwatch.remediation.service.observation import (
     LONGER,
-    LONGEST_PATIENCE,
+    LONGEST_BACKOFF,
     LONGEST_TURN,
     NEWS_AT_ONCE,
     NEWS_SECONDS,
@@ -25,7 +25,7 @@ from gpuwatch.remediation.service.observation import (
     TURN,
     TURN_SECONDS,
     USUAL_SECONDS,
-    LookSchedule,
+    CycleSchedule,
 )
 from gpuwatch.remediation.service.reboot_sentinel import MARK
 from gpuwatch.remediation.service.remediator import CROWDED_SECONDS, REPORT_SECONDS, REST_SECONDS
@@ -268,11 +268,11 @@ def test_news_do_not_break_the_peace_a_server_asked_for(bench):
 
 def test_who_is_undone_again_and_again_becomes_patient():
     clock = HandClock()
-    pace = LookSchedule(clock, Certain())
+    pace = CycleSchedule(clock, Certain())
     waits = [pace.succeeded(("the same",)) for _ in range(12)]
     assert waits[:3] == [0.0] * 3
     assert sorted(waits) == waits
-    assert waits[-1] == LONGEST_PATIENCE
+    assert waits[-1] == LONGEST_BACKOFF
     assert pace.succeeded(("another",)) == 0.0
     assert [pace.succeeded(()) for _ in range(12)] == [0.0] * 12
 
@@ -405,7 +405,7 @@ def test_a_fleet_that_comes_back_after_an_outage_comes_spread_out():
     clock, first = HandClock(), []
     for number in range(1000):
         chance = random.Random(number)
-        pace, backoff = LookSchedule(clock, chance), Backoff(chance)
+        pace, backoff = CycleSchedule(clock, chance), Backoff(chance)
         for _ in range(10):
             wait = backoff.failed()
         pace.failed(None)
@@ -561,7 +561,7 @@ def test_what_was_begun_before_does_not_wait(crowded):
 
 def test_a_turn_that_a_fault_did_not_outlast_is_no_turn_of_the_next_one():
     clock = HandClock()
-    schedule = LookSchedule(clock, random.Random(1))
+    schedule = CycleSchedule(clock, random.Random(1))
     assert schedule.turn(1.0) > 0
     assert schedule.turn(1.0) == 0
     clock.go(TURN_SECONDS)
