@@ -129,7 +129,7 @@ class Agent:
         self._pods = Periodic(
             "pods", paced(config.sources.pod_resources_interval, interval), self._builder.refresh_allocations
         )
-        self._bus = Periodic("bus", BUS_SECONDS, self._look_at_bus)
+        self._bus = Periodic("bus", BUS_SECONDS, self._read_bus)
         self._support_cases = SupportCases(self._store, self._clock, self.socket_path)
         self._cases = Periodic("cases", CASES_SECONDS, lambda: self._support_cases.step(self._config, self._view))
         self._rightsizer = Rightsizer(
@@ -320,7 +320,7 @@ class Agent:
             self._supervisor.refresh()
             self._due.set()
 
-    def _look_at_bus(self) -> None:
+    def _read_bus(self) -> None:
         """Read the store and the bus; GPUs that appeared on the bus, or came back, need a new reader."""
         self._builder.refresh_labels(self._config.metrics)
         findings, now = self._view.judgement.findings if self._view else (), self._clock.time()

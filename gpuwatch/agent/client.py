@@ -269,7 +269,7 @@ class ViewSource(Protocol):
 
 
 class AgentViews:
-    """Follows one agent. `look` waits for a newer View; the other members are about the newest one."""
+    """Follows one agent. `poll` waits for a newer View; the other members are about the newest one."""
 
     def __init__(self, agent: AgentClient, clock: Clock) -> None:
         self._agent, self._clock = agent, clock
@@ -282,7 +282,7 @@ class AgentViews:
         """Seconds since the newest View was published; infinite before the first."""
         return self._clock.monotonic() - self._received
 
-    def look(self, wait: float = 0.0) -> bool:
+    def poll(self, wait: float = 0.0) -> bool:
         """Wait up to `wait` seconds for a newer View; whether one came. Never raises: see `trouble`."""
         after = None if self.view is None else self.view.snapshot.at
         try:

@@ -74,7 +74,7 @@ class NodeState:
     It has many methods and one job: how fresh the data of each GPU are. Registration and samples cannot be separated,
     because whether a GPU is late depends on when the driver was registered.
 
-    `settle`: seconds that the driver, and then its GPUs, are given before a first look counts as settled without them.
+    `settle`: seconds that the driver, and then its GPUs, are given before a first sample counts as settled anyway.
     """
 
     def __init__(self, interval: float, now: float, settle: float = SETTLE_SECONDS) -> None:
@@ -245,7 +245,7 @@ class NodeState:
         return SourceStatus(name="gpm", up=None, reason="no GPU offers it (Hopper and newer do)")
 
     def settled(self, now: float) -> bool:
-        """Whether the first look is as complete as it will get: every GPU answered, refused or had its time."""
+        """Whether the first sample is as complete as it will get: every GPU answered, refused or had its time."""
         sampled = all(k.sampled is not None or k.trouble for k in self._known.values())
         complete = self._registered is not None and self._waiting_for() <= 0 and sampled
         return complete or now > self._settles_at

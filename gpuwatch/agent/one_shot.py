@@ -1,4 +1,4 @@
-"""One look at the node without a running agent, for the command line."""
+"""One sample of the node without a running agent, for the command line."""
 
 import os
 import socket
@@ -23,10 +23,10 @@ from gpuwatch.storage.rows import StoredEvent, newest_events, row_of
 from gpuwatch.storage.store import stored_events
 
 SAMPLE_SECONDS = 0.25
-"""Interval of a short look: longer than GPM's smallest window, short enough for a person."""
+"""Interval of a short sample: longer than GPM's smallest window, short enough for a person."""
 
 JUDGED_SECONDS = 2.0
-"""A look judges silence as an agent with this interval: on a busy node a healthy GPU takes a second for a sample."""
+"""A sample judges silence as an agent with this interval: on a busy node a healthy GPU takes a second for a sample."""
 
 
 class OneShotCollector:

@@ -45,7 +45,7 @@ NEXT_STEP = "stop one of them; `gpuwatch describe gpu ID` shows what the running
 
 @click.command(help=HELP, short_help="Reset sick GPUs that nothing uses.")
 @row_options(OVERRIDES)
-@option("--once", is_flag=True, help="Look and act once, print how each GPU stands, end.")
+@option("--once", is_flag=True, help="Run one cycle, print how each GPU stands, end.")
 @pass_session
 def repairer(session: Session, /, *, once: bool, **options: Any) -> None:
     """Wire agent, policy, record and store to the repairer and run it."""

@@ -182,14 +182,14 @@ class Judge:
                     del self._open[doubted.key]
                 else:
                     known.finding = msgspec.structs.replace(known.finding, count=known.finding.count - 1)
-                news = news._replace(amends=False)
+                news = news._replace(completes=False)
                 found = msgspec.structs.replace(found, pods=known.finding.pods)
         known = self._open.get(found.key)
         if news.withdrawn:
             if known is not None and known.finding.count == 1:
                 del self._open[found.key]
             return
-        if news.amends:
+        if news.completes:
             if known is not None:
                 merged = {**found.evidence, **known.finding.evidence}
                 known.finding = msgspec.structs.replace(

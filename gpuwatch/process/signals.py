@@ -69,7 +69,7 @@ class ConfigWatch:
     """The configuration in force and the file behind it. `load` reads file, environment and options again.
 
     `error`: why the file's configuration is not in force: it is refused, unreadable, or gone. A file is gone when
-    absent at two looks; editors and the kubelet replace one by a rename, which leaves no gap.
+    absent at two checks; editors and the kubelet replace one by a rename, which leaves no gap.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class ConfigWatch:
         self.error: str | None = None
 
     def changed(self) -> bool:
-        """Whether the file has changed since the last look, or is gone; absence at one look only is no change."""
+        """Whether the file has changed since the last check, or is gone; absence at one check only is no change."""
         stamp = self._stamp()
         absent, self._absent = self._absent, stamp is None
         if stamp == self._seen or (stamp is None and not absent):

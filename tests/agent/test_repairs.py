@@ -112,7 +112,7 @@ def test_an_agent_asks_by_its_clock(opened, tmp_path: Path) -> None:
         state_dir=str(tmp_path / "state"),
     )
     agent = Agent(config, Backend())
-    agent._look_at_bus()
+    agent._read_bus()
     agent._store.close()
     assert until(lambda: (repaired_at(opened()), validations(opened())) == ({}, ()))
 

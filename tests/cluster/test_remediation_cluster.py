@@ -130,7 +130,7 @@ def test_a_slot_that_ran_out_is_taken_over_only_from_a_node_without_taint(bench,
     for _ in range(3):  # its own time counts for nothing: it has to be seen unchanged for so long
         bench.run(20)
         bench.clock.go(500)
-        bench.views.look()
+        bench.views.poll()
     bench.run(20)
     assert bool(bench.ours) is not tainted
     assert bench.holders == ([name] if tainted else [NODE])

@@ -10,7 +10,7 @@ import pytest
 
 from gpuwatch.consents.file import ConsentsFile
 from gpuwatch.consents.kube import ConsentsReader
-from gpuwatch.consents.service import LOOK_SECONDS, NAMESPACE_LOOKS, SPREAD, Consenting
+from gpuwatch.consents.service import CYCLE_SECONDS, NAMESPACE_CYCLES, SPREAD, Consenting
 from gpuwatch.kube.errors import LONGEST_SECONDS
 from gpuwatch.kube.objects import TAINT
 from gpuwatch.kube.transport import Transport
@@ -21,7 +21,7 @@ from gpuwatch.sim.kubeapi.server import SimulatedApiServer
 from tests.remediation.model.remediating import NODE, START, HandClock
 from tests.waiting import BOUND_SECONDS, until
 
-SOONEST, LATEST = LOOK_SECONDS * (1 - SPREAD), LOOK_SECONDS * (1 + SPREAD)
+SOONEST, LATEST = CYCLE_SECONDS * (1 - SPREAD), CYCLE_SECONDS * (1 + SPREAD)
 
 
 class Bench:
@@ -101,12 +101,12 @@ def test_a_namespace_is_asked_for_once_a_minute(bench):
     bench.look()
     bench.annotate("namespaces", "ml", {AUTOTUNE: "off"})
     heard = []
-    for _ in range(2 * NAMESPACE_LOOKS):
+    for _ in range(2 * NAMESPACE_CYCLES):
         bench.look()
         heard.append(bench.file.read().namespaces["ml"] != {})
-    assert heard == [False] * (NAMESPACE_LOOKS - 1) + [True] * (NAMESPACE_LOOKS + 1)
-    looks = 1 + 2 * NAMESPACE_LOOKS
-    assert bench.transport.requests == 2 * looks + 3
+    assert heard == [False] * (NAMESPACE_CYCLES - 1) + [True] * (NAMESPACE_CYCLES + 1)
+    cycles = 1 + 2 * NAMESPACE_CYCLES
+    assert bench.transport.requests == 2 * cycles + 3
 
 
 def test_a_new_namespace_is_asked_for_at_once_and_an_old_one_forgotten(bench):

@@ -34,7 +34,7 @@ class Member:
         self.name, self._connect, self._clock, self._budget = name, connect, clock, budget
         self.views = Views(clock, boot_id=f"boot-of-{name}")
         self.alive = True
-        self.look()
+        self.poll()
         self.restart()
 
     def restart(self) -> None:
@@ -48,14 +48,14 @@ class Member:
             chance=random.Random(self.name),
         )
 
-    def look(self) -> None:
-        view = self.views.look()
+    def poll(self) -> None:
+        view = self.views.poll()
         host = replace(view.snapshot.host, machine_id=f"machine-of-{self.name}")
         self.views.view = replace(view, snapshot=replace(view.snapshot, node=self.name, host=host))
 
     def sick(self, *, sick: bool = True) -> None:
         self.views.findings = (fatal(self._clock.time()),) if sick else ()
-        self.look()
+        self.poll()
 
 
 class Fleet:
@@ -84,7 +84,7 @@ class Fleet:
         while self.clock.monotonic() < end:
             for member in self.members:
                 if member.alive:
-                    member.look()
+                    member.poll()
                     member.remediator.step()
             self.clock.go(pace)
 

@@ -35,7 +35,7 @@ def reboot(bench: Bench) -> None:
     info = {**status["nodeInfo"], "bootID": BOOT}
     bench.cluster.put("nodes", {**bench.node, "status": {**status, "nodeInfo": info}})
     bench.views.boot_id = BOOT
-    bench.views.look()
+    bench.views.poll()
 
 
 # ---- restarts

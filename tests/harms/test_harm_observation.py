@@ -68,7 +68,7 @@ def test_an_old_view_neither_adds_nor_removes(start: Start, sick: bool) -> None:
     before = len(bench.ours)
     bench.finds(*((fatal(),) if sick else ()))
     bench.clock.go(60.0)
-    bench.run(90, look=False)
+    bench.run(90, poll=False)
     assert len(bench.ours) == before == (0 if sick else 1)
     assert BlockReason.STALE in reasons(bench)
 
@@ -109,7 +109,7 @@ def test_a_node_of_which_nothing_is_known_is_not_healthy(start: Start) -> None:
     bench.run(30)
     assert bench.condition is not None
     assert bench.condition["status"] == "True"
-    bench.run(300, look=False)
+    bench.run(300, poll=False)
     assert bench.condition["status"] == "Unknown"
 
 

@@ -190,7 +190,7 @@ def test_what_a_person_said_of_a_former_node_does_not_count(start: Start) -> Non
     bench.run(120)
     made_anew(bench)
     bench.clock.go(HOUR)
-    bench.views.look()
+    bench.views.poll()
     bench.remediator.step()
     assert len(bench.ours) == 1
 

@@ -47,7 +47,7 @@ FIRST_VIEW = 20.0
 """Seconds within which the agent's View must be complete."""
 
 REPAIR_SECONDS = 1.0
-"""Between two looks of the repairer: 10 s would be long for a demo."""
+"""Between two cycles of the repairer: 10 s would be long for a demo."""
 
 PODS = 47
 """The column in which pods begin."""

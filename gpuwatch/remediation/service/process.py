@@ -66,7 +66,7 @@ class RemediatorService(RoleService):
 
     def work(self) -> None:
         """Follow the agent and step."""
-        self._views.look()
+        self._views.poll()
         while not self.stopping.is_set():
             wait = 0.0
             with self._stepping:
@@ -84,7 +84,7 @@ class RemediatorService(RoleService):
             if self._views.trouble is not None:
                 self.stopping.wait(min(wait, AGENT_PAUSE))
                 wait = 0.0
-            self._views.look(min(wait, LONGEST_POLL))
+            self._views.poll(min(wait, LONGEST_POLL))
 
     def reconfigure(self, new: Config) -> None:
         """Apply another policy."""

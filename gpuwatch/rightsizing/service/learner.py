@@ -53,10 +53,10 @@ class UsageLearner:
         if self._due is None:  # what an earlier agent has learned makes advice at once
             self._judged = self._saved = now
             self._due = self._ledger.at is not None
-            self._look_around(view)
+            self._read_sources(view)
         if self._due or not 0 <= now - self._judged < SPAN:
             self._due = False
-            self._look_around(view)
+            self._read_sources(view)
             self._judged = now
             fleet = fleet_of(view, self._ledger.namespaces(now))
             summaries, node = self._ledger.summaries(now), view.snapshot.node
@@ -82,7 +82,7 @@ class UsageLearner:
         else:
             self._say("checkpoint", "")
 
-    def _look_around(self, view: View) -> None:
+    def _read_sources(self, view: View) -> None:
         """Read the owners of the pods, and how often CPU limits hold their containers back."""
         if self._throttling is not None:
             self._throttled = self._throttling(owner.pid for owner in view.owners)

@@ -164,7 +164,7 @@ def test_without_a_view_nothing_happens_and_it_says_so(bench):
     bench.views.view = None
     bench.restarted()
     before = writes(bench)
-    bench.run(30, look=False)
+    bench.run(30, poll=False)
     assert writes(bench) == before
     assert BlockReason.STALE in reasons(bench)
 
@@ -173,13 +173,13 @@ def test_a_view_that_grows_old_neither_adds_nor_gives_back(bench):
     bench.clock.go(60)
     bench.remediator.step()
     bench.views.findings = (fatal(bench.clock.time()),)  # seen by an agent that does not publish any more
-    bench.run(60, look=False)
+    bench.run(60, poll=False)
     assert not bench.ours
-    bench.views.look()
+    bench.views.poll()
     bench.remediator.step()
     assert bench.is_quarantined()
     bench.views.findings = ()
-    bench.run(300, look=False)
+    bench.run(300, poll=False)
     assert bench.ours
     assert BlockReason.STALE in reasons(bench)
 
@@ -189,7 +189,7 @@ def test_looks_that_are_far_apart_prove_no_hold(bench):
     bench.finds()
     bench.remediator.step()
     bench.clock.go(500)
-    bench.views.look()
+    bench.views.poll()
     bench.remediator.step()
     assert bench.is_quarantined()
 

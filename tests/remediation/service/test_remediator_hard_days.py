@@ -390,7 +390,7 @@ def test_two_remediators_of_one_node_undo_nothing_of_each_other(server):
 def both(bench, twin, seconds):
     for _ in range(int(seconds / INTERVAL)):
         for each in (bench, twin):
-            each.views.look()
+            each.views.poll()
             each.remediator.step()
         bench.clock.go(INTERVAL)
 
@@ -475,7 +475,7 @@ def far(crowded):
     crowded.transport.seconds = 0.4
     for _ in range(READS):
         crowded.clock.go(1.2 * REST_SECONDS)
-        crowded.views.look()
+        crowded.views.poll()
         crowded.remediator.step()
     return crowded
 
@@ -495,13 +495,13 @@ def test_in_a_crowd_the_taint_comes_first_and_its_report_some_seconds_later(serv
     bench.finds(fatal(bench.clock.time()))
     bench.remediator.step()
     bench.clock.go(1.1 * LONGEST_TURN)
-    bench.views.look()
+    bench.views.poll()
     wait = bench.remediator.step()
     assert bench.remediator.quarantined
     assert bool(events(bench)) is drains
     assert (wait >= REPORT_SECONDS) is not drains
     bench.clock.go(wait)
-    bench.views.look()
+    bench.views.poll()
     bench.remediator.step()
     assert events(bench)[0] == "GPUQuarantined"
 
@@ -527,7 +527,7 @@ def test_a_queue_before_a_server_that_is_always_slow_is_waited_for(far):
 def test_who_has_just_begun_does_not_know_what_is_usual(crowded):
     crowded.transport.seconds = 0.4
     crowded.clock.go(1.2 * REST_SECONDS)
-    crowded.views.look()
+    crowded.views.poll()
     crowded.remediator.step()
     crowded.finds(fatal(crowded.clock.time()))
     assert crowded.remediator.step() == pytest.approx(LONGEST_TURN, rel=0.11)
@@ -539,7 +539,7 @@ def test_however_slow_the_server_is_the_wait_ends_soon_and_is_not_begun_again(cr
     crowded.finds(fatal(crowded.clock.time()))
     assert crowded.remediator.step() <= 1.1 * LONGEST_TURN
     crowded.clock.go(1.1 * LONGEST_TURN)
-    crowded.views.look()
+    crowded.views.poll()
     crowded.remediator.step()
     assert crowded.remediator.quarantined
 
@@ -554,7 +554,7 @@ def test_what_was_begun_before_does_not_wait(crowded):
     crowded.cluster.faults = ApiFaults()
     crowded.transport.seconds = 1.0
     crowded.clock.go(60)
-    crowded.views.look()
+    crowded.views.poll()
     crowded.remediator.step()
     assert crowded.remediator.quarantined
 

@@ -59,13 +59,13 @@ def test_a_refused_configuration_is_in_the_status_that_other_commands_read(bench
     watch, status = ConfigWatch(Config(), None, Config, role="tuner"), TunerFolder.at(tmp_path).status
     watch.refuse("gpuwatch.yaml, line 3: tuning.mode: unknown value")
 
-    class OneLook(AgentViews):
-        def look(self, wait: float = 0.0) -> bool:
+    class OnePoll(AgentViews):
+        def poll(self, wait: float = 0.0) -> bool:
             service.stopping.set()  # this cycle is the last
-            bench.views.look()
+            bench.views.poll()
             return True
 
-    views = OneLook(AgentClient("/nowhere"), bench.clock)
+    views = OnePoll(AgentClient("/nowhere"), bench.clock)
     service = TunerService(bench.tuner, views, "", watch=watch)
     service.work()
     state = status.read()
@@ -88,7 +88,7 @@ def test_each_cycle_beats(bench: Bench) -> None:
 
 def test_a_fault_refuses_its_gpu_and_no_other(bench: Bench) -> None:
     bench.views.findings = (fatal(),)
-    bench.views.look()
+    bench.views.poll()
     # this hand-made node says nothing of processes, and who is on a GPU has to be known
     assert reasons(bench.tuner.step()) == [ObstacleReason.FAULT, *[ObstacleReason.OWNERS_UNKNOWN] * 3]
 
@@ -163,5 +163,5 @@ def test_an_agent_that_hangs_keeps_no_tuner_from_seeing_that_its_view_is_old(tmp
         views = AgentViews(AgentClient(str(path), ANSWER_SECONDS), SystemClock())
         views.view = bench.views.view  # so that it waits for the next one
         began = unhindered()
-        assert not views.look(VIEW_WAIT_SECONDS)
+        assert not views.poll(VIEW_WAIT_SECONDS)
     assert unhindered() - began < FRESH_SECONDS + 0.5

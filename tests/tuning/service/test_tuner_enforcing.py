@@ -78,7 +78,7 @@ class Bench:
     def age(self) -> float:
         return self.world.at - self.world.view.snapshot.at
 
-    def look(self, wait: float = 0.0) -> bool:
+    def poll(self, wait: float = 0.0) -> bool:
         """A second goes by, in no time."""
         self.world.now += 1.0
         for uuid, work in self.world.works.items():
@@ -94,7 +94,7 @@ class Bench:
 
     def run(self, seconds: int) -> None:
         for _ in range(seconds):
-            self.look()
+            self.poll()
             self.tuner.step()
 
     def until(self, holds: Callable[[], Any], seconds: int = 900) -> None:
@@ -407,7 +407,7 @@ def test_a_record_that_cannot_be_understood_stops_everything(bench: Bench) -> No
 
 def test_consents_that_are_not_to_be_believed_are_said_and_nobodys(bench: Bench) -> None:
     bench.capped()
-    bench.look()
+    bench.poll()
     bench.files.consents.path.write_text("{")
     bench.tuner.step()
     assert bench.gpu(0).reason is ObstacleReason.NO_CONSENT
