@@ -194,7 +194,7 @@ class Agent:
         Raises:
             NoGpuStack: there is no NVML library, and `agent.wait_for_driver` is off.
         """
-        self._signals.heed()
+        self._signals.catch()
         gc.freeze()  # the objects of imported modules are never freed
         gc.set_threshold(*GC_THRESHOLDS)
         with queued_stderr():
@@ -341,8 +341,8 @@ class Agent:
     def _publish_for_ever(self) -> None:
         while not self._stopping.is_set():
             with self._lock:
-                patience = self._state.patience(self._clock.monotonic())
-            self._due.wait(patience)
+                longest_wait = self._state.longest_wait(self._clock.monotonic())
+            self._due.wait(longest_wait)
             self._due.clear()
             if self._stopping.is_set():
                 return
@@ -394,7 +394,7 @@ class Agent:
         self._recorder.record_view(view, cursor, urgent=bool(inputs.news))
         self._event_logger.log_changes(view)
         self._rightsizer.submit(view)
-        if self._builder.wants_allocations:
+        if self._builder.needs_allocations:
             self._pods.wake()
 
 

@@ -133,7 +133,7 @@ class NodeState:
         waiting = (k for k in self._known.values() if k.sampled is None or k.sampled <= since)
         return all(self._state(k, now) != (GpuState.FRESH, "") for k in waiting)
 
-    def patience(self, now: float) -> float:
+    def longest_wait(self, now: float) -> float:
         """Seconds until a GPU that answers now, or the start, would be overdue; at most one interval."""
         due = [self._last_word(k) + self._limit for k in self._known.values() if k.present and not k.lost]
         hangs = [self._reads_at - read.call_seconds + _deadline(read) for read in self._reads.values()]

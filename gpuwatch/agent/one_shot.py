@@ -44,7 +44,7 @@ class OneShotCollector:
         self._capture = capture_status(backend)
         self._started = self._clock.time()
         node = os.environ.get("NODE_NAME") or socket.gethostname()
-        self._builder = ViewBuilder(config, self._clock, node, patient=False)
+        self._builder = ViewBuilder(config, self._clock, node, hysteresis=False)
         self._kernel = KernelLogThread(config.sources, self._clock, self._on_kernel)
         self._supervisor = Supervisor(reader_settings(config, backend, interval), self._on_message)
         self._slow = threading.Thread(target=self._refresh, name="slow sources", daemon=True)

@@ -63,7 +63,7 @@ def repairer(session: Session, /, *, once: bool, **options: Any) -> None:
             if not is_alone:
                 raise GpuwatchError("another repairer runs", "it holds the lock in state_dir", NEXT_STEP)
             boot_id = first_line(boot_id_file(Path(config.sources.proc)))
-            signals.heed(ENDS)
+            signals.catch(ENDS)
 
             ended: list[int] = []
 

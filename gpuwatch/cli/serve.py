@@ -100,7 +100,7 @@ def serve(session: Session, listen: str) -> None:
         server = HttpServer(routes(pages), listen=listen, without_users={} if is_open else API_REFUSALS)
         server.start()
         signals = Signals()
-        signals.heed(ENDS)
+        signals.catch(ENDS)
         session.show_pages(server.port, listen, tls=False)
         while signals.next(INTERVAL) is None:
             pages.publish()

@@ -80,7 +80,7 @@ class WebGuard:
         """Return the refusal of a request without valid credentials, or None."""
         return await self._users.refuse(authorization) if self._users else None
 
-    def knows(self, certificate: Mapping[str, Any] | None) -> bool:
+    def allows(self, certificate: Mapping[str, Any] | None) -> bool:
         """Return whether a verified client certificate (`SSLSocket.getpeercert`) bears an allowed name."""
         tls = self._config.tls_server_config
         if tls is None or not tls.client_allowed_sans:

@@ -21,7 +21,7 @@ from gpuwatch.model.snapshot import SourceStatus
 log = logging.getLogger(__name__)
 
 ENDS = (signal.SIGTERM, signal.SIGINT)
-HEEDED = (*ENDS, signal.SIGHUP)
+CAUGHT = (*ENDS, signal.SIGHUP)
 
 
 class Signals:
@@ -30,7 +30,7 @@ class Signals:
     def __init__(self) -> None:
         self._came: SimpleQueue[int | None] = SimpleQueue()
 
-    def heed(self, numbers: Iterable[signal.Signals] = HEEDED) -> None:
+    def catch(self, numbers: Iterable[signal.Signals] = CAUGHT) -> None:
         """Queue these signals from now on. Only in the main thread."""
         for number in numbers:
             signal.signal(number, lambda came, _: self._came.put(came))

@@ -158,12 +158,12 @@ def test_since_is_when_the_state_changed() -> None:
     assert (first, changed, again) == (EPOCH, EPOCH + 5, EPOCH + 5)
 
 
-def test_patience_ends_where_a_gpu_becomes_overdue() -> None:
+def test_the_longest_wait_ends_where_a_gpu_becomes_overdue() -> None:
     node = Node()
     node.start()
     node.sample(0, 1, at=10.0)
-    assert node.state.patience(10.0) == INTERVAL
-    overdue_in = node.state.patience(12.5)
+    assert node.state.longest_wait(10.0) == INTERVAL
+    overdue_in = node.state.longest_wait(12.5)
     assert 0 < overdue_in < INTERVAL
     node.sample(0, at=12.5)
     node.now = 12.5 + overdue_in + 0.01

@@ -296,12 +296,12 @@ def test_a_lost_gpu_keeps_its_pod(node: Node, kubelet: SimKubelet) -> None:
 def test_each_stranger_is_asked_about_once(node: Node, kubelet: SimKubelet) -> None:
     node.tree.show([SimProcess(pid=10, workload=PODS[0])])
     node.view(gpu(0, processes=(process(10),)))
-    assert node.builder.wants_allocations
+    assert node.builder.needs_allocations
     node.view(gpu(0, processes=(process(10),)))
-    assert not node.builder.wants_allocations
+    assert not node.builder.needs_allocations
     node.tree.show([SimProcess(pid=10, workload=PODS[0]), SimProcess(pid=11, workload=PODS[1])])
     node.view(gpu(0, processes=(process(10), process(11))))
-    assert node.builder.wants_allocations
+    assert node.builder.needs_allocations
 
 
 def test_switched_off_is_not_asked(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_every_check_has_one_alert():
 
 
 def test_checks_of_a_node_are_told_as_such():
-    assert set(NODE_CHECKS) == {name for name, check in CHECK_BY_NAME.items() if check.blame != "gpu"}
+    assert set(NODE_CHECKS) == {name for name, check in CHECK_BY_NAME.items() if check.fault_domain != "gpu"}
 
 
 def test_xids_are_critical_or_not():

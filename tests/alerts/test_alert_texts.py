@@ -76,7 +76,7 @@ def test_a_healthy_node_raises_nothing(tmp_path):
     config = Config()
     played = [
         series(Encoder().encode(collect(view, config.metrics)))
-        for view in views(load("healthy"), config, 0.0, 60.0 * MINUTES, close=60.0)
+        for view in views(load("healthy"), config, 0.0, 60.0 * MINUTES, short_step=60.0)
     ]
     assert any(row.name == "gpuwatch_gpu_clock_hertz" for page in played for row in page)
     assert raised({"gpuwatch": played}, tmp_path) == ""
@@ -86,7 +86,7 @@ def test_a_healthy_node_raises_nothing(tmp_path):
 def test_a_healthy_node_with_a_tuner_raises_nothing(mode, tmp_path):
     """And every series of its tuner, which has a power budget, and holds caps if it may: then it has more series."""
     config, tuner = Config(), Imagined(NODES[0]._replace(tuning=mode))
-    seen = list(views(load("healthy"), config, 0.0, 60.0 * MINUTES, close=60.0, with_gpm=True))
+    seen = list(views(load("healthy"), config, 0.0, 60.0 * MINUTES, short_step=60.0, with_gpm=True))
     agent = [series(Encoder().encode(collect(view, config.metrics))) for view in seen]
     told = [series(Encoder().encode(row.family(state) for row in TUNER_METRICS)) for state in map(tuner.see, seen)]
     capped = any(row.name == "gpuwatch_tuner_clock_cap_hertz" for page in told for row in page)

@@ -21,9 +21,9 @@ def sample(file: str, phase: str) -> Gpu:
 
 @pytest.mark.parametrize("phase", ["idle", "load"])
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-@pytest.mark.parametrize("patient", [True, False])
-def test_a_real_gpu_that_is_well(file: str, phase: str, patient: bool) -> None:
-    gpu, judge = sample(file, phase), Judge(uptime=1e6, patient=patient)
+@pytest.mark.parametrize("hysteresis", [True, False])
+def test_a_real_gpu_that_is_well(file: str, phase: str, hysteresis: bool) -> None:
+    gpu, judge = sample(file, phase), Judge(uptime=1e6, hysteresis=hysteresis)
     status = GpuStatus(identity=gpu.identity, state=GpuState.FRESH)
     for number in range(1, LOOKS):
         at = number * INTERVAL

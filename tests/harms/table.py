@@ -308,7 +308,7 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{MEMORY}test_an_agent_that_starts_anew_remembers_what_it_found",
                 "health/judge.py",
-                'if check is not None and check.blame != "monitor":',
+                'if check is not None and check.fault_domain != "monitor":',
                 "if False:",
             ),
         ),

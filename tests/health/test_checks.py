@@ -322,7 +322,7 @@ def test_a_single_look_does_not_wait(name: str) -> None:
     from gpuwatch.health.judge import Judge
 
     bench = Bench()
-    bench.judge = Judge(patient=False)
+    bench.judge = Judge(hysteresis=False)
     bench.make(0, **LEVELS[name].sick)
     bench.look()
     assert bench.checks() == {name}

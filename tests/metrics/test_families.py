@@ -78,7 +78,7 @@ def test_alerts_rules_and_dashboards_need_no_family_that_is_off():
 )
 def test_what_they_need_is_on_the_default_page(scenario: str):
     """Every series of a needed family that the page with all groups has, at each look of the first minutes."""
-    for view in views(load(scenario), Config(), AT, 240.0, close=20.0, with_gpm=True):
+    for view in views(load(scenario), Config(), AT, 240.0, short_step=20.0, with_gpm=True):
         whole, default = page(view, EVERYTHING), page(view, DEFAULT)
         for name in needed() - ON_DEMAND & whole.keys():
             assert default.get(name) == whole.get(name), name

@@ -21,7 +21,7 @@ NEWEST = "590.48"
 def looks(scenario: str, driver: str) -> list[View]:
     story = load(scenario)
     story = replace(story, node=replace(story.node, driver=f"{driver}.01"))
-    return list(views(story, Config(), AT, 240.0, close=20.0))
+    return list(views(story, Config(), AT, 240.0, short_step=20.0))
 
 
 @pytest.mark.parametrize("driver", [driver for driver in DRIVERS if driver != NEWEST])

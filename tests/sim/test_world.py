@@ -151,7 +151,7 @@ def test_pods_come_and_go_everywhere(world):
 def test_a_gpu_that_is_well_again_is_found_to_be_counted_out_until_the_device_plugin_is_restarted():
     found = [
         (view.snapshot.at, [(each.check, each.severity) for each in view.judgement.findings if each.gpu])
-        for view in views(load("plugin-withheld"), Config(), 0.0, 480.0, close=2.0)
+        for view in views(load("plugin-withheld"), Config(), 0.0, 480.0, short_step=2.0)
     ]
     held = [at for at, findings in found if findings == [("gpu_not_allocatable", Severity.WARNING)]]
     assert 120 < min(held) < 200

@@ -44,7 +44,7 @@ def keep_consents(session: Session, reread: "Callable[[], Config]") -> None:
     is_simulated = session.source not in (None, "nvml")  # a machine of its own, with a boot of its own
     boot_id = None if is_simulated else first_line(boot_id_file(proc))
     signals, reader, adding = Signals(), None, None
-    signals.heed(ENDS)
+    signals.catch(ENDS)
     with ExitStack() as stack:
         cycle: Callable[[], float] = lambda: CYCLE_SECONDS  # noqa: E731 nothing is read
         if in_cluster:

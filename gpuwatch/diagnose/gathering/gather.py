@@ -95,8 +95,8 @@ class _Gathering:
         if view is not None and view.snapshot.host and not hidden:
             theirs, ours = view.snapshot.host.boot_id, first_line(boot_id_file(places.path(places.proc)))
             hidden = OTHER_MACHINE if None not in (theirs, ours) and theirs != ours else ""
-        order = self._want_view(view)
-        then = {} if hidden else self._want_host()
+        order = self._request_view(view)
+        then = {} if hidden else self._request_host()
         if not hidden or order is not None:
             sections.probe(ProbeOrder(places=places, files=not hidden, driver=order))
         got = sections.collect(then, progress)
@@ -112,7 +112,7 @@ class _Gathering:
     def _left(self, seconds: float) -> float:
         return max(0.0, min(seconds, self._until - time.monotonic()))
 
-    def _want_view(self, first: View | None) -> DriverOrder | None:
+    def _request_view(self, first: View | None) -> DriverOrder | None:
         """The order to read the driver's View; None: an agent or a recording has it. A full diagnosis wants two."""
         agent, backend, config = self._target.agent, self._target.backend, self._target.config
         if first is not None and agent is not None and self._twice:
@@ -126,7 +126,7 @@ class _Gathering:
             self.sections.start("view", self._recorded("view.json", View), self._left(FILES_SECONDS))
         return None
 
-    def _want_host(self) -> dict[str, Callable[[Any], None]]:
+    def _request_host(self) -> dict[str, Callable[[Any], None]]:
         """Files, cluster and exporters. Returns section -> what to do when it arrives: exporters are queried on the
         ports that the services listen on.
         """

@@ -20,7 +20,7 @@ from gpuwatch.rightsizing.usage.prometheus_windows import (
 )
 from gpuwatch.workloads.workload_key import CLASSES, MODES, Owner, key_of_pod
 
-Who = tuple[str, str, str]
+PodKey = tuple[str, str, str]
 """Namespace, pod, container."""
 
 Choice = TypeVar("Choice", bound=str)
@@ -31,12 +31,12 @@ QueryRows = dict[str, list[tuple[dict[str, str], float | None]]]
 _NAMESPACE = re.compile(r"[a-z0-9-]{1,63}")
 
 
-def either(names: set[Who]) -> str:
+def either(names: set[PodKey]) -> str:
     """A regular expression for their namespaces. A name that is no DNS label is no namespace, and needs escaping."""
     return "|".join(sorted({namespace for namespace, _, _ in names if _NAMESPACE.fullmatch(namespace)}))
 
 
-def pod_facts(names: set[Who], rows: QueryRows) -> Iterator[tuple[Who, PodFacts]]:
+def pod_facts(names: set[PodKey], rows: QueryRows) -> Iterator[tuple[PodKey, PodFacts]]:
     """Of these containers, by the rows of each query."""
     owners = {_pod(row): owner for row, _ in rows["pod_owner"] if (owner := _owner(row))}
     above = {

@@ -131,17 +131,17 @@ def _read(path: Path, kind: type[State], schema: Schema) -> State:
         found = size - len(first)  # with the line end
         fits = 0 <= head.size <= MOST_BYTES and found - 1 <= head.size <= found
         body = file.read(head.size) if fits else b""
-    anew = "history is collected again from what is left; look at the disk, then remove it"
+    next_step = "history is collected again from what is left; look at the disk, then remove it"
     if len(body) != head.size:
-        raise _Unusable("corrupt", f"{found} of {head.size} bytes are there", anew)
+        raise _Unusable("corrupt", f"{found} of {head.size} bytes are there", next_step)
     if zlib.crc32(body) != head.crc32:
-        raise _Unusable("corrupt", "its checksum is wrong", anew)
+        raise _Unusable("corrupt", "its checksum is wrong", next_step)
     try:
         if head.schema == schema.number:
             return msgspec.json.decode(body, type=prepared(kind))
         return msgspec.convert(_migrated(msgspec.json.decode(body), head.schema, schema), prepared(kind), str_keys=True)
     except BROKEN as error:
-        raise _Unusable("corrupt", f"{type(error).__name__}: {error}", anew) from error
+        raise _Unusable("corrupt", f"{type(error).__name__}: {error}", next_step) from error
 
 
 def _head(line: bytes, schema: Schema) -> Head:

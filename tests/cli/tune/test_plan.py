@@ -43,9 +43,9 @@ def test_the_plan_is_that_of_enforce_whatever_is_configured(place: Path, mode: s
 def test_who_agrees_to_what_is_said(place: Path):
     train, chat, free = plan(place)["items"]
     assert (train["mode"], train["bound"], train["work_class"]) == ("enforce", 0.03, "batch")
-    assert "namespace ml-research" in train["said_by"]
+    assert "namespace ml-research" in train["decided_by"]
     assert (chat["mode"], chat["obstacles"][0]["reason"]) == ("off", ObstacleReason.OPTED_OUT)
-    assert "pod serving/chat-0" in chat["said_by"]
+    assert "pod serving/chat-0" in chat["decided_by"]
     assert (free["users"], free["obstacles"]) == ([], [])
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpuwatch.cli.xid.decode import SPOKEN
+from gpuwatch.cli.xid.decode import SENTENCES
 from gpuwatch.model.xid_catalogue import all_xids
 from tests.cli.commands import run
 from tests.cli.processes import started
@@ -81,7 +81,7 @@ def test_every_code_is_explained_within_100_columns(code):
 
 @pytest.mark.parametrize("info", all_xids(), ids=lambda info: str(info.code))
 def test_every_action_word_has_plain_words(info):
-    assert {word for word in (info.action, info.nvidia, info.investigate) if word} <= set(SPOKEN)
+    assert {word for word in (info.action, info.nvidia, info.investigate) if word} <= set(SENTENCES)
 
 
 RECOVERY_LINE = "NVRM: Xid (PCI:0000:01:00): 154, GPU recovery action changed from 0x0 (None) to {} (Some Words)"

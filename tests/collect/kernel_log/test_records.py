@@ -148,10 +148,10 @@ def test_a_ring_that_ran_over_between_two_looks_begins_with_a_whole_record() -> 
 def test_without_times_klogctl_counts_for_nothing_and_says_so() -> None:
     kernel = Kernel((6, NOW, CRASH), (4, NOW + 1, XIDS[1]), times=False)
     with contextlib.closing(KernelLog(kernel.open(), mode="klogctl", boot_id="b")) as log:
-        assert (log.read(0), log.blind, log.cursor) == ([], True, None)
+        assert (log.read(0), log.unusable, log.cursor) == ([], True, None)
         assert NO_TIMES in (log.reason or "")
         kernel.times = True
-        assert (log.read(0.3), log.blind, log.reason) == ([], False, None)
+        assert (log.read(0.3), log.unusable, log.reason) == ([], False, None)
         kernel.records.append((4, NOW + 2, XIDS[2]))
         assert codes(event.line for event in log.read(60)) == ["xid 0000:02:00"]
 
@@ -162,7 +162,7 @@ def test_a_name_that_looks_like_a_time_is_none_where_the_kernel_writes_none(tmp_
     kernel = Kernel((6, NOW, f"[   12.345678] x[7]: segfault\n[   12.345679] {FORGED}"), times=False)
     ring = kernel.open(times)
     assert seen(ring) == []
-    assert ring.blind == NO_TIMES
+    assert ring.unusable == NO_TIMES
 
 
 TEXTS = st.sampled_from(
@@ -201,7 +201,7 @@ def test_no_name_makes_a_line_of_the_driver(drawn: list[tuple[bool, int, int, st
             ring.records.append(record)
     left = iter(drivers)
     assert all(any(identity(line) == identity(driver) for driver in left) for line in found)
-    assert not reader.blind
+    assert not reader.unusable
 
 
 @given(RECORDS)
@@ -392,7 +392,7 @@ def test_the_real_kernel_makes_no_fault_of_a_programs_name(crash: Callable[[str]
     name = f"x\nNVRM: Xid (PCI:0000:0f:00): 79, {marker}"
     opened = KernelLog.open(fall_back=False) if way == "kmsg" else KernelLog(SyslogRing(), mode="klogctl")
     with contextlib.closing(opened) as log:
-        if log.blind:
+        if log.unusable:
             pytest.skip(f"{way}: {log.reason}")
         log.read(0)
         crash(name)

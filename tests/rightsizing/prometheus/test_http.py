@@ -16,7 +16,7 @@ from gpuwatch.model.errors import GpuwatchError, PermissionMissing, UsageError
 from gpuwatch.rightsizing.prometheus import http as prometheus_http
 from gpuwatch.rightsizing.prometheus.api import MOST_WARNINGS, PrometheusApi, TooLarge
 from gpuwatch.rightsizing.prometheus.config import HttpConfig, basic
-from gpuwatch.rightsizing.prometheus.http import ATTEMPTS, FIRST_PAUSE, LONGEST_PAUSE, PATIENCE, PrometheusHttp
+from gpuwatch.rightsizing.prometheus.http import ATTEMPTS, FIRST_PAUSE, LONGEST_PAUSE, REQUEST_SECONDS, PrometheusHttp
 
 
 class Reply(NamedTuple):
@@ -115,13 +115,13 @@ def test_all_attempts_together_stay_within_one_deadline(serve, reply):
     with pytest.raises(GpuwatchError):
         api.query("up", 1)
     assert 1 < len(server.asked) - 1 < ATTEMPTS
-    assert next(times) - begun <= PATIENCE + 300
+    assert next(times) - begun <= REQUEST_SECONDS + 300
 
 
 def test_the_last_attempt_has_what_is_left_of_the_time(serve):
     """It ends by the deadline, though a single one might take longer."""
-    times = iter([0, 0, 0, 0, 0, PATIENCE - 0.2])
-    _, api, _ = serve(OK, Reply(hang=True), clock=lambda: next(times, PATIENCE))
+    times = iter([0, 0, 0, 0, 0, REQUEST_SECONDS - 0.2])
+    _, api, _ = serve(OK, Reply(hang=True), clock=lambda: next(times, REQUEST_SECONDS))
     api.query("up", 1)
     since = time.monotonic()
     with pytest.raises(GpuwatchError, match="timed out"):
