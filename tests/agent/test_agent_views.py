@@ -89,7 +89,7 @@ def test_an_agent_that_is_gone_keeps_its_last_view_and_says_why(views, agent, cl
     assert views.trouble is None
 
 
-def test_a_hold_counts_only_time_in_which_somebody_looked(clock):
+def test_a_hold_counts_only_time_with_samples(clock):
     hold = HoldTimer(clock)
     assert hold.update(True, 10) == 0
     clock.go(8)

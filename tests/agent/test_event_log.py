@@ -29,7 +29,7 @@ def said(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     return caplog
 
 
-def test_a_finding_is_said_when_it_begins_and_when_it_is_over(said: pytest.LogCaptureFixture) -> None:
+def test_a_finding_is_reported_when_it_begins_and_when_it_is_over(said: pytest.LogCaptureFixture) -> None:
     logger = EventLogger()
     for findings in [(), (LOST,), (LOST,), (LOST, KUBELET), (KUBELET,), ()]:
         logger.log_changes(view(*findings))
@@ -90,7 +90,7 @@ def test_changing_figures_are_not_news(said: pytest.LogCaptureFixture) -> None:
     assert len(said.records) == 1
 
 
-def test_a_new_reader_is_said_once(said: pytest.LogCaptureFixture) -> None:
+def test_a_new_reader_is_reported_once(said: pytest.LogCaptureFixture) -> None:
     logger = EventLogger()
     for restarts in (0, 1, 1):
         logger.log_changes(view(restarts=restarts))

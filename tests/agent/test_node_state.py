@@ -105,7 +105,7 @@ def test_a_hung_gpu_keeps_no_round_waiting(sampled_before: bool) -> None:
 # ---- a GPU that does not answer
 
 
-def test_a_hung_call_is_told_within_two_intervals_with_its_part() -> None:
+def test_a_hung_call_is_reported_within_two_intervals_with_its_part() -> None:
     node = Node()
     node.start()
     node.sample(0, 1, at=0.1)
@@ -119,7 +119,7 @@ def test_a_hung_call_is_told_within_two_intervals_with_its_part() -> None:
     assert [gpu.identity.index for gpu in node.state.last_seen(node.now)] == [1]
 
 
-def test_a_missing_sample_without_a_stuck_call_is_told_too() -> None:
+def test_a_missing_sample_without_a_stuck_call_is_reported_too() -> None:
     node = Node()
     node.start()
     node.sample(0, 1, at=0.1)
@@ -220,7 +220,7 @@ def test_gpus_that_a_new_driver_is_slow_to_wake_have_not_vanished() -> None:
 
 
 @pytest.mark.parametrize(("lost", "state"), [(True, GpuState.LOST), (False, GpuState.UNKNOWN)])
-def test_a_known_gpu_that_is_refused_anew(lost: bool, state: GpuState) -> None:
+def test_a_known_gpu_that_is_refused_again(lost: bool, state: GpuState) -> None:
     node = Node()
     node.start()
     node.sample(0, 1, at=0.1)
@@ -234,7 +234,7 @@ def test_a_known_gpu_that_is_refused_anew(lost: bool, state: GpuState) -> None:
     assert (status.up, status.reason) == (True, "index 1: Insufficient Permissions")
 
 
-def test_a_known_gpu_that_hangs_while_it_is_registered_anew() -> None:
+def test_a_known_gpu_that_hangs_while_it_is_registered_again() -> None:
     node = Node()
     node.start()
     node.sample(0, 1, at=0.1)
@@ -259,7 +259,7 @@ def test_a_gpu_that_moved_to_another_index_is_itself() -> None:
 # ---- the monitor's own trouble
 
 
-def test_a_reader_that_ended_blames_no_gpu() -> None:
+def test_a_reader_that_ended_faults_no_gpu() -> None:
     node = Node()
     node.start()
     node.sample(0, 1, at=0.1)
@@ -272,7 +272,7 @@ def test_a_reader_that_ended_blames_no_gpu() -> None:
     assert node.shown() == []
 
 
-def test_a_silent_reader_blames_no_gpu() -> None:
+def test_a_silent_reader_faults_no_gpu() -> None:
     node = Node()
     node.start()
     node.sample(0, 1, at=0.1)
@@ -293,7 +293,7 @@ def test_a_new_reader_has_time_to_take_the_first_sample() -> None:
 # ---- the start
 
 
-def test_the_start_is_said_while_the_driver_keeps_it_waiting() -> None:
+def test_the_start_is_reported_while_the_driver_keeps_it_waiting() -> None:
     node = Node(settle=SETTLE_SECONDS)
     node.say(ReaderHeartbeat(starting="nvmlInit"), at=SETTLE_SECONDS - 0.1)
     assert not node.state.settled(node.now)
@@ -304,7 +304,7 @@ def test_the_start_is_said_while_the_driver_keeps_it_waiting() -> None:
     assert not node.state.answered(node.now)
 
 
-def test_how_long_the_start_hangs_is_told_of_one_reader_and_one_call() -> None:
+def test_how_long_the_start_hangs_is_reported_of_one_reader_and_one_call() -> None:
     node = Node()
 
     def hanging() -> float | None:
@@ -391,7 +391,7 @@ def test_gpm(gpu: dict[str, Any], up: bool | None, reason: str) -> None:
     assert (status.up, status.reason) == (up, reason)
 
 
-def test_gpus_that_do_not_tell_who_they_are_are_known_by_their_index() -> None:
+def test_gpus_that_do_not_show_who_they_are_are_known_by_their_index() -> None:
     """One that is hidden from this container is said in the reason, and missing to nobody."""
     node = Node()
     node.say(DriverOpened(driver=Driver(), count=4), GpuFound(identity=identity(0)), at=0.0)
@@ -417,7 +417,7 @@ def test_a_gpu_that_answers_late_has_an_interval_for_its_first_sample():
     assert node.states() == {"GPU-0": GpuState.UNRESPONSIVE}
 
 
-def test_a_gpu_that_was_found_is_not_awaited_whatever_the_heartbeat_before_said():
+def test_a_gpu_that_was_found_is_not_awaited_whatever_the_heartbeat_before_reported():
     node = Node(gpus=1)
     node.say(DriverOpened(driver=Driver(), count=1), at=1.0)
     node.beat(at=2.0, stuck={"index 0": ("registration", 0.4)})

@@ -97,7 +97,7 @@ def test_what_keeps_nvml_from_starting_is_in_the_view(driver: FakeDriver, tmp_pa
     assert (nvml.up, nvml.code, view.snapshot.driver, view.snapshot.gpus) == (False, code, None, ())
 
 
-def test_a_library_that_is_not_there_is_told_as_such(tmp_path: Path) -> None:
+def test_a_library_that_is_not_there_is_reported_as_such(tmp_path: Path) -> None:
     sources = SourcesConfig(disabled=("kmsg", "podresources"), sys=str(tmp_path), proc=str(tmp_path))
     with OneShotCollector(Config(sources=sources), Backend(target=str(tmp_path / "libnvidia-ml.so.1"))) as looking:
         with pytest.raises(NoGpuStack, match="cannot load the NVML library"):

@@ -105,7 +105,9 @@ def test_the_api_can_be_opened(tmp_path: Path, clock: HandClock) -> None:
         agent.stop()
 
 
-def test_an_agent_whose_publisher_stands_still_is_not_healthy_until_it_goes_on(agent: Agent, clock: HandClock) -> None:
+def test_an_agent_whose_publisher_stands_still_is_not_healthy_until_it_continues(
+    agent: Agent, clock: HandClock
+) -> None:
     until(lambda: agent.view() is not None)
     with agent._lock:  # as if somebody never let go of it
         while (answer := get(agent, "/-/healthy"))[0] == 200:

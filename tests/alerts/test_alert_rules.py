@@ -97,7 +97,7 @@ def test_every_check_has_one_alert():
     assert sorted(check for check, _ in covered) == sorted(CHECK_BY_NAME)
 
 
-def test_checks_of_a_node_are_told_as_such():
+def test_checks_of_a_node_are_reported_as_such():
     assert set(NODE_CHECKS) == {name for name, check in CHECK_BY_NAME.items() if check.fault_domain != "gpu"}
 
 

@@ -104,7 +104,7 @@ def test_pods_of_the_node_with_gpus_come_with_what_they_and_their_namespace_say(
     assert (found.node, found.quarantined) == ({}, False)
 
 
-def test_a_changed_mind_is_seen_at_the_next_look(team):
+def test_a_changed_consent_is_seen_at_the_next_cycle(team):
     team.add_pod("train", annotations={AUTOTUNE: "enforce"})
     team.sees(lambda found: [pod.annotations for pod in found.pods] == [{AUTOTUNE: "enforce"}], "the pod's wish")
     team.annotate(f"{team.pods}/train", autotune="off")

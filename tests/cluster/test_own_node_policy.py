@@ -294,7 +294,7 @@ def test_the_device_plugin_may_be_named(api, tenant, asks_for_more, kind, name, 
         remove(api, f"{PODS}/of-a-plugin")
 
 
-def test_a_slot_may_be_taken_over_and_given_back(api, tenant):
+def test_a_slot_may_be_taken_over_and_released(api, tenant):
     name = "gpuwatch-slot-1000000"
     assert api.request("POST", BUDGETS, slot(name, tenant.other)).status == 201
     for holder in (tenant.node, None):

@@ -61,7 +61,7 @@ def reasons(bench):
     return {obstacle.reason for obstacle in bench.remediator.state.plan.blocked}
 
 
-def test_it_takes_and_gives_back_exactly_what_is_ours(bench):
+def test_it_takes_and_releases_exactly_what_is_ours(bench):
     before = foreign(bench.node)
     bench.finds(fatal(bench.clock.time()))
     bench.remediator.step()
@@ -78,7 +78,7 @@ def test_it_takes_and_gives_back_exactly_what_is_ours(bench):
         assert each.startswith("GPU")
 
 
-def test_schedulers_are_told_and_nothing_is_left_of_it(bench, place):
+def test_schedulers_are_notified_and_nothing_is_left_of_it(bench, place):
     before = foreign(bench.node)
     bench.restarted(settings(labels=get_args(SchedulingLabel)))
     bench.run(10)
@@ -107,7 +107,7 @@ def test_a_person_may_overrule_it(bench, place):
     assert bench.holders == []
 
 
-def test_a_node_created_anew_is_another_one(bench, place):
+def test_a_node_created_again_is_another_one(bench, place):
     bench.finds(fatal(bench.clock.time()))
     bench.remediator.step()
     remove(place, f"{NODES}/{NODE}")

@@ -50,7 +50,7 @@ def test_exactly_these_rights_are_needed(server):
 
 
 @pytest.mark.parametrize("missing", GRANTED, ids=lambda right: f"{right.verb} {right.resource} {right.namespace}")
-def test_a_missing_right_is_said(server, missing: Right, caplog):
+def test_a_missing_right_is_reported(server, missing: Right, caplog):
     bench, api = begun(server, [each for each in GRANTED if each != missing])
     live(bench, api)
     assert bench.remediator.state.errors["Forbidden"] >= 1

@@ -285,7 +285,7 @@ def test_a_namespace_may_name_the_counter_of_its_pods(server, tmp_path):
         ("vllm:1", "127.0.0.1", "refused"),
     ],
 )
-def test_what_cannot_be_asked_is_told(tmp_path, text, ip, why):
+def test_what_cannot_be_asked_is_reported(tmp_path, text, ip, why):
     assert why in Node(tmp_path, 1, text, ip).step().owners["u"].trouble
 
 

@@ -306,7 +306,7 @@ if child:
 
 
 @pytest.mark.parametrize("there", [False, True])
-def test_a_script_goes_on_without_anybody_who_listens_or_answers(tmp_path, there):
+def test_a_script_continues_without_a_listener_or_an_answer(tmp_path, there):
     path = tmp_path / "p.sock"
     with contextlib.ExitStack() as stack:
         if there:

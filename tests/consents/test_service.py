@@ -87,7 +87,7 @@ def test_only_our_own_taint_counts(bench):
     assert bench.file.read().quarantined is True
 
 
-def test_a_changed_mind_is_in_the_file_at_the_next_look(bench):
+def test_a_changed_consent_is_in_the_file_at_the_next_cycle(bench):
     bench.look()
     bench.annotate("pods", "train-0", {AUTOTUNE: "off"}, "ml")
     bench.annotate("nodes", NODE, {AUTOTUNE: "off"})
@@ -124,7 +124,7 @@ def test_it_only_asks_for_what_the_role_grants(bench):
     assert asked == {("get", "nodes"), ("list", "pods"), ("get", "namespaces")}
 
 
-def test_a_bad_answer_loses_nothing_and_is_told_once(bench, caplog):
+def test_a_bad_answer_loses_nothing_and_is_reported_once(bench, caplog):
     bench.look()
     before = bench.file.read()
     bench.server.stop()
@@ -143,7 +143,7 @@ def test_a_missing_right_is_named(bench, caplog):
     assert "grant get on nodes" in caplog.text
 
 
-def test_half_of_what_is_said_is_not_written(bench, caplog):
+def test_half_of_what_is_reported_is_not_written(bench, caplog):
     """The namespace might forbid what the pod asks for."""
     bench.with_rights(
         AccessRule(verbs=["get"], resources=["nodes"]), AccessRule(verbs=["list"], resources=["pods"])
@@ -152,7 +152,7 @@ def test_half_of_what_is_said_is_not_written(bench, caplog):
     assert "cannot get namespaces ml" in caplog.text
 
 
-def test_another_machines_node_is_not_believed(bench, caplog):
+def test_another_machines_node_is_not_trusted(bench, caplog):
     stranger = bench.another(boot_id="boot-of-another")
     stranger.step()
     assert bench.file.read() is None
@@ -160,12 +160,12 @@ def test_another_machines_node_is_not_believed(bench, caplog):
     assert "check NODE_NAME" in caplog.text
 
 
-def test_a_machine_that_does_not_know_its_boot_believes_the_name(bench):
+def test_a_machine_that_does_not_know_its_boot_trusts_the_name(bench):
     bench.another(boot_id="").step()
     assert bench.file.read() is not None
 
 
-def test_a_file_that_cannot_be_written_is_told_and_tried_again(bench, caplog):
+def test_a_file_that_cannot_be_written_is_reported_and_tried_again(bench, caplog):
     bench.file.path.parent.write_text("in the way")
     assert bench.look() < SOONEST
     assert "cannot write" in caplog.text
@@ -174,7 +174,7 @@ def test_a_file_that_cannot_be_written_is_told_and_tried_again(bench, caplog):
     assert bench.file.read() is not None
 
 
-def test_it_looks_until_it_is_told_to_end(bench):
+def test_it_runs_until_it_is_stopped(bench):
     waits = []
 
     def ended(seconds: float) -> bool:
@@ -215,7 +215,7 @@ def test_the_command_takes_over_which_labels_are_exported(bench, process, tmp_pa
     until(lambda: bench.file.read().pods[0].labels == {"label_team": "vision"}, "the label is in the file")
 
 
-def test_the_command_writes_the_file_and_ends_when_told(bench, process):
+def test_the_command_writes_the_file_and_ends_when_asked(bench, process):
     until(lambda: bench.file.path.exists(), "the file is there")
     assert [each.name for each in bench.file.read().pods] == ["train-0"]
     process.send_signal(signal.SIGTERM)
@@ -232,7 +232,7 @@ def test_the_command_writes_the_file_and_ends_when_told(bench, process):
         (("--state-dir", ""), "tuning needs a state directory"),
     ],
 )
-def test_what_can_never_work_is_told_at_once(more, words):
+def test_what_can_never_work_is_reported_at_once(more, words):
     command = (*COMMAND, "--node-name", NODE, *more)
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=BOUND_SECONDS)
     assert (done.returncode, words in done.stderr) == (2, True), done.stderr

@@ -81,7 +81,7 @@ def test_a_file_beside_it_chooses_no_interpreter(made, python, tmp_path):
     assert not owned.exists()
 
 
-def test_it_unpacks_itself_where_it_is_told_to(made, tmp_path):
+def test_it_unpacks_itself_where_it_is_asked_to(made, tmp_path):
     environment = {"PATH": os.environ["PATH"], "HOME": "/proc/none", "PEX_ROOT": str(tmp_path / "here")}
     done = subprocess.run([made[0], "--version"], capture_output=True, text=True, env=environment, check=False)
     assert done.stdout == f"gpuwatch {__version__}\n", done.stderr

@@ -90,7 +90,7 @@ def test_sigterm_leaves_no_reader_behind(start: Start) -> None:
     assert not psutil.pid_exists(reader.pid)
 
 
-def test_init_that_never_returns_is_told_and_ends_on_sigterm(driver: FakeDriver, start: Start) -> None:
+def test_init_that_never_returns_is_reported_and_ends_on_sigterm(driver: FakeDriver, start: Start) -> None:
     driver.hang("nvmlInit")
     agent = start(interval=1.0)
     agent.wait(lambda: agent.value("gpuwatch_source_up", source="nvml") == 0)
@@ -193,7 +193,7 @@ def test_gpus_that_hang_while_they_are_registered(driver: FakeDriver, start: Sta
     assert agent.terminate() <= STOP_SECONDS
 
 
-def test_a_lost_gpu_tells_its_xid_and_hides_nobody(driver: FakeDriver, start: Start) -> None:
+def test_a_lost_gpu_shows_its_xid_and_hides_nobody(driver: FakeDriver, start: Start) -> None:
     agent = start(interval=1.0)
     agent.wait_complete(4)
     uuid = driver.get(1, "uuid")

@@ -32,7 +32,7 @@ def restarts(agent: AgentProcess) -> float | None:
     return agent.value("gpuwatch_reader_restarts_total")
 
 
-def test_a_killed_reader_is_replaced_and_no_gpu_blamed(start: Start) -> None:
+def test_a_killed_reader_is_replaced_and_no_gpu_at_fault(start: Start) -> None:
     agent = start()
     agent.wait_complete(4)
     before = agent.sample_times()
@@ -62,7 +62,7 @@ def test_readers_that_die_again_and_again_are_started_ever_more_rarely(driver: F
     agent.wait(lambda: agent.value("gpuwatch_source_up", source="nvml") == 1)
 
 
-def test_a_stopped_reader_is_given_up_and_no_gpu_blamed(start: Start) -> None:
+def test_a_stopped_reader_is_given_up_and_no_gpu_at_fault(start: Start) -> None:
     agent = start()
     agent.wait_complete(4)
     (reader,) = agent.readers()

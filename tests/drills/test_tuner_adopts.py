@@ -66,7 +66,7 @@ def test_the_budget_is_kept_while_one_tuner_dies_after_the_other(rig: Rig, death
     assert rig.is_forgotten()
 
 
-def test_a_tuner_whose_budget_was_taken_away_gives_back_what_it_finds(rig: Rig) -> None:
+def test_a_tuner_whose_budget_was_removed_restores_what_it_finds(rig: Rig) -> None:
     rig.kill(rig.tuner)
     rig.place = replace(rig.place, budget=None)
     rig.start_tuner()

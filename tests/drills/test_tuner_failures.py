@@ -56,7 +56,7 @@ def test_s1_no_setter_was_ever_called_with_more_than_the_original(told: Sequence
 
 
 @pytest.mark.slow
-def test_s3_a_tuner_that_is_told_to_end_has_given_everything_back_in_five_seconds(told: Sequence[Told]) -> None:
+def test_s3_a_tuner_that_is_asked_to_end_has_restored_everything_in_five_seconds(told: Sequence[Told]) -> None:
     ends = [each.exit for each in told if each.exit is not None]
     assert len(ends) > len(KINDS) / 2
     assert max(ends) <= EXIT_SECONDS

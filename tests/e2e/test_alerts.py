@@ -58,7 +58,7 @@ def trouble(result: Result) -> list[str]:
     return [f"{case.story}: {words}" for words, holds in promises.items() if not holds]
 
 
-def test_a_fault_and_its_end_are_told_and_its_consequence_is_held_back(tmp_path):
+def test_a_fault_and_its_end_are_reported_and_its_consequence_is_held_back(tmp_path):
     """From a simulated GPU through agent, Prometheus and Alertmanager to the webhook."""
     (result,) = run(tmp_path, [case for case in CASES if case.story == QUICK])
     assert result.told
@@ -77,12 +77,12 @@ def results(tmp_path_factory):
 
 @slow
 @pytest.mark.parametrize("story", STORIES)
-def test_exactly_its_alerts_are_told_held_back_and_resolved(results, story):
+def test_exactly_its_alerts_are_reported_held_back_and_resolved(results, story):
     assert not trouble(results[story])
 
 
 @slow
-def test_what_is_urgent_is_told_at_once(results):
+def test_what_is_urgent_is_reported_at_once(results):
     rules = [rule for group in hurried()["groups"] for rule in group["rules"] if "alert" in rule]
     at_once = {rule["alert"] for rule in rules if "for" not in rule and rule["labels"]["severity"] == "critical"}
     seconds = {a: s for result in results.values() for a, s in result.seconds.items() if a.name in at_once}

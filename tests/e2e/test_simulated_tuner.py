@@ -88,7 +88,7 @@ def is_kept(town: Town) -> bool:
 
 
 @pytest.mark.slow  # the same on a turned clock: tests/tuning/service/test_tuner_enforcing.py
-def test_a_simulated_node_keeps_its_budget_until_it_is_told_to_stop_and_the_tuner_ends(town: Town) -> None:
+def test_a_simulated_node_keeps_its_budget_until_it_is_stopped_and_the_tuner_ends(town: Town) -> None:
     until(lambda: is_kept(town), "the budget is kept")
     assert town.limits()[OPTED_OUT] == TDP_WATTS
     status = town.status()

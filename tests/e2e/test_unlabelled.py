@@ -52,7 +52,7 @@ def names(found):
 
 
 @pytest.mark.parametrize("gone", ["target", "agent"])
-def test_a_fault_is_told_and_so_is_that_nobody_watches_any_more(tmp_path, gone):
+def test_a_fault_is_reported_and_so_is_that_nobody_watches_any_more(tmp_path, gone):
     with site(tmp_path) as (node, targets, database, manager):
         code, results = checked(database)
         assert (code, results["agent"], results["label cluster"]) == (3, "ok", "note")

@@ -58,7 +58,7 @@ def test_copies_are_as_fast_as_the_link_allows(active: Active, view: View) -> No
                 assert speed > most / 4
 
 
-def test_memory_is_given_back(active: Active, view: View) -> None:
+def test_memory_is_returned(active: Active, view: View) -> None:
     """Afterwards as much is free as before, give or take what the driver keeps for itself."""
     before = {gpu.identity.uuid: gpu.memory.used or 0 for gpu in view.snapshot.gpus}
     for gpu in look().snapshot.gpus:

@@ -107,7 +107,7 @@ def test_a_bad_driver_on_every_node_taints_no_more_than_the_budget(fleet: Make, 
     assert len(nodes.tainted) == most
 
 
-def test_a_restart_of_everybody_forgets_no_tainted_node(fleet: Make) -> None:
+def test_a_restart_of_all_forgets_no_tainted_node(fleet: Make) -> None:
     """The count is that of live objects: neither memory nor a slot that nobody renewed makes room."""
     nodes = fleet(3, 1)
     first, *others = nodes.members
@@ -193,7 +193,7 @@ def test_a_budget_that_cannot_be_read_allows_nothing(start: Start, server: Simul
 
 
 @pytest.mark.parametrize("trouble", ["unreadable", "exhausted"])
-def test_a_budget_never_keeps_a_node_from_being_given_back(
+def test_a_budget_never_keeps_a_node_from_being_released(
     start: Start, server: SimulatedApiServer, trouble: str
 ) -> None:
     bench = start("admin")

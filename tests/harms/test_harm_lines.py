@@ -134,7 +134,7 @@ def test_an_unknown_code_is_recorded_and_never_acted_on(chain: Chain, code: int)
     assert chain.quarantines == 0
 
 
-def test_the_process_in_the_line_is_not_blamed(chain: Chain) -> None:
+def test_the_process_in_the_line_is_not_at_fault(chain: Chain) -> None:
     """XID 119 names whoever's call timed out, often a monitor: affected are those who were given the GPU."""
     chain.bench.hold(pod("train"))
     chain.bench.hold(pod("dcgm-exporter"), gpu=1)
@@ -183,7 +183,7 @@ def test_a_contained_fault_hits_one_instance(chain: Chain) -> None:
 
 
 @pytest.mark.parametrize("xid", [13, 31, 43, 45])
-def test_an_applications_fault_is_only_told_to_its_pod(chain: Chain, xid: int) -> None:
+def test_an_applications_fault_is_only_reported_to_its_pod(chain: Chain, xid: int) -> None:
     chain.bench.hold(pod("train"))
     chain.look()
     for _ in range(50):

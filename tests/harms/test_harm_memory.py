@@ -57,7 +57,7 @@ def test_a_restart_without_any_memory_keeps_the_quarantine_and_ends_it_when_all_
     assert bench.is_clean()
 
 
-def test_an_agent_that_starts_anew_remembers_what_it_found(chain: Chain, tmp_path: Path) -> None:
+def test_an_agent_that_starts_again_remembers_what_it_found(chain: Chain, tmp_path: Path) -> None:
     """Its finding goes through the real store and back; a GPU that nobody has read yet is not taken for well."""
     store = Store.open(str(tmp_path / "state"), HandClock())
     chain.look()

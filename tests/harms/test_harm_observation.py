@@ -132,7 +132,7 @@ EXPECTATIONS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("what", EXPECTATIONS)
-def test_a_wrong_number_of_gpus_is_told_and_not_acted_on(chain: Chain, what: str) -> None:
+def test_a_wrong_number_of_gpus_is_reported_and_not_acted_on(chain: Chain, what: str) -> None:
     chain.look()
     chain.bench.node |= EXPECTATIONS[what]
     chain.look(HOUR)

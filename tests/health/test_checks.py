@@ -318,7 +318,7 @@ def test_one_switched_off_finds_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LEVELS)
-def test_a_single_look_does_not_wait(name: str) -> None:
+def test_a_single_sample_does_not_wait(name: str) -> None:
     from gpuwatch.health.judge import Judge
 
     bench = Bench()
@@ -414,7 +414,7 @@ def test_link_errors_within_an_hour(kind: str, found: bool) -> None:
     assert bench.checks() == ({"nvlink_errors"} if found else set())
 
 
-def test_a_counter_that_begins_anew_has_not_grown() -> None:
+def test_a_counter_that_starts_over_has_not_grown() -> None:
     bench = Bench()
     for corrected in (10**6, 0, 10**3 - 1):
         bench.make(0, ecc=counted(corrected=corrected))
@@ -678,7 +678,7 @@ def test_a_driver_that_hangs_after_a_boot_is_given_time() -> None:
 # ---- the monitor's own trouble
 
 
-def test_a_monitor_that_fails_blames_no_gpu() -> None:
+def test_a_monitor_that_fails_faults_no_gpu() -> None:
     bench = Bench()
     down = SourceStatus(name="nvml", up=False, reason="the reader process was ended by SIGSEGV", last_success=90.0)
     bench.node |= {"sources": (down,), "bus": BUS, "expected_gpus": 8}

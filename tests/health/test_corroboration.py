@@ -184,7 +184,7 @@ def test_lines_of_a_storm_become_one_fault_with_their_count() -> None:
         ({"sources": (NVML,)}, GpuState.UNKNOWN, "why"),
     ],
 )
-def test_an_unknown_driver_confirms_nothing_and_the_finding_says_so(
+def test_an_unknown_driver_confirms_nothing_and_the_finding_reports_it(
     node: dict[str, Any], state: GpuState | None, reason: str
 ) -> None:
     bench = Bench()
@@ -244,7 +244,7 @@ def test_a_line_about_a_lost_gpu_counts_only_while_it_is_silent() -> None:
     assert bench.checks() == set()
 
 
-def test_lines_alone_blame_no_gpu_for_its_pods_and_no_inforom() -> None:
+def test_lines_alone_fault_no_gpu_for_its_pods_and_no_inforom() -> None:
     bench = Bench()
     for number in range(5):
         bench.hold(pod(f"job-{number}"))

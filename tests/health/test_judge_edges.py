@@ -43,7 +43,7 @@ def test_a_driver_that_hangs_hangs_until_a_gpu_answers() -> None:
     assert "driver_wedged" in bench.checks()
 
 
-def test_a_recovery_that_is_told_of_twice_ends_nothing_that_came_between() -> None:
+def test_a_recovery_that_is_reported_twice_ends_nothing_that_came_between() -> None:
     bench = Bench()
     said = bench.xid(154, recovery=0, message="GPU recovery action changed")
     bench.look(said)
@@ -52,7 +52,7 @@ def test_a_recovery_that_is_told_of_twice_ends_nothing_that_came_between() -> No
     assert "xid_fatal" in bench.checks()
 
 
-def test_a_recovery_that_is_told_of_twice_takes_back_nothing_said_of_the_inforom_between() -> None:
+def test_a_recovery_that_is_reported_twice_takes_back_nothing_reported_of_the_inforom_between() -> None:
     bench = Bench()
     said = bench.xid(154, recovery=0, message="GPU recovery action changed")
     bench.look(said)
@@ -94,7 +94,7 @@ def test_a_line_that_came_before_its_gpu_counts_with_those_that_the_gpu_had() ->
     assert bench.finding("xid_fatal").count == 2
 
 
-def test_pods_without_a_name_are_told_apart_by_their_uid() -> None:
+def test_pods_without_a_name_are_distinguished_by_their_uid() -> None:
     past = GpuHistory("GPU-0", ChecksConfig(), {})
     past.add_failed_pods([Workload(namespace="ml", pod_uid="1"), Workload(namespace="ml", pod_uid="2")], 0.0)
     assert [pod.pod_uid for pod in past.failed_pods()] == ["1", "2"]
@@ -168,7 +168,7 @@ def test_link_errors_name_the_link_that_has_most() -> None:
     assert bench.finding("nvlink_errors").message.endswith(", most on link 5")
 
 
-def test_a_gpu_that_does_not_answer_is_not_blamed_for_its_pods_failures_anew() -> None:
+def test_a_gpu_that_does_not_answer_is_not_at_fault_for_its_pods_failures_again() -> None:
     bench = Bench(0)
     bench.states[0] = GpuState.UNRESPONSIVE
     past = GpuHistory("GPU-0", ChecksConfig(), {})

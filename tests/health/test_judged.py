@@ -153,7 +153,7 @@ def test_a_reset_says_that_the_driver_asks_for_nothing_any_more() -> None:
 
 
 @pytest.mark.parametrize("action", [{"do": "recover", "gpu": 0}, {"do": "reload", "seconds": 1.0}])
-def test_the_energy_counter_begins_anew(action: dict[str, Any]) -> None:
+def test_the_energy_counter_starts_over(action: dict[str, Any]) -> None:
     node = SimNode(scenario(workloads=[work(0)], timeline=[{"at": 60, **action}]))
     node.advance(59.0)
     before = node.physics[0].energy

@@ -28,7 +28,7 @@ def test_uptime(tmp_path: Path, text: str, seconds: float | None) -> None:
     assert uptime(tmp_path / "nowhere") is None
 
 
-def test_processes_are_looked_at_again_and_again_until_they_are_gone() -> None:
+def test_processes_are_read_again_and_again_until_they_are_gone() -> None:
     meter, gone = ProcessMeter(), 2**22 + 1  # no kernel gives out such a number
     first = meter.read((os.getpid(), gone))
     assert set(first) == {os.getpid()}

@@ -140,7 +140,7 @@ def test_a_certificate_that_is_optional_is_verified_when_given(serve, site):
 
 
 @pytest.mark.parametrize("name", ["prometheus.monitoring", "10.1.2.3", "2001:db8::1"])
-def test_allowed_names_are_looked_for_in_the_certificate(serve, site, name):
+def test_allowed_names_are_searched_in_the_certificate(serve, site, name):
     server = serve(web_config=site.configure(MUTUAL % f", client_allowed_sans: ['{name}']"))
     assert get(server, site.trust(client=site.clients.issue_cert(name)))[0] == 200
     with pytest.raises((ssl.SSLError, ConnectionError, http.client.HTTPException)):
@@ -283,7 +283,7 @@ def test_a_half_written_file_never_opens_the_door(site, caplog, before, after):
     assert "would protect less" in caplog.text
 
 
-def test_files_are_looked_at_once_a_second(site):
+def test_files_are_checked_once_a_second(site):
     clock = HandClock()
     guard = WebGuard(site.configure(TLS % ""), clock)
     context = guard.context
@@ -294,7 +294,7 @@ def test_files_are_looked_at_once_a_second(site):
     assert guard.refresh().context is not context
 
 
-def test_an_unusable_change_is_said_once_and_mended_by_the_missing_file(site, caplog):
+def test_an_unusable_change_is_reported_once_and_mended_by_the_missing_file(site, caplog):
     clock = HandClock()
     guard = WebGuard(site.configure(TLS % ""), clock)
     site.configure("tls_server_config: {cert_file: late.pem, key_file: late.pem}")

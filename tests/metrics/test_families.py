@@ -157,7 +157,7 @@ def test_a_pattern_that_fits_nothing_is_refused(pattern: str, why: str):
     assert why in reason
 
 
-def test_whoever_asks_for_too_much_is_refused_without_a_guess():
+def test_a_request_for_too_much_is_refused_without_a_guess():
     """A guess costs 50 ms on the thread that answers all clients."""
     with pytest.raises(ValueError, match="no family fits gpuwatch_gpu_power_wats") as error:
         requested({"name[]": ("gpuwatch_gpu_power_wats",)}, page_families())
@@ -214,7 +214,7 @@ def test_the_sum_does_not_fall_in_a_view_that_is_shown_after_a_newer_one_was_tak
     assert counters.totals(late.snapshot.gpus[0])["transmit_bytes"] == 1000
 
 
-def test_counters_that_start_anew_forget_what_was():
+def test_counters_that_start_again_forget_what_was():
     up, down = NvLink(link=0, active=True, transmit_bytes=100), NvLink(link=1, active=False)
     before, reset = replace(down, active=True, transmit_bytes=900), replace(up, transmit_bytes=5)
     assert sums(iter((linked(up, before), linked(reset, down)))) == [1000, 5]

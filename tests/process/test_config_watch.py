@@ -37,7 +37,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("text", BAD, ids=lambda text: repr(text[:30]))
-def test_a_file_that_is_wrong_changes_nothing_and_is_said(text: str, tmp_path: Path) -> None:
+def test_a_file_that_is_wrong_changes_nothing_and_is_reported(text: str, tmp_path: Path) -> None:
     path = tmp_path / "gpuwatch.yaml"
     path.write_text(GOOD)
     watch = watch_of(path)
@@ -64,7 +64,9 @@ def make_nothing(path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [make_fifo, make_loop, make_nothing, Path.mkdir])
-def test_a_file_that_is_none_any_more_is_said_and_its_return_too(make: Callable[[Path], None], tmp_path: Path) -> None:
+def test_a_file_that_is_none_any_more_is_reported_and_its_return_too(
+    make: Callable[[Path], None], tmp_path: Path
+) -> None:
     path = tmp_path / "gpuwatch.yaml"
     path.write_text(GOOD)
     watch = watch_of(path)
@@ -80,7 +82,7 @@ def test_a_file_that_is_none_any_more_is_said_and_its_return_too(make: Callable[
     assert (watch.error, watch.status()) == (None, ())
 
 
-def test_a_gap_of_one_look_is_no_change(tmp_path: Path) -> None:
+def test_a_gap_of_one_check_is_no_change(tmp_path: Path) -> None:
     path = tmp_path / "gpuwatch.yaml"
     path.write_text(GOOD)
     watch = watch_of(path)

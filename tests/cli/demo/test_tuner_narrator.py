@@ -22,7 +22,7 @@ def refused(index: int, reason: ObstacleReason, words: str) -> GpuTuning:
     return gpu(index, TuningState.REFUSED, obstacles=(Obstacle(reason=reason, message=words),))
 
 
-def test_a_search_is_told_by_its_caps_and_not_by_its_turns() -> None:
+def test_a_search_is_reported_by_its_caps_and_not_by_its_turns() -> None:
     narrator = TunerNarrator()
     reduced = [gpu(index, TuningState.SEARCHING, clock_cap=1.59e9) for index in (0, 1)]
     full = [gpu(index, TuningState.SEARCHING) for index in (0, 1)]
@@ -43,20 +43,20 @@ def test_a_hold_says_what_it_costs_and_saves() -> None:
     ]
 
 
-def test_a_reason_is_told_once_however_its_seconds_count_down() -> None:
+def test_a_reason_is_reported_once_however_its_seconds_count_down() -> None:
     narrator = TunerNarrator()
     assert told(narrator, refused(2, ObstacleReason.FAULT, "fault 0 s ago; x")) == ["leaves GPU 2 alone: fault 0 s ago"]
     assert told(narrator, refused(2, ObstacleReason.FAULT, "fault 9 s ago; x")) == []
     assert told(narrator, refused(2, ObstacleReason.LOST, "gone")) == ["leaves GPU 2 alone: gone"]
 
 
-def test_what_only_passes_is_not_told() -> None:
+def test_what_only_passes_is_not_reported() -> None:
     narrator = TunerNarrator()
     assert told(narrator, refused(0, ObstacleReason.NO_GUARD, "x"), gpu(1, TuningState.IDLE)) == []
     assert told(narrator, gpu(0, TuningState.OBSERVING), mode="observe") == []
 
 
-def test_a_budget_is_told_with_its_limits_and_their_return() -> None:
+def test_a_budget_is_reported_with_its_limits_and_their_return() -> None:
     narrator, free = TunerNarrator(), [gpu(index, TuningState.IDLE) for index in range(3)]
     budget = BudgetState(budget=900.0, how="emergency", message="too much")
     held = [replace(each, power_limit=300.0 if each.index else 200.0) for each in free]

@@ -101,7 +101,7 @@ def test_a_screen_fills_its_terminal_and_no_more():
     assert "filter: x" in lines[-1].plain
 
 
-def test_trouble_with_the_agent_is_said_and_the_last_view_stays():
+def test_trouble_with_the_agent_is_reported_and_the_last_view_stays():
     lines = screen(
         views.healthy(), TopState(), UtilizationHistory(), UNICODE, width=80, height=12, error="cannot reach the agent"
     )

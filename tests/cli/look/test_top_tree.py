@@ -153,7 +153,7 @@ def test_once_prints_the_tree():
     assert any("pt_main_thread" in line for line in shown)
 
 
-def test_the_processes_above_one_are_looked_at_only_when_asked_for():
+def test_the_processes_above_one_are_read_only_when_asked_for():
     pid = os.getpid()
     assert set(ProcessMeter().read([pid])) == {pid}
     found = ProcessMeter().read([pid], parents=True)

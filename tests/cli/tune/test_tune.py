@@ -55,7 +55,7 @@ def test_nobody_who_has_not_agreed_would_be_tuned_where_no_tuner_answers(tmp_pat
     assert free["state"] == "idle"
 
 
-def test_what_a_tuner_says_is_told_in_base_units(tmp_path: Path):
+def test_what_a_tuner_says_is_reported_in_base_units(tmp_path: Path):
     found = status(views.healthy(), *says(tmp_path, tuner_states.enforcing()))
     held, tried, idle = found["items"]
     assert (found["tuner"], found["mode"], found["guard"], found["stopped"]) == (True, "enforce", True, None)
@@ -89,7 +89,7 @@ def test_a_tuner_is_quoted_though_no_agent_answers(tmp_path: Path):
     assert run("--source", "agent:/nowhere.sock", "tune", "status", "--gpu", "0", *place).exit_code == 1
 
 
-def test_trouble_is_told_first_and_ends_in_3(tmp_path: Path):
+def test_trouble_is_reported_first_and_ends_in_3(tmp_path: Path):
     found = ask(views.healthy(), "tune", "status", *says(tmp_path, tuner_states.troubled()))
     assert found.exit_code == 3
     marked = [line for line in found.stdout.splitlines() if line.startswith("! ")]
@@ -124,7 +124,7 @@ def test_only_the_gpus_that_were_asked_for(tmp_path: Path):
     assert set(items(views.healthy(), "--gpu", "1", *says(tmp_path, tuner_states.enforcing()))) == {1}
 
 
-def test_a_record_that_cannot_be_understood_is_3_and_the_gpus_are_told(tmp_path: Path):
+def test_a_record_that_cannot_be_understood_is_3_and_the_gpus_are_reported(tmp_path: Path):
     record = SettingsRecord(tmp_path)
     record.path.parent.mkdir()
     record.path.write_text("{")
@@ -145,7 +145,7 @@ def test_a_record_that_cannot_be_understood_is_3_and_the_gpus_are_told(tmp_path:
         (("--nvml-library", "/nowhere.so", "tuner", "--guard"), 5, "cannot load the NVML library"),
     ],
 )
-def test_what_a_tuner_or_guard_cannot_do_is_said_at_once(message, code, says):
+def test_what_a_tuner_or_guard_cannot_do_is_reported_at_once(message, code, says):
     found = run(*message)
     assert (found.exit_code, found.stdout) == (code, "")
     assert says in found.stderr.splitlines()[-1]

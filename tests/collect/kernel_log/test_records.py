@@ -80,7 +80,7 @@ def test_a_program_that_crashes_is_no_fault_whatever_its_name() -> None:
     assert codes(seen(kernel.open())) == ["xid 0000:01:00"]
 
 
-def test_nor_when_it_is_the_first_record_of_a_look() -> None:
+def test_nor_when_it_is_the_first_record_of_a_read() -> None:
     kernel = Kernel((6, NOW, "usb 1-1: new device"))
     ring = kernel.open()
     ring.read()
@@ -123,7 +123,7 @@ def test_user_space_is_refused_line_by_line() -> None:
     assert seen(Kernel((12, NOW, f"x\n{FORGED}"), (12, NOW + 1, FORGED), (14, NOW + 2, FORGED)).open()) == []
 
 
-def test_a_message_that_quotes_the_end_of_the_last_look_hides_no_newline() -> None:
+def test_a_message_that_quotes_the_end_of_the_last_read_hides_no_newline() -> None:
     """A log that was just cleared: what was seen is shorter than a record."""
     first = (6, NOW, "x")
     kernel = Kernel(first)
@@ -135,7 +135,7 @@ def test_a_message_that_quotes_the_end_of_the_last_look_hides_no_newline() -> No
     assert codes(seen(ring)) == ["xid 0000:01:00"]
 
 
-def test_a_ring_that_ran_over_between_two_looks_begins_with_a_whole_record() -> None:
+def test_a_ring_that_ran_over_between_two_reads_begins_with_a_whole_record() -> None:
     kernel = Kernel((6, NOW, "x"))
     ring = kernel.open()
     ring.read()
@@ -145,7 +145,7 @@ def test_a_ring_that_ran_over_between_two_looks_begins_with_a_whole_record() -> 
     assert len(kernel.newest(kernel.size)) > kernel.size - 1_000
 
 
-def test_without_times_klogctl_counts_for_nothing_and_says_so() -> None:
+def test_without_times_klogctl_counts_for_nothing_and_reports_it() -> None:
     kernel = Kernel((6, NOW, CRASH), (4, NOW + 1, XIDS[1]), times=False)
     with contextlib.closing(KernelLog(kernel.open(), mode="klogctl", boot_id="b")) as log:
         assert (log.read(0), log.unusable, log.cursor) == ([], True, None)

@@ -139,7 +139,7 @@ def test_nvswitches_are_bridges_of_nvidia(root: Path) -> None:
     assert services(root, root / "proc", root / "nowhere").switches is None
 
 
-def test_connectx_that_manages_switches_is_told_from_one_for_data(root: Path) -> None:
+def test_connectx_that_manages_switches_is_distinguished_from_one_for_data(root: Path) -> None:
     managing = b"\x82\x1f\x00Nvidia ConnectX-7 mezz\x90\x1c\x00V0\x19MLX:MN=MLNX:SMDL=SW_MNG\x00"
     data = {"infiniband__mlx5_0__node_type": b"1: CA\n"}
     plug(root, "0000:0d:00.0", "0x15b3\n", "0x020700\n", "mlx5_core", vpd=managing, **data)
@@ -179,7 +179,7 @@ def test_the_network_operators_driver_says_when_it_is_ready(root: Path, file: st
         (LOG[:71], None, None),
     ],
 )
-def test_the_log_tells_the_last_start_and_what_went_wrong_since(log, version, error):
+def test_the_log_shows_the_last_start_and_what_went_wrong_since(log, version, error):
     assert parse_log(log) == (version, error)
 
 

@@ -146,7 +146,7 @@ def test_a_line_that_comes_too_late_still_decides(
     assert [finding.count for finding in bench.last.findings] == [1] * len(bench.checks())
 
 
-def test_a_recovery_that_nvml_told_first_counts_when_its_line_comes() -> None:
+def test_a_recovery_that_nvml_reported_first_counts_when_its_line_comes() -> None:
     bench = Bench()
     bench.look(bench.xid(154, recovery=1))
     bare = bench.xid(154, source="nvml", message=None)
@@ -163,7 +163,7 @@ def test_the_users_word_beats_all(xid: int, xid_class: Any, check: str | None) -
     assert bench.checks() == ({check} if check else set())
 
 
-def test_new_settings_hold_from_the_next_look_on() -> None:
+def test_new_settings_hold_from_the_next_cycle_on() -> None:
     bench = Bench()
     bench.look()
     bench.judge.configure(replace(bench.config, xids={79: "ignore"}))
@@ -210,7 +210,7 @@ def test_a_fault_of_an_instance_is_that_instances() -> None:
     assert finding.key == "xid_contained/GPU-0/gi5/94"
 
 
-def test_a_gpu_nobody_knows_is_the_nodes_until_it_is_known() -> None:
+def test_an_unknown_gpu_is_the_nodes_until_it_is_known() -> None:
     bench = Bench(0)
     bench.look(bench.xid(79, gpu=1, uuid=None))
     finding = bench.finding("xid_fatal")
@@ -326,7 +326,7 @@ def test_the_driver_says_that_it_has_recovered() -> None:
     assert bench.checks() == set()
 
 
-def test_the_line_of_a_recovery_that_nvml_has_told_ends_no_fault_since() -> None:
+def test_the_line_of_a_recovery_that_nvml_has_reported_ends_no_fault_since() -> None:
     bench = unsupported(sick())
     event = recovered(bench, source="nvml")
     bench.look(event)
@@ -354,7 +354,7 @@ def test_another_xid_and_another_action_are_no_recovery(xid: int, recovery: int 
     assert "xid_fatal" in bench.checks()
 
 
-def test_a_persons_word_ends_it_where_nothing_else_can_tell() -> None:
+def test_a_persons_word_ends_it_where_nothing_else_can_show_it() -> None:
     """`nvidia-smi -r` of a GPU without an energy counter, under a driver without a recovery action."""
     bench = unsupported(sick())
     bench.judge.repaired_at = {"GPU-1": bench.now, "node": bench.now}
@@ -405,7 +405,7 @@ def test_a_driver_that_asks_for_nothing_for_long_enough_ends_it() -> None:
     assert bench.checks() == set()
 
 
-def test_every_occurrence_begins_the_wait_anew() -> None:
+def test_every_occurrence_starts_the_wait_over() -> None:
     bench = sick()
     bench.pass_time(500.0)
     bench.look(bench.xid(95))
@@ -425,7 +425,7 @@ def test_every_occurrence_begins_the_wait_anew() -> None:
     ],
     ids=["it asks", "unread", "not read", "lost"],
 )
-def test_a_gap_begins_the_wait_anew(parts: dict[str, Any], state: GpuState) -> None:
+def test_a_gap_starts_the_wait_over(parts: dict[str, Any], state: GpuState) -> None:
     bench = sick()
     bench.pass_time(590.0)
     bench.make(0, **parts)
@@ -487,7 +487,7 @@ def test_a_boot_or_another_driver_ends_it_once_the_gpu_is_seen_to_be_well(node: 
     assert bench.checks() == set()
 
 
-def test_a_reset_while_nobody_looked_is_seen_by_the_energy_counter() -> None:
+def test_a_reset_between_two_samples_is_seen_by_the_energy_counter() -> None:
     bench = unsupported(sick())
     bench.restart()
     bench.energy[0] = 100.0
@@ -505,7 +505,7 @@ def test_after_a_restart_the_driver_must_be_calm_all_over() -> None:
     assert bench.checks() == set()
 
 
-def test_a_line_from_before_the_start_may_tell_of_the_recovery() -> None:
+def test_a_line_from_before_the_start_may_report_the_recovery() -> None:
     bench = unsupported(sick())
     bench.restart()
     bench.look(recovered(bench, historical=True))
@@ -605,7 +605,7 @@ def test_ended_channels_follow_every_kill(xid: int) -> None:
     assert bench.checks() == {"xid_application"}
 
 
-def test_an_application_that_fails_everywhere_is_to_blame_itself() -> None:
+def test_an_application_that_fails_everywhere_is_at_fault_itself() -> None:
     bench = Bench()
     for number in range(6):
         crash(bench, f"replica-{number}", gpu=number % 2)
@@ -743,7 +743,7 @@ def test_what_the_second_source_adds_is_no_second_occurrence() -> None:
     assert (finding.count, finding.last) == (1, first.last)
 
 
-def test_a_line_that_decides_is_told_in_the_drivers_words_and_any_other_by_what_the_code_means() -> None:
+def test_a_line_that_decides_is_reported_in_the_drivers_words_and_any_other_by_what_the_code_means() -> None:
     bench = Bench()
     bench.look()
     events = bench.xid(62, message="00000a9f 00000a85 00000a72"), bench.xid(64, message="Row Remapper: table is full")
@@ -829,7 +829,7 @@ def test_no_finding_of_a_class_without_its_check(kind: Any) -> None:
     assert CHECK_OF[kind] in CHECK_BY_NAME
 
 
-def test_a_look_at_a_big_node_is_quick() -> None:
+def test_a_judgement_of_a_big_node_is_quick() -> None:
     bench = Bench(*range(16))
     bench.look(times=3)
     snapshot, took = bench.snapshot(), []

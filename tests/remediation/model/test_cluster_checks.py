@@ -48,7 +48,7 @@ def test_a_part_that_is_not_vital_may_pause_and_mig_has_no_share_in_it(host):
     assert (found.result, "mig.config.state" in found.message) == (CheckStatus.WARN, False)
 
 
-def test_operands_that_are_switched_off_are_told(host):
+def test_operands_that_are_switched_off_are_reported(host):
     label(f"{DEPLOY}operands", "false")(host)
     assert told(host, "L03").result is CheckStatus.WARN
 
@@ -60,7 +60,7 @@ def test_conditions_that_others_write_are_not_judged(host):
 
 
 @pytest.mark.parametrize("ours", [True, False])
-def test_nobody_is_told_to_lift_a_cordon_of_gpuwatchs(host, ours):
+def test_no_advice_to_lift_a_cordon_of_gpuwatchs(host, ours):
     owner = Ownership(id="x", state="applied", since=0.0, node_uid=host.cluster.node.uid, cordoned=ours)
     node(annotations={OWNER: encode(owner), "weave.works/kured-reboot-in-progress": "x"}, unschedulable=True)(host)
     found = told(host, "L07")

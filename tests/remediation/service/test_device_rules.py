@@ -35,7 +35,7 @@ def rules(bench: Bench) -> set[str]:
     return {each["metadata"]["name"] for each in bench.cluster.objects("devicetaintrules")}
 
 
-def test_a_sick_gpu_is_taken_out_by_a_rule_alone_and_given_back(bench: Bench) -> None:
+def test_a_sick_gpu_is_taken_out_by_a_rule_alone_and_released(bench: Bench) -> None:
     publish(bench, uuid="GPU-0", generation=1)
     publish(bench, uuid="GPU-0", generation=2)
     bench.finds(fatal())

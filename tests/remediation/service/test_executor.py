@@ -158,7 +158,7 @@ def test_what_only_says_again_what_stands_there_leaves_no_audit_line(hands):
     assert len(hands.ledger.actions) == before
 
 
-def test_a_slot_that_is_not_ours_any_more_is_not_given_back(server, hands):
+def test_a_slot_that_is_not_ours_any_more_is_not_released(server, hands):
     Hands(server, node="n2").writer.create_lease(NAMESPACE, SLOT.name, 0.0, 900.0)
     assert results(hands.do(FreeSlot(name=SLOT.name), FreeSlot(name="gpuwatch-slot-7"))) == [Result.SKIPPED] * 2
     assert hands.writer.lease(NAMESPACE, SLOT.name).holder == "n2"
@@ -190,7 +190,7 @@ def test_every_crash_point_is_passed_by_the_step_it_names(server, tmp_path):
 
 
 @pytest.mark.parametrize("slots", [1, 3])
-def test_of_many_nodes_that_want_the_last_slots_as_many_get_one_as_there_are(server, slots):
+def test_of_many_nodes_that_need_the_last_slots_as_many_get_one_as_there_are(server, slots):
     nodes = [f"gpu-{number}" for number in range(12)]
     for name in nodes:
         server.cluster.add_node(name)
@@ -223,7 +223,7 @@ def _only(budget, slots):
     return type(budget)(max_unavailable=slots, namespace=budget.namespace)
 
 
-def test_back_off_doubles_to_a_bound_and_never_asks_sooner_than_told():
+def test_back_off_doubles_to_a_bound_and_never_asks_sooner_than_the_server_allows():
     backoff = Backoff(random.Random(1))
     waits = [backoff.failed() for _ in range(20)]
     assert FIRST_SECONDS / 2 <= waits[0] <= FIRST_SECONDS
@@ -234,7 +234,7 @@ def test_back_off_doubles_to_a_bound_and_never_asks_sooner_than_told():
     assert backoff.failed() <= FIRST_SECONDS
 
 
-def test_the_hand_over_file_is_made_once_and_only_ours_is_taken_away(tmp_path):
+def test_the_hand_over_file_is_made_once_and_only_ours_is_removed(tmp_path):
     path = tmp_path / "reboot-required"
     assert [set_sentinel(path, wanted=True) for _ in range(2)] == [True, False]
     assert path.read_text() == MARK
@@ -314,7 +314,7 @@ def test_nodes_are_counted_at_rest_before_the_answer_is_too_old(nodes, believed)
     assert api.asked == 3
 
 
-def test_a_count_without_the_nodes_that_have_no_slot_is_not_believed():
+def test_a_count_without_the_nodes_that_have_no_slot_is_not_trusted():
     api = Answering(20)
     api.astray_fails = True
     slots = SlotReader(api, HandClock(), BudgetConfig(max_unavailable="10%"), NAMESPACE)

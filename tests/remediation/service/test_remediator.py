@@ -36,7 +36,7 @@ def writes(bench):
     return sum(count for (_, verb, _), count in bench.cluster.requests.items() if verb in verbs)
 
 
-def test_a_fatal_finding_becomes_a_taint_in_one_step_and_is_given_back_after_the_hold(bench):
+def test_a_fatal_finding_becomes_a_taint_in_one_step_and_is_released_after_the_hold(bench):
     bench.edit(taints=[FOREIGN])
     quarantine(bench)
     assert bench.taints[0] == FOREIGN
@@ -51,7 +51,7 @@ def test_a_fatal_finding_becomes_a_taint_in_one_step_and_is_given_back_after_the
     assert [event["reason"] for event in bench.cluster.objects("events")].count("GPURecovered") == 1
 
 
-def test_a_node_as_it_was_before_changes_nothing_and_is_read_anew(bench):
+def test_a_node_as_it_was_before_changes_nothing_and_is_read_again(bench):
     bench.remediator.step()
     bench.edit(taints=[FOREIGN])
     bench.cluster.faults = ApiFaults(stale=1.0)
@@ -72,7 +72,7 @@ def test_an_opt_out_holds_though_the_cache_of_the_server_lacks_it(bench):
     assert bench.ours == bench.holders == []
 
 
-def test_a_claim_that_was_given_up_is_not_believed_again(bench):
+def test_a_claim_that_was_given_up_is_not_trusted_again(bench):
     """Else a slot would be taken first, with nothing on the Node that says so."""
     bench.cluster.faults = ApiFaults(unavailable=1.0, resources=["leases"], verbs=["create"])
     bench.finds(fatal(bench.clock.time()))
@@ -160,7 +160,7 @@ def test_off_asks_nobody(server):
     assert (bench.connects, bench.cluster.requests.total()) == (0, 0)
 
 
-def test_without_a_view_nothing_happens_and_it_says_so(bench):
+def test_without_a_view_nothing_happens_and_it_reports_it(bench):
     bench.views.view = None
     bench.restarted()
     before = writes(bench)
@@ -169,7 +169,7 @@ def test_without_a_view_nothing_happens_and_it_says_so(bench):
     assert BlockReason.STALE in reasons(bench)
 
 
-def test_a_view_that_grows_old_neither_adds_nor_gives_back(bench):
+def test_a_view_that_grows_old_neither_adds_nor_restores(bench):
     bench.clock.go(60)
     bench.remediator.step()
     bench.views.findings = (fatal(bench.clock.time()),)  # seen by an agent that does not publish any more
@@ -184,7 +184,7 @@ def test_a_view_that_grows_old_neither_adds_nor_gives_back(bench):
     assert BlockReason.STALE in reasons(bench)
 
 
-def test_looks_that_are_far_apart_prove_no_hold(bench):
+def test_samples_that_are_far_apart_prove_no_hold(bench):
     quarantine(bench)
     bench.finds()
     bench.remediator.step()
@@ -222,7 +222,7 @@ def test_a_person_who_takes_the_taint_away_is_right_until_it_happens_again(bench
     assert bench.is_quarantined()
 
 
-def test_a_cordon_by_hand_is_never_lifted(bench):
+def test_a_manual_cordon_is_never_lifted(bench):
     quarantine(bench)
     bench.edit(unschedulable=True)
     bench.finds()
@@ -231,7 +231,7 @@ def test_a_cordon_by_hand_is_never_lifted(bench):
     assert bench.node["spec"]["unschedulable"]
 
 
-def test_a_node_created_anew_is_another_one(bench):
+def test_a_node_created_again_is_another_one(bench):
     quarantine(bench)
     bench.cluster.delete("nodes", "", NODE)
     bench.cluster.add_node(NODE)
@@ -253,7 +253,7 @@ def test_a_node_of_another_machine_is_never_written_and_that_is_an_error(bench, 
     assert "NODE_NAME" in errors[0]
 
 
-def test_a_node_that_does_not_exist_is_said_and_waited_for(bench):
+def test_a_node_that_does_not_exist_is_reported_and_waited_for(bench):
     bench.cluster.delete("nodes", "", NODE)
     bench.run(100)
     assert "not found" in bench.remediator.state.trouble
@@ -262,7 +262,7 @@ def test_a_node_that_does_not_exist_is_said_and_waited_for(bench):
     assert bench.remediator.state.trouble is None
 
 
-def test_an_opt_out_gives_back_and_adds_nothing(bench):
+def test_an_opt_out_restores_and_adds_nothing(bench):
     quarantine(bench)
     node = bench.node
     marked = {**node["metadata"], "annotations": {**bench.annotations, OPT_OUT: "true"}}
@@ -477,7 +477,7 @@ def test_an_answer_that_is_lost_after_the_write_leads_to_the_same_end(bench, ver
     assert reasons_told.count("GPUQuarantined") == 1
 
 
-def test_a_missing_right_is_named_and_it_goes_on_observing(server):
+def test_a_missing_right_is_named_and_it_continues_observing(server):
     server.cluster.add_user("reader", [AccessRule(verbs=["get", "list"], resources=["*"])])
     bench = Bench(server.cluster, server.kubeconfig("reader"), HandClock(), settings())
     bench.finds(fatal(bench.clock.time()))
@@ -586,7 +586,7 @@ def test_a_policy_that_makes_no_sense_leaves_the_old_one(bench):
     quarantine(bench)
 
 
-def test_a_milder_policy_gives_back_after_the_hold(bench):
+def test_a_milder_policy_releases_after_the_hold(bench):
     quarantine(bench)
     bench.remediator.reconfigure(replace(bench.config, checks={"gpu_lost": Response.OBSERVE}))
     bench.run(100)
@@ -621,7 +621,7 @@ def test_no_execute_needs_the_own_pods_toleration(server, tolerations, acts):
     ("tolerations", "told"),
     [([], True), ([{"key": "nvidia.com/gpu", "operator": "Exists"}], True), ([{"operator": "Exists"}], False)],
 )
-def test_a_pod_that_could_not_come_back_to_its_tainted_node_says_so(server, caplog, tolerations, told):
+def test_a_pod_that_could_not_come_back_to_its_tainted_node_reports_it(server, caplog, tolerations, told):
     server.cluster.add_pod(NAMESPACE, "gpuwatch-x", node=NODE, owner_kind="DaemonSet", tolerations=tolerations)
     bench = Bench(server.cluster, server.kubeconfig(), HandClock(), settings())
     bench.restarted(pod=(NAMESPACE, "gpuwatch-x"))

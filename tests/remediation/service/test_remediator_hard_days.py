@@ -92,7 +92,7 @@ def test_slots_that_may_not_be_freed_any_more_are_no_reason_to_ask_every_second(
     assert "leases" in bench.remediator.state.trouble
 
 
-def test_a_right_that_is_missing_for_the_condition_only_is_said(server):
+def test_a_right_that_is_missing_for_the_condition_only_is_reported(server):
     rules = [AccessRule(verbs=["*"], resources=["nodes", "pods", "leases", "events"])]
     server.cluster.add_user("narrow", rules)
     bench = Bench(server.cluster, server.kubeconfig("narrow"), HandClock(), settings())
@@ -101,7 +101,7 @@ def test_a_right_that_is_missing_for_the_condition_only_is_said(server):
     assert "grant patch on nodes/status" in bench.remediator.state.trouble
 
 
-def test_an_effect_that_would_end_ourselves_keeps_nothing_from_being_given_back(server):
+def test_an_effect_that_would_end_ourselves_keeps_nothing_from_being_restored(server):
     server.cluster.add_pod(NAMESPACE, "gpuwatch-x", node=NODE, owner_kind="DaemonSet", gpus=0)
     bench = make(server)
     sick(bench)
@@ -149,7 +149,7 @@ def test_a_node_that_a_person_released_from_elsewhere_is_not_rebooted_after_all(
     assert not sentinel.exists()
 
 
-def test_who_stops_enforcing_is_told_that_the_node_stays_quarantined(bench, caplog):
+def test_who_stops_enforcing_is_warned_that_the_node_stays_quarantined(bench, caplog):
     sick(bench)
     bench.remediator.step()
     with caplog.at_level(logging.WARNING):
@@ -163,7 +163,7 @@ def test_who_stops_enforcing_is_told_that_the_node_stays_quarantined(bench, capl
 # ---- the budget
 
 
-def test_a_fault_that_comes_and_goes_where_no_slot_is_free_is_told_once_and_ends_once(server):
+def test_a_fault_that_comes_and_goes_where_no_slot_is_free_is_reported_once_and_ends_once(server):
     bench = make(server, budget=BudgetConfig(max_unavailable=0), recovery_hold=300.0)
     told = len(bench.ledger.done())
     for _ in range(20):

@@ -183,7 +183,7 @@ def test_an_answer_that_memory_would_not_hold_is_too_large(serve):
         (refused(400, "bad_data", "parse error: unexpected character"), GpuwatchError, "parse error"),
     ],
 )
-def test_what_cannot_be_helped_is_said_in_the_servers_words(serve, reply, error, words):
+def test_what_cannot_be_helped_is_reported_in_the_servers_words(serve, reply, error, words):
     _, api, _ = serve(reply)
     with pytest.raises(error, match=words):
         api.query("up", 1)
@@ -265,7 +265,7 @@ NO_ADDRESSES = ("prometheus:9090", "ftp://x", "http://", "http://x:port", "http:
 
 
 @pytest.mark.parametrize("url", [*NO_ADDRESSES, "http://x/a b", "http://" + "x" * 70, "http://x/\u00fc"])
-def test_what_is_no_address_is_told_at_once(url):
+def test_what_is_no_address_is_reported_at_once(url):
     with pytest.raises(UsageError, match="is no Prometheus"):
         PrometheusHttp(url)
 
@@ -278,14 +278,14 @@ def test_a_password_in_what_is_no_address_is_not_shown(url):
 
 
 @pytest.mark.parametrize("proxy", ["socks5://ann:hush@x", "https://ann:hush@x", "proxy:3128"])
-def test_a_proxy_that_it_cannot_speak_to_is_told(proxy):
+def test_a_proxy_that_it_cannot_speak_to_is_reported(proxy):
     client = PrometheusHttp("http://prometheus.example", HttpConfig(proxy_url=proxy))
     with pytest.raises(UsageError, match="cannot use proxy_url") as caught:
         PrometheusApi(client).query("up", 1)
     assert "hush" not in str(caught.value)
 
 
-def test_nobody_there_is_told_with_the_address():
+def test_nobody_there_is_reported_with_the_address():
     pauses = []
     client = PrometheusHttp("http://127.0.0.1:1", sleep=pauses.append)
     with pytest.raises(GpuwatchError, match=r"cannot reach Prometheus at http://127\.0\.0\.1:1; Connection refused"):

@@ -118,7 +118,7 @@ def test_a_minute_of_one_pod_alone() -> None:
     assert (window.processes, window.programs) == (1, ("comm7", "p7"))
 
 
-def test_units_of_a_whole_gpu_are_told_where_somebody_is_alone_and_no_ones_else() -> None:
+def test_units_of_a_whole_gpu_are_reported_where_one_pod_is_alone_and_nowhere_else() -> None:
     active = gpu(0.5, process(7), activity=Activity(graphics=0.6, sm=0.4, dram=0.3, tensor=0.2, fp32=0.25))
     (alone,) = told(view(0, active), view(60, active))
     assert (alone.busy, alone.sm, alone.dram, alone.pipe) == (0.6, 0.4, 0.3, 0.25)
@@ -144,13 +144,13 @@ def test_who_has_no_process_beside_others_does_nothing() -> None:
     assert (idle.busy, idle.processes) == (0.0, 0)
 
 
-def test_of_neighbours_whose_processes_nobody_knows_nothing_is_said() -> None:
+def test_of_neighbours_whose_processes_are_unknown_nothing_is_reported() -> None:
     shared = gpu(0.9, process(1, 0.9))
     for window in told(*(view(at, shared, held=(TRAIN, NOTES)) for at in (0.0, 60.0))):
         assert (window.busy, window.memory, window.processes) == (None, None, None)
 
 
-def test_a_mig_instance_is_told_as_a_part_of_the_gpu() -> None:
+def test_a_mig_instance_is_reported_as_a_part_of_the_gpu() -> None:
     mig = MigInstance(
         index=0, uuid="MIG-a", gi=7, ci=0, profile="1g.10gb", memory=Memory(total=10 * GIB, used=GIB),
         activity=Activity(graphics=0.8, sm=0.5, dram=0.4, tensor=0.1),
@@ -189,7 +189,7 @@ def test_who_was_seen_to_come_began_then() -> None:
     assert (window.at, window.held_since, window.span) == (T0 + 10, T0 + 10, 50.0)
 
 
-def test_who_was_there_at_the_first_look_began_nobody_knows_when() -> None:
+def test_who_was_there_at_the_first_sample_began_at_an_unknown_time() -> None:
     first = told(view(0, gpu(0.0)), view(60, gpu(0.0)))
     late = told(view(0, gpu(0.0), held=None, up=None), view(10, gpu(0.0)), view(60, gpu(0.0)))
     assert {window.held_since for window in (*first, *late)} == {None}
@@ -202,7 +202,7 @@ def test_who_left_ends_where_he_was_seen_last() -> None:
     assert (window.span, window.covered) == (20.0, 20.0)
 
 
-def test_a_clock_that_is_set_back_begins_anew() -> None:
+def test_a_clock_that_is_set_back_starts_over() -> None:
     found = told(view(100, gpu(0.0)), view(110, gpu(0.0)), view(0, gpu(0.5)), view(10, gpu(0.5)))
     assert [(window.at - T0, window.span, window.busy) for window in found] == [(100.0, 10.0, 0.0), (0.0, 10.0, 0.5)]
 
@@ -235,7 +235,7 @@ def test_the_server_of_mps_is_nobody() -> None:
     assert told(*views) == []
 
 
-def test_a_counter_of_pcie_that_began_anew_is_no_traffic() -> None:
+def test_a_counter_of_pcie_that_started_over_is_no_traffic() -> None:
     (window,) = told(view(0, gpu(0.0, bytes_=10**12)), view(30, gpu(0.0, bytes_=5)), view(60, gpu(0.0, bytes_=3005)))
     assert window.pcie == 100.0
 
@@ -248,7 +248,7 @@ def test_what_the_owner_says_and_who_it_is_comes_from_the_consents() -> None:
     assert (window.key.kind, window.declared_class, window.autotune) == ("Job", "batch", "off")
 
 
-def test_a_container_that_waits_for_its_cpu_is_told() -> None:
+def test_a_container_that_waits_for_its_cpu_is_reported() -> None:
     windows, throttled = WindowCollector(), {7: 0.4}
     views = [view(at, gpu(0.0, process(7)), owners=[owner(7, TRAIN)]) for at in (0.0, 60.0)]
     (window,) = [each for one in views for each in windows.take(one, throttled)]
@@ -264,7 +264,7 @@ def test_a_container_that_waits_for_its_cpu_is_told() -> None:
         max_size=40,
     )
 )
-def test_windows_follow_each_other_and_never_tell_more_than_was_seen(
+def test_windows_follow_each_other_and_never_show_more_than_was_seen(
     looks: list[tuple[float, float | None, bool, bool, bool]],
 ) -> None:
     at, views = 0.0, []

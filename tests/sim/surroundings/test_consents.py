@@ -39,7 +39,7 @@ def test_annotations_of_pods_reach_the_file_and_leave_with_the_pod(tmp_path: Pat
         assert read(world, 0).namespaces == {}
 
 
-def test_it_is_written_anew_before_it_is_taken_for_old(tmp_path: Path) -> None:
+def test_it_is_written_again_before_it_is_taken_for_old(tmp_path: Path) -> None:
     clock = HandClock()
     node, consenting = SimNode(scenario("h100", 1, [work(0)])), ConsentsWriter(tmp_path, clock)
     ages = []

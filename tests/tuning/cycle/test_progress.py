@@ -76,7 +76,7 @@ def test_the_rate_of_serving_work_follows_its_requests_and_is_no_signal():
     assert "follows its requests" in serving.gpu(2).note
 
 
-def test_a_count_that_tells_of_no_loss_is_overruled_where_all_gpu_counters_tell_of_one():
+def test_a_count_that_shows_no_loss_is_overruled_where_all_gpu_counters_show_one():
     """The value is another's: whoever counts seconds instead of steps would otherwise get the lowest clock."""
     liar = world(900.0, bound=0.9, polls=False)
     liar.works["GPU-2"].pipe = 0.3

@@ -112,7 +112,7 @@ def test_off_judges_nothing_and_is_ready(bench: Bench) -> None:
     assert (state.mode, state.gpus, bench.ready()) == ("off", (), 200)
 
 
-def test_what_an_earlier_life_left_behind_is_said_and_not_touched(bench: Bench) -> None:
+def test_what_an_earlier_life_left_behind_is_reported_and_not_touched(bench: Bench) -> None:
     bench.record.add(limit(uuid(0)))
     before = bench.record.path.read_bytes()
     state = bench.tuner.step()
@@ -132,7 +132,7 @@ def test_a_record_that_cannot_be_understood_is_not_taken_for_an_empty_one(bench:
     assert str(bench.record.path) in state.trouble
 
 
-def test_a_folder_that_cannot_be_written_is_said_and_the_gpus_are_judged(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_reported_and_the_gpus_are_judged(tmp_path: Path) -> None:
     state = Bench(tmp_path / "missing").tuner.step()
     assert state.trouble is not None
     assert "tuner.heartbeat" in state.trouble
