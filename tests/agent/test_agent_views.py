@@ -7,7 +7,7 @@ import pytest
 from gpuwatch.agent.client import AgentViews
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.remediation.service.observation import HoldTimer
-from tests.remediation.model.remediating import HandClock, view
+from tests.remediation.model.remediating import FakeClock, view
 
 
 class Agent:
@@ -27,7 +27,7 @@ class Agent:
 
 @pytest.fixture
 def clock():
-    return HandClock()
+    return FakeClock()
 
 
 @pytest.fixture

@@ -59,7 +59,7 @@ def cursor(position: int) -> KernelCursor:
     return KernelCursor(boot_id="b", mode="kmsg", position=position)
 
 
-def told(store: Store) -> list[tuple[float, str, str, str | None]]:
+def recorded(store: Store) -> list[tuple[float, str, str, str | None]]:
     return [(each.at - AT, each.finding.check, each.change.value, each.boot_id) for each in store.events().findings]
 
 
@@ -73,7 +73,7 @@ def test_a_finding_is_reported_when_it_begins_and_when_it_ends(opened) -> None:
         (8, (HOT,)),
     ):
         recorder.record_view(view(AT + at, *findings), None, urgent=False)
-    assert told(store) == [(2, "gpu_lost", "began", "b"), (4, "hot", "began", "b"), (8, "gpu_lost", "ended", "b")]
+    assert recorded(store) == [(2, "gpu_lost", "began", "b"), (4, "hot", "began", "b"), (8, "gpu_lost", "ended", "b")]
     assert store.events().findings[-1].change is Change.ENDED
     assert store.open_findings() == (HOT,)
 
@@ -84,7 +84,7 @@ def test_another_life_continues_with_what_was_open(opened) -> None:
     store.close()
     store, recorder = opened()
     recorder.record_view(view(AT + 60, LOST), None, urgent=False)
-    assert told(store)[2:] == [(60, "hot", "ended", "b")]
+    assert recorded(store)[2:] == [(60, "hot", "ended", "b")]
 
 
 def test_only_what_lasts_is_kept_again(opened) -> None:

@@ -14,7 +14,7 @@ from tests.cluster.api import MERGE, NODES
 from tests.cluster.manifests import ACCOUNT
 from tests.cluster.remediating import make_node
 from tests.cluster.rights import asked
-from tests.remediation.model.remediating import NAMESPACE, HandClock
+from tests.remediation.model.remediating import NAMESPACE, FakeClock
 from tests.waiting import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]  # quick: tests/consents on the simulated API server
@@ -33,7 +33,7 @@ class Team:
     """A node, a namespace of the same name and its pods; `reader` asks as the container does."""
 
     def __init__(self, fresh, name, token, folder):
-        self.api, self.name, self.clock, self.file = fresh.api, name, HandClock(), ConsentsFile(folder)
+        self.api, self.name, self.clock, self.file = fresh.api, name, FakeClock(), ConsentsFile(folder)
         self.node, self.namespace = f"{NODES}/{name}", f"{NAMESPACES}/{name}"
         self.pods = f"{self.namespace}/pods"
         make_node(self.api, name, f"boot-of-{name}")

@@ -24,7 +24,7 @@ from tests.cluster.api import EVENTS, MERGE, NODES, PODS, STRATEGIC
 from tests.cluster.remediating import BUDGETS, OTHER, Objects, foreign, make_node, remove
 from tests.e2e.processes import agent, fetch, running, series
 from tests.ports import free_port
-from tests.remediation.model.remediating import NAMESPACE, NODE, Bench, HandClock, Ledger, fatal, settings
+from tests.remediation.model.remediating import NAMESPACE, NODE, Bench, FakeClock, Ledger, fatal, settings
 from tests.waiting import until
 
 LIMIT_SECONDS = 1.0
@@ -46,7 +46,7 @@ def place(apiserver):
 @pytest.fixture
 def bench(place):
     make_node(place, NODE, f"boot-of-{NODE}", f"machine-of-{NODE}")
-    made = Bench(Objects(place), place.kubeconfig(), HandClock(), settings())
+    made = Bench(Objects(place), place.kubeconfig(), FakeClock(), settings())
     made.remediator.step()
     yield made
     remove(place, f"{NODES}/{NODE}")

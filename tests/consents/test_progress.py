@@ -26,7 +26,7 @@ from gpuwatch.consents.progress import (
 )
 from gpuwatch.model.consent import OLD_SECONDS, PROGRESS, Consents, Histogram, PodConsent, Progress, ProgressCounter
 from gpuwatch.model.errors import GpuwatchError
-from tests.remediation.model.remediating import HandClock
+from tests.remediation.model.remediating import FakeClock
 
 PAGE = b"""# HELP vllm:generation_tokens_total Number of generation tokens processed.
 # TYPE vllm:generation_tokens_total counter
@@ -234,7 +234,7 @@ class Node:
     """Pods that name a counter, the files, and the process between them."""
 
     def __init__(self, folder, port: int, text: str = "", ip: str | None = "127.0.0.1") -> None:
-        self.clock, self.consents, self.file = HandClock(), ConsentsFile(folder), progress_file(folder)
+        self.clock, self.consents, self.file = FakeClock(), ConsentsFile(folder), progress_file(folder)
         self.text, self.ip = text or f"vllm:{port}", ip
         self.follower = ProgressFollower(self.consents, self.file, self.clock, loopback=True)
         self.say()

@@ -52,13 +52,13 @@ def test_two_builds_are_the_same_byte_by_byte(made):
 def test_it_runs_and_starts_its_reader(made, python, tmp_path):
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "LC_ALL": "C.UTF-8"}
 
-    def said(*command):
+    def output(*command):
         return subprocess.run(
             [python, made[0], *command], capture_output=True, text=True, check=True, env=environment, cwd=tmp_path
         ).stdout
 
-    assert said("version").startswith(f"gpuwatch  {__version__} (gpuwatch-agent; Python 3.")
-    assert said("--source", "sim", "status").startswith("NODE ")
+    assert output("version").startswith(f"gpuwatch  {__version__} (gpuwatch-agent; Python 3.")
+    assert output("--source", "sim", "status").startswith("NODE ")
     shutil.copy(made[0], tmp_path / "one.pex")
     here = [python, "one.pex", "--source", f"agent:{tmp_path}/nowhere", "status"]
     refused = subprocess.run(here, capture_output=True, text=True, env=environment, cwd=tmp_path).stderr

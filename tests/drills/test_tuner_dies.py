@@ -315,11 +315,11 @@ def test_s12_enforce_is_refused_at_a_reload_of_a_tuner_that_was_started_without(
     until(lambda: fetch(f"http://127.0.0.1:{port}/-/ready"), "a tuner that is off is ready")
     file.write_text(json.dumps({"tuning": {"mode": "enforce"}}))
 
-    def told() -> dict[str, float]:
+    def metrics() -> dict[str, float]:
         page = fetch(f"http://127.0.0.1:{port}/metrics") or b""
         return {each.name: value for each, value in series(page).items()}
 
-    until(lambda: told().get("gpuwatch_tuner_config_last_reload_successful") == 0.0, "the refusal shows")
+    until(lambda: metrics().get("gpuwatch_tuner_config_last_reload_successful") == 0.0, "the refusal shows")
     assert b'mode="off"' in (fetch(f"http://127.0.0.1:{port}/metrics") or b"")
     running.terminate()
     assert running.wait(BOUND_SECONDS) == 0

@@ -66,7 +66,7 @@ STORY = (
 """What is printed, in this order; between these there is more."""
 
 
-def told_by(text):
+def unwrapped(text):
     """The text with its wrapped lines made whole and their times taken off."""
     return re.sub(r"^\d\d:\d\d:\d\d  ", "", re.sub(r"\n {22}", " ", text), flags=re.M)
 
@@ -144,7 +144,7 @@ def played(place, program):
     with playing(place, program, "--pace", "1", "--end") as demo:
         told, errors = demo.communicate(timeout=STORY_SECONDS)
     assert (demo.returncode, errors) == (0, "")
-    return told_by(told)
+    return unwrapped(told)
 
 
 def in_order(patterns, story):
@@ -225,6 +225,6 @@ def test_its_cluster_obeys_another_terminal_until_it_is_stopped(tmp_path):
         told, errors = process.communicate(timeout=BOUND_SECONDS)
     assert process.returncode == 130
     assert "Traceback" not in errors
-    told = told_by(told)
+    told = unwrapped(told)
     assert "a person    taints gpu-node-1 with gpuwatch.io/gpu-fault=operator:NoSchedule" in told
     assert "a person    takes the taint" in told

@@ -18,7 +18,7 @@ from gpuwatch.sim.kubeapi.messages import Object
 from gpuwatch.sim.kubeapi.server import SimulatedApiServer
 from gpuwatch.sim.kubeapi.store import CommittedWrite
 from tests.harms.conftest import Start
-from tests.remediation.model.remediating import INTERVAL, NAMESPACE, HandClock, Ledger, Views, fatal, settings
+from tests.remediation.model.remediating import INTERVAL, NAMESPACE, FakeClock, Ledger, Views, fatal, settings
 
 SELECTOR = "nvidia.com/gpu.present"
 
@@ -30,7 +30,7 @@ def is_tainted(node: Object) -> bool:
 class Member:
     """One node of the fleet, and its remediator. `restart` leaves nothing of its memory."""
 
-    def __init__(self, name: str, connect: Callable[[], Transport], clock: HandClock, budget: BudgetConfig) -> None:
+    def __init__(self, name: str, connect: Callable[[], Transport], clock: FakeClock, budget: BudgetConfig) -> None:
         self.name, self._connect, self._clock, self._budget = name, connect, clock, budget
         self.views = Views(clock, boot_id=f"boot-of-{name}")
         self.alive = True
@@ -61,7 +61,7 @@ class Member:
 class Fleet:
     """Nodes before one API server, and how many of them were tainted at the worst moment."""
 
-    def __init__(self, server: SimulatedApiServer, clock: HandClock, size: int, limit: int | str) -> None:
+    def __init__(self, server: SimulatedApiServer, clock: FakeClock, size: int, limit: int | str) -> None:
         self.cluster, self.clock, self.most = server.cluster, clock, 0
         budget = BudgetConfig(max_unavailable=limit, slot_seconds=900.0)
         kubeconfig = str(server.kubeconfig())
@@ -93,7 +93,7 @@ Make = Callable[[int, int | str], Fleet]
 
 
 @pytest.fixture
-def fleet(server: SimulatedApiServer, clock: HandClock) -> Make:
+def fleet(server: SimulatedApiServer, clock: FakeClock) -> Make:
     return lambda size, limit: Fleet(server, clock, size, limit)
 
 

@@ -86,8 +86,8 @@ def test_a_scenario_has_one_fault_however_many_checks_it_fails(scenario, seconds
 def test_a_restart_or_an_end_of_the_root_leaves_nothing_stale() -> None:
     bench = Bench(0)
     bench.make(0, recovery_action=1)
-    bench.look(bench.xid(95))
+    bench.cycle(bench.xid(95))
     assert bench.finding("xid_fatal").caused_by == bench.finding("recovery_action").key
     bench.make(0, recovery_action=0)
-    bench.look(times=3)
+    bench.cycle(times=3)
     assert bench.finding("xid_fatal").caused_by is None

@@ -15,7 +15,7 @@ from gpuwatch.sim.directory import attach
 from gpuwatch.sim.node.node import SimNode
 from gpuwatch.sim.nvml import SimNvml
 from tests.seeds import a_third
-from tests.sim.node.nodes import HandClock, open_driver, scenario, work
+from tests.sim.node.nodes import FakeClock, open_driver, scenario, work
 
 BEGINS, RESET = 10.0, 100.0
 INTERVAL = 2.0
@@ -57,7 +57,7 @@ class Story:
     """A node of two GPUs, read every two seconds; the first has work."""
 
     def __init__(self, tmp_path: Any, model: str, *timeline: dict[str, Any], **node: Any) -> None:
-        self.clock = HandClock()
+        self.clock = FakeClock()
         of = scenario(model, workloads=[work(BUSY)], timeline=timeline, **node)
         self._path = tmp_path
         self._open(open_driver(tmp_path, of, self.clock))

@@ -24,7 +24,7 @@ TLS = "tls_server_config: {cert_file: server.pem, key_file: server.pem%s}\n"
 MUTUAL = TLS % ", client_ca_file: client-ca.pem, client_auth_type: RequireAndVerifyClientCert%s"
 
 
-class HandClock:
+class FakeClock:
     """Moved by hand."""
 
     now = 0.0
@@ -272,7 +272,7 @@ def test_users_change_also_on_open_connections(serve, site):
     ids=["emptied, users", "emptied, TLS", "users gone", "client certificates gone", "client certificates optional"],
 )
 def test_a_half_written_file_never_opens_the_door(site, caplog, before, after):
-    clock = HandClock()
+    clock = FakeClock()
     guard = WebGuard(site.configure(before), clock)
     context = guard.context
     site.configure(after)
@@ -284,7 +284,7 @@ def test_a_half_written_file_never_opens_the_door(site, caplog, before, after):
 
 
 def test_files_are_checked_once_a_second(site):
-    clock = HandClock()
+    clock = FakeClock()
     guard = WebGuard(site.configure(TLS % ""), clock)
     context = guard.context
     site.issue()
@@ -295,7 +295,7 @@ def test_files_are_checked_once_a_second(site):
 
 
 def test_an_unusable_change_is_reported_once_and_mended_by_the_missing_file(site, caplog):
-    clock = HandClock()
+    clock = FakeClock()
     guard = WebGuard(site.configure(TLS % ""), clock)
     site.configure("tls_server_config: {cert_file: late.pem, key_file: late.pem}")
     for _ in range(5):

@@ -23,16 +23,16 @@ from gpuwatch.sim.node.scenario import load, names
 from gpuwatch.sim.nvml import SimNvml, open_node
 from gpuwatch.sim.world import World
 from tests.seeds import a_third
-from tests.sim.node.nodes import HandClock, open_driver, scenario, work
+from tests.sim.node.nodes import FakeClock, open_driver, scenario, work
 from tests.waiting import BOUND_SECONDS, until
 
 GB10 = Path(__file__).parent / "capture/nvidia_smi/data/gb10-580.txt"
-LOOKS, LIFE_SECONDS = 40, 280.0
+SAMPLES, LIFE_SECONDS = 40, 280.0
 
 
 @pytest.fixture
 def clock():
-    return HandClock()
+    return FakeClock()
 
 
 def read(driver, clock, index=0, reads=3):
@@ -321,13 +321,13 @@ def test_a_driver_that_lets_nobody_in_says_why(tmp_path, clock):
 @pytest.mark.parametrize("name", a_third(names()))
 def test_the_readers_live_through_every_scenario(tmp_path, clock, name):
     """Whatever happens, a read gives a sample or says that the GPU or the driver is gone."""
-    live_through(tmp_path, clock, load(name), LOOKS // 2)
+    live_through(tmp_path, clock, load(name), SAMPLES // 2)
 
 
 @pytest.mark.slow  # the same with half as many looks is above
 @pytest.mark.parametrize("name", names())
 def test_the_readers_live_through_every_scenario_that_they_read_often(tmp_path, clock, name):
-    live_through(tmp_path, clock, load(name), LOOKS)
+    live_through(tmp_path, clock, load(name), SAMPLES)
 
 
 def live_through(tmp_path, clock, of, looks):

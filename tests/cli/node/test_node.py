@@ -147,25 +147,25 @@ def test_a_person_at_a_terminal_is_asked(place, word, code, taints):
     command = ("node", "quarantine", "--node", NODE, "--kubeconfig", kubeconfig, "--agent", "none")
     with started(*command, stdin=theirs, stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
-        heard = hear(ours, b"[y/N]")
+        shown = printed(ours, b"[y/N]")
         os.write(ours, word)
-        heard += hear(ours, None)
-        assert process.wait(BOUND_SECONDS) == code, heard
+        shown += printed(ours, None)
+        assert process.wait(BOUND_SECONDS) == code, shown
     os.close(ours)
-    assert f"Take node {NODE} out of use?".encode() in heard
+    assert f"Take node {NODE} out of use?".encode() in shown
     assert len(place.live["spec"]["taints"]) == taints
 
 
-def hear(terminal, wanted):
+def printed(terminal, wanted):
     """What is printed until `wanted` comes; None: until the other end is closed."""
-    heard, deadline = b"", time.monotonic() + BOUND_SECONDS
-    while wanted is None or wanted not in heard:
-        assert select.select([terminal], [], [], deadline - time.monotonic())[0], heard
+    shown, deadline = b"", time.monotonic() + BOUND_SECONDS
+    while wanted is None or wanted not in shown:
+        assert select.select([terminal], [], [], deadline - time.monotonic())[0], shown
         try:
-            heard += os.read(terminal, 1024)
+            shown += os.read(terminal, 1024)
         except OSError:  # how Linux says that a terminal is closed
             break
-    return heard
+    return shown
 
 
 def test_a_full_budget_is_kept_unless_it_is_ignored_aloud(place):

@@ -368,7 +368,7 @@ def test_ctrl_c_while_it_reads_is_130():
     assert (code, errors.strip()) == (130, b"")
 
 
-def heard_until(terminal: int, wanted: bytes) -> None:
+def printed_until(terminal: int, wanted: bytes) -> None:
     """Read a terminal until `wanted` has come; fails where its other end closes before."""
     shown = b""
     while wanted not in shown:
@@ -384,7 +384,7 @@ def test_a_person_at_a_terminal_sees_how_far_it_is_and_a_file_of_errors_does_not
         os.close(end)
         process.stdin.write(msgspec.json.encode(healthy()))
         process.stdin.close()
-        heard_until(terminal, b"reading views")
+        printed_until(terminal, b"reading views")
         out = process.stdout.read()
         assert process.wait(BOUND_SECONDS) == 0
     os.close(terminal)
@@ -399,7 +399,7 @@ def test_who_plays_days_sees_how_many_hours_are_done():
     variables = {"TERM": "xterm", "COLUMNS": "80"}
     with started(*play, variables=variables, stdout=subprocess.DEVNULL, stderr=end) as process:
         os.close(end)
-        heard_until(terminal, b"playing 2d")
-        heard_until(terminal, b"/48")
+        printed_until(terminal, b"playing 2d")
+        printed_until(terminal, b"/48")
         assert interrupted(process)[0] == 130
     os.close(terminal)

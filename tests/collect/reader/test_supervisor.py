@@ -223,13 +223,13 @@ def test_closing_a_gpu_takes_a_reader_that_does_not_open_it(supervise: Supervise
     program = "say(ReaderHeartbeat(starting=str(json.loads(sys.argv[-1])['closed']))); until_closed()"
     supervisor, audience = supervise("import json\n" + program)
 
-    def told(closed: str) -> Callable[[list[AnyMessage]], bool]:
+    def reported(closed: str) -> Callable[[list[AnyMessage]], bool]:
         return lambda messages: any(isinstance(m, ReaderHeartbeat) and m.starting == closed for m in messages)
 
-    audience.wait(told("[]"))
+    audience.wait(reported("[]"))
     supervisor.close(())
     supervisor.close((1,))
-    audience.wait(told("[1]"))
+    audience.wait(reported("[1]"))
     assert supervisor.restarts == 1, "the same GPUs again are no reason for a new reader"
 
 

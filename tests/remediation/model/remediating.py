@@ -26,7 +26,7 @@ INTERVAL = 2.0
 FOREIGN = {"key": "example.com/other", "value": "x", "effect": "NoSchedule"}
 
 
-class HandClock:
+class FakeClock:
     """Both clocks stand still until told otherwise."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Ledger:
 class Views:
     """A ViewSource whose View the test sets."""
 
-    def __init__(self, clock: HandClock, boot_id: str = f"boot-of-{NODE}") -> None:
+    def __init__(self, clock: FakeClock, boot_id: str = f"boot-of-{NODE}") -> None:
         self._clock, self.boot_id = clock, boot_id
         self.trouble: str | None = None
         self.gone = False
@@ -178,7 +178,7 @@ class Bench:
         self,
         cluster: SimulatedCluster,
         kubeconfig: Path | str,
-        clock: HandClock,
+        clock: FakeClock,
         config: RemediationConfig,
         ledger: Any = None,
         **more: Any,

@@ -42,7 +42,7 @@ from gpuwatch.remediation.service.reboot_sentinel import MARK, set_sentinel
 from gpuwatch.remediation.service.slots import SlotReader, SlotWriter
 from gpuwatch.sim.kubeapi.faults import ApiFaults
 from gpuwatch.storage.audit import Audit
-from tests.remediation.model.remediating import NAMESPACE, NODE, HandClock, Ledger, settings
+from tests.remediation.model.remediating import NAMESPACE, NODE, FakeClock, Ledger, settings
 
 CLAIM = PatchNode(step="claim", annotations={OWNER: "{}"})
 SLOT = TakeSlot(slots=1, name="gpuwatch-slot-0")
@@ -55,7 +55,7 @@ class Hands:
     """An actuator of one node, and everything around it."""
 
     def __init__(self, server, checkpoint=lambda name: None, node=NODE):
-        self.clock, self.ledger = HandClock(), Ledger()
+        self.clock, self.ledger = FakeClock(), Ledger()
         self.writer = NodeWriter(Transport(str(server.kubeconfig())), node)
         slots = SlotWriter(self.writer, self.clock, 900.0, NAMESPACE)
         self.actuator = PlanExecutor(
@@ -197,8 +197,8 @@ def test_of_many_nodes_that_need_the_last_slots_as_many_get_one_as_there_are(ser
     budget = settings().budget
     start, winners = threading.Barrier(len(nodes)), []
 
-    def want(name):
-        hands, clock, chance = Hands(server, node=name), HandClock(), random.Random(name)
+    def take_slot(name):
+        hands, clock, chance = Hands(server, node=name), FakeClock(), random.Random(name)
         reader = SlotReader(hands.writer, clock, budget, NAMESPACE)
         start.wait()
         for _ in range(20):
@@ -209,7 +209,7 @@ def test_of_many_nodes_that_need_the_last_slots_as_many_get_one_as_there_are(ser
                 winners.append(name)
                 return
 
-    threads = [threading.Thread(target=want, args=(name,)) for name in nodes]
+    threads = [threading.Thread(target=take_slot, args=(name,)) for name in nodes]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -270,7 +270,7 @@ def test_a_node_tainted_between_two_answers_is_not_without_a_slot():
             self.taken = True
             return frozenset({"n2"})
 
-    slots = SlotReader(Racing(), HandClock(), BudgetConfig(max_unavailable="10%"), NAMESPACE).read()
+    slots = SlotReader(Racing(), FakeClock(), BudgetConfig(max_unavailable="10%"), NAMESPACE).read()
     assert (slots.without_slot, len(slots.leases)) == (frozenset(), 1)
 
 
@@ -297,7 +297,7 @@ class Answering:
 
 @pytest.mark.parametrize(("nodes", "believed"), [(20, 600.0), (2000, 2000.0), (20_000, 3600.0)])
 def test_nodes_are_counted_at_rest_before_the_answer_is_too_old(nodes, believed):
-    api, clock = Answering(nodes), HandClock()
+    api, clock = Answering(nodes), FakeClock()
     slots = SlotReader(api, clock, BudgetConfig(max_unavailable="10%"), NAMESPACE)
     slots.refresh()
     clock.go(believed / 2)
@@ -317,7 +317,7 @@ def test_nodes_are_counted_at_rest_before_the_answer_is_too_old(nodes, believed)
 def test_a_count_without_the_nodes_that_have_no_slot_is_not_trusted():
     api = Answering(20)
     api.astray_fails = True
-    slots = SlotReader(api, HandClock(), BudgetConfig(max_unavailable="10%"), NAMESPACE)
+    slots = SlotReader(api, FakeClock(), BudgetConfig(max_unavailable="10%"), NAMESPACE)
     assert slots.read().leases is None
     api.astray_fails = False
     assert slots.read().without_slot == {"n2"}
@@ -325,5 +325,5 @@ def test_a_count_without_the_nodes_that_have_no_slot_is_not_trusted():
 
 def test_a_budget_of_nodes_counts_none():
     api = Answering(20)
-    SlotReader(api, HandClock(), BudgetConfig(max_unavailable=2), NAMESPACE).refresh()
+    SlotReader(api, FakeClock(), BudgetConfig(max_unavailable=2), NAMESPACE).refresh()
     assert api.asked == 0

@@ -31,7 +31,7 @@ from gpuwatch.remediation.service.reboot_sentinel import MARK
 from gpuwatch.remediation.service.remediator import CROWDED_SECONDS, REPORT_SECONDS, REST_SECONDS
 from gpuwatch.sim.kubeapi.access import AccessRule
 from gpuwatch.sim.kubeapi.faults import ApiFaults
-from tests.remediation.model.remediating import INTERVAL, NAMESPACE, NODE, Bench, HandClock, fatal, settings
+from tests.remediation.model.remediating import INTERVAL, NAMESPACE, NODE, Bench, FakeClock, fatal, settings
 
 DRAIN = {"checks": {"gpu_lost": Response.DRAIN}, "drain": DrainConfig(retry=5.0, deadline=600.0)}
 FOREIGN_KEY = "example.com/reboot"
@@ -54,7 +54,7 @@ def events(bench):
 
 
 def make(server, **changes):
-    made = Bench(server.cluster, server.kubeconfig(), HandClock(), settings(**changes))
+    made = Bench(server.cluster, server.kubeconfig(), FakeClock(), settings(**changes))
     made.remediator.step()
     return made
 
@@ -95,7 +95,7 @@ def test_slots_that_may_not_be_freed_any_more_are_no_reason_to_ask_every_second(
 def test_a_right_that_is_missing_for_the_condition_only_is_reported(server):
     rules = [AccessRule(verbs=["*"], resources=["nodes", "pods", "leases", "events"])]
     server.cluster.add_user("narrow", rules)
-    bench = Bench(server.cluster, server.kubeconfig("narrow"), HandClock(), settings())
+    bench = Bench(server.cluster, server.kubeconfig("narrow"), FakeClock(), settings())
     sick(bench)
     assert bench.ours
     assert "grant patch on nodes/status" in bench.remediator.state.trouble
@@ -267,7 +267,7 @@ def test_news_do_not_break_the_peace_a_server_asked_for(bench):
 
 
 def test_who_is_undone_again_and_again_becomes_patient():
-    clock = HandClock()
+    clock = FakeClock()
     pace = CycleSchedule(clock, Certain())
     waits = [pace.succeeded(("the same",)) for _ in range(12)]
     assert waits[:3] == [0.0] * 3
@@ -402,7 +402,7 @@ def writes(bench):
 
 def test_a_fleet_that_comes_back_after_an_outage_comes_spread_out():
     """A thousand that failed together do not ask again in the same second, though all have news."""
-    clock, first = HandClock(), []
+    clock, first = FakeClock(), []
     for number in range(1000):
         chance = random.Random(number)
         pace, backoff = CycleSchedule(clock, chance), Backoff(chance)
@@ -441,7 +441,7 @@ class CrowdedBench(Bench):
 @pytest.fixture
 def crowded(server):
     """At rest."""
-    made = CrowdedBench(server.cluster, server.kubeconfig(), HandClock(), settings())
+    made = CrowdedBench(server.cluster, server.kubeconfig(), FakeClock(), settings())
     made.remediator.step()
     return made
 
@@ -489,7 +489,7 @@ def test_a_server_that_is_always_slow_makes_nobody_wait(far):
 @pytest.mark.parametrize("drains", [False, True], ids=["pods stay", "pods leave"])
 def test_in_a_crowd_the_taint_comes_first_and_its_report_some_seconds_later(server, drains):
     """Unless pods have to leave: the next cycle asks them to, at once."""
-    bench = CrowdedBench(server.cluster, server.kubeconfig(), HandClock(), settings(**(DRAIN if drains else {})))
+    bench = CrowdedBench(server.cluster, server.kubeconfig(), FakeClock(), settings(**(DRAIN if drains else {})))
     bench.remediator.step()
     bench.transport.seconds = CROWDED_SECONDS + 0.01
     bench.finds(fatal(bench.clock.time()))
@@ -508,7 +508,7 @@ def test_in_a_crowd_the_taint_comes_first_and_its_report_some_seconds_later(serv
 
 def test_in_a_crowd_a_single_step_does_all_of_it(server):
     """Nobody comes back for what `remediator --once` puts off."""
-    bench = CrowdedBench(server.cluster, server.kubeconfig(), HandClock(), settings(), single=True)
+    bench = CrowdedBench(server.cluster, server.kubeconfig(), FakeClock(), settings(), single=True)
     bench.remediator.step()
     bench.transport.seconds = CROWDED_SECONDS + 0.5
     bench.finds(fatal(bench.clock.time()))
@@ -560,7 +560,7 @@ def test_what_was_begun_before_does_not_wait(crowded):
 
 
 def test_a_turn_that_a_fault_did_not_outlast_is_no_turn_of_the_next_one():
-    clock = HandClock()
+    clock = FakeClock()
     schedule = CycleSchedule(clock, random.Random(1))
     assert schedule.turn(1.0) > 0
     assert schedule.turn(1.0) == 0

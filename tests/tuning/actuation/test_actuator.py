@@ -20,7 +20,7 @@ from gpuwatch.model.errors import GpuwatchError, UsageError
 from gpuwatch.tuning.actuation.record import MOST_VALUES, SettingsRecord
 from gpuwatch.tuning.model.setting import ApplyResult, OrderOutcome, SettingOrder, Trigger
 from tests.cpu_clock import unhindered
-from tests.remediation.model.remediating import HandClock
+from tests.remediation.model.remediating import FakeClock
 from tests.tuning.actuation.actuator_bench import DEADLINE, GPU, OTHER, SETTERS, Bench
 from tests.tuning.service.tuning import clocks, limit
 from tests.waiting import until
@@ -41,7 +41,7 @@ def test_what_is_ordered_is_set_and_recorded_and_restored(bench: Bench) -> None:
     )
     assert bench.cap(1200).in_force == 1.2e9
     assert (bench.knobs.limits[GPU], bench.knobs.locked) == (500_000, {GPU: 1200})
-    at = HandClock().time()
+    at = FakeClock().time()
     assert bench.recorded() == [limit(GPU, at=at, pod_uid="u"), clocks(GPU, at=at)]
     assert [bench.limit(None).outcome, bench.cap(None).outcome] == [OrderOutcome.DONE] * 2
     assert (bench.knobs.limits[GPU], bench.knobs.locked) == (700_000, {})
@@ -178,11 +178,11 @@ def test_s1_s2_whatever_happens_nothing_is_raised_and_all_that_is_ours_is_record
 def test_s2_it_is_on_the_disk_when_the_driver_is_asked(bench: Bench, tmp_path: Path) -> None:
     seen: list[dict[str, tuple[float, ...]]] = []
 
-    def look(name: str, args: tuple[Any, ...]) -> None:
+    def observe(name: str, args: tuple[Any, ...]) -> None:
         if name in SETTERS:
             seen.append({each.knob: each.applied for each in SettingsRecord(tmp_path).read().settings})
 
-    bench.knobs.before = look
+    bench.knobs.before = observe
     bench.limit(500.0)
     bench.limit(400.0)
     bench.cap(1200)

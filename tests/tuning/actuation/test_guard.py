@@ -12,7 +12,7 @@ from gpuwatch.tuning.actuation.heartbeat import GUARD_NAME, HeartbeatFile
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from gpuwatch.tuning.actuation.restore import Restorer
 from gpuwatch.tuning.model.setting import Actuation, Trigger
-from tests.remediation.model.remediating import HandClock, Ledger
+from tests.remediation.model.remediating import FakeClock, Ledger
 from tests.tuning.service.tuning import BOOT, Knobs, limit
 
 GPU = "GPU-0"
@@ -22,7 +22,7 @@ class Bench:
     """A guard over one GPU whose power limit was lowered. `pass_time` beats as often as it is told to."""
 
     def __init__(self, folder: Path) -> None:
-        self.clock, self.knobs = HandClock(), Knobs(GPU)
+        self.clock, self.knobs = FakeClock(), Knobs(GPU)
         self.record, self.heartbeat = SettingsRecord(folder), HeartbeatFile(folder)
         self.lower()
         self.restorer = Restorer(

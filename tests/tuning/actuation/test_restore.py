@@ -14,7 +14,7 @@ from gpuwatch.tuning.actuation.interface import PerGpuExecutor
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from gpuwatch.tuning.actuation.restore import RestoreOutcome, Restorer
 from gpuwatch.tuning.model.setting import Setting, Trigger
-from tests.remediation.model.remediating import HandClock, Ledger
+from tests.remediation.model.remediating import FakeClock, Ledger
 from tests.tuning.service.tuning import BOOT, Knobs, clocks, limit
 from tests.waiting import BOUND_SECONDS, until
 
@@ -33,7 +33,7 @@ class Bench:
                 self.knobs.limits[setting.uuid] = round(setting.applied[0] * 1e3)
             else:
                 self.knobs.locked[setting.uuid] = 1200
-        clock = HandClock()
+        clock = FakeClock()
         self.restorer = Restorer(
             self.record,
             lambda: NvmlControl(self.knobs),

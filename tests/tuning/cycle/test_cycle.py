@@ -125,7 +125,7 @@ def test_s9_clocks_that_another_program_has_reset_are_theirs_for_an_hour(held: W
         if held.gpu(2).reason is ObstacleReason.CONFLICT:
             break
     assert lifted(held, 2)
-    assert any(told.action == "yield" for told in held.step.reports)
+    assert any(each.action == "yield" for each in held.step.reports)
     for _ in range(35):
         held.now += 99.0
         held.tick()
@@ -151,8 +151,8 @@ def test_s10_no_more_than_the_allowed_actions_in_any_hour_however_often_work_cha
     for change in range(12):
         world.works["GPU-2"] = Work("b", (100 + change,))
         for _ in range(400):
-            told = world.tick().reports
-            acts += [world.now for each in told if each.uuid == "GPU-2" and each.after not in ("", each.before)]
+            reports = world.tick().reports
+            acts += [world.now for each in reports if each.uuid == "GPU-2" and each.after not in ("", each.before)]
             if world.gpu(2).reason is ObstacleReason.RATE_LIMIT:
                 limited = True
                 assert world.clocks["GPU-2"] is None
@@ -162,10 +162,10 @@ def test_s10_no_more_than_the_allowed_actions_in_any_hour_however_often_work_cha
 
 
 def test_s13_each_decision_is_reported_with_before_and_after_and_alternation_is_none() -> None:
-    world, told = World(), []
+    world, reports = World(), []
     for _ in range(700):
-        told += world.tick().reports
-    mine = [each for each in told if each.uuid == "GPU-2"]
+        reports += world.tick().reports
+    mine = [each for each in reports if each.uuid == "GPU-2"]
     caps = [order.value for _, order in world.orders if order.uuid == "GPU-2" and order.value is not None]
     assert len(caps) > 2 * len(mine)
     assert [each.after for each in mine if each.after != each.before] == [
@@ -196,7 +196,7 @@ def close(world: World, what: str) -> None:
     """Something that stands against all GPUs, or what was before."""
     world.stopped = "a person" if what == "stopped" else ""
     world.node = {AUTOTUNE: "off"} if what == "node annotation" else {}
-    world.guarded, world.readable, world.told = what != "no guard", what != "record", what != "no consents"
+    world.guarded, world.readable, world.consented = what != "no guard", what != "record", what != "no consents"
     world.judged, world.kubelet = what != "health", what != "kubelet"
     world.frozen, world.interval = what == "stale", 2.0 if what == "slow" else 1.0
 
@@ -490,12 +490,12 @@ def limited() -> World:
 
 
 def test_under_a_power_limit_a_search_goes_from_the_clock_that_is_reached_and_shows_each_step_once() -> None:
-    world, told = limited(), []
+    world, reports = limited(), []
     while world.tick().gpus[2].state is not TuningState.HOLDING and world.now < 1900:
-        told += [(each.before, each.after) for each in world.step.reports if each.uuid == "GPU-2"]
+        reports += [(each.before, each.after) for each in world.step.reports if each.uuid == "GPU-2"]
     assert world.gpu(2).state is TuningState.HOLDING
-    assert told[0] == ("", setting_text("locked_clocks", 1260e6))  # four fifths of 1560 MHz, not of 1980
-    assert len(told) == len(set(told))
+    assert reports[0] == ("", setting_text("locked_clocks", 1260e6))  # four fifths of 1560 MHz, not of 1980
+    assert len(reports) == len(set(reports))
     left = world.speed("GPU-2") / world.speed("GPU-2", capped=False)
     assert 0.95 <= left < 0.97
 

@@ -28,7 +28,7 @@ class Tuned(Node):
         """Cycles of a second."""
         for _ in range(seconds):
             self.now += 1
-            look = self.look()
+            node = self.inputs()
             health = dict.fromkeys(self.boards, Health.HEALTHY)
             inputs = CycleInputs(
                 view=replace(self.view(), judgement=Judgement(node=Health.HEALTHY, gpus=health)),
@@ -37,7 +37,7 @@ class Tuned(Node):
                 at=START + self.now,
                 config=self.config,
                 consents=Consents(at=START, node=self.says),
-                actuation=look.actuation,
+                actuation=node.actuation,
                 results=self.results,
                 guarded=self.guarded,
                 stopped=self.stopped,

@@ -90,11 +90,14 @@ SAID = (*MODES, None)
 def test_the_least_permissive_of_all_wins(
     own: Mode | None, namespace: Mode | None, node: Mode | None, config: Mode
 ) -> None:
-    def said(mode: Mode | None) -> dict[str, str]:
+    def annotation(mode: Mode | None) -> dict[str, str]:
         return {} if mode is None else {AUTOTUNE: mode}
 
     found = wished(
-        said(own), namespace=said(namespace), node=said(node), config=replace(CONFIG, mode=config, pods="enforce")
+        annotation(own),
+        namespace=annotation(namespace),
+        node=annotation(node),
+        config=replace(CONFIG, mode=config, pods="enforce"),
     )
     assert found.mode == min((each for each in (own, namespace, node, config) if each is not None), key=MODES.index)
     others = [each for each in (own, namespace, node) if each is not None]
@@ -242,8 +245,8 @@ UNSAID = replace(CONFIG, work_class=None)
 def test_the_class_is_the_pods_else_the_namespaces_else_the_operators(
     own: str | None, namespace: str | None, config: TuningConfig, expected: str | None
 ) -> None:
-    said = {} if own is None else {CLASS: own}
-    found = wished(YES | said, namespace={} if namespace is None else {CLASS: namespace}, config=config)
+    annotation = {} if own is None else {CLASS: own}
+    found = wished(YES | annotation, namespace={} if namespace is None else {CLASS: namespace}, config=config)
     assert latency(found) == expected
     assert reason(found) == (None if expected else ObstacleReason.NO_CLASS)
 
@@ -328,10 +331,10 @@ def test_whatever_is_written_nobody_is_tuned_beyond_what_was_granted(
     own: dict[str, str], namespace: dict[str, str], node: dict[str, str], mode: Mode
 ) -> None:
     found = wished(own, namespace=namespace, node=node, config=replace(CONFIG, mode=mode))
-    said = [texts[AUTOTUNE].strip() for texts in (own, namespace, node) if AUTOTUNE in texts]
+    annotation = [texts[AUTOTUNE].strip() for texts in (own, namespace, node) if AUTOTUNE in texts]
     if found.mode == "enforce":
         assert mode == "enforce"
-        assert set(said) == {"enforce"}
+        assert set(annotation) == {"enforce"}
         assert AUTOTUNE in {**own, **namespace}
     if found.terms is not None:
         assert 0 < found.terms.slowdown <= CONFIG.max_slowdown

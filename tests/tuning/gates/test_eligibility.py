@@ -43,7 +43,7 @@ def first(of: View, **more: Any) -> GpuTuning:
     return judge(of, **{"fresh": True, "now": 0.0} | more)[0][0]
 
 
-def of_nobody() -> View:
+def unattributed() -> View:
     """A process that /proc does not show, on a GPU that the kubelet has given to nobody."""
     made = working(processes=(GpuProcess(pid=7, type="compute"),))
     return replace(made, attribution=Attribution())
@@ -127,7 +127,7 @@ CLOSED: dict[str, tuple[ObstacleReason, Callable[[], View]]] = {
     "monitor": (ObstacleReason.MONITORING, lambda: working(finding("monitoring_degraded", None))),
     "kubelet away": (ObstacleReason.OWNERS_UNKNOWN, lambda: source_down("podresources")),
     "no process list": (ObstacleReason.OWNERS_UNKNOWN, lambda: working(processes=None)),
-    "processes of nobody knows whom": (ObstacleReason.OWNERS_UNKNOWN, of_nobody),
+    "processes of nobody knows whom": (ObstacleReason.OWNERS_UNKNOWN, unattributed),
     "a pod and a user": (ObstacleReason.SHARED, lambda: sharing(ALICE)),
     "a limit of somebody": (ObstacleReason.CONFLICT, lambda: limit(500.0, 500.0)),
     "a limit from outside": (ObstacleReason.CONFLICT, lambda: limit(700.0, 400.0)),

@@ -345,9 +345,9 @@ def test_after_a_restart_a_gpu_that_was_never_read_counts_for_what_others_may_ha
 
 def test_a_clock_that_is_set_back_hides_no_rise_for_long() -> None:
     node = settled(600.0, 290.0, 60.0, 100.0)
-    look = replace(node.look(), at=node.look().at - 86_400)
+    inputs = replace(node.inputs(), at=node.inputs().at - 86_400)
     known = node.memory.limits.known["GPU-1"]
-    assert look.at < (known.at or 0.0)
+    assert inputs.at < (known.at or 0.0)
     node.budget = 500.0
     node.run(20)
     node.boards["GPU-2"].limit = DEFAULT

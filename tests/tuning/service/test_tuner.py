@@ -21,7 +21,7 @@ from gpuwatch.tuning.service.process import ANSWER_SECONDS, VIEW_WAIT_SECONDS, T
 from gpuwatch.tuning.service.state_dir import TunerFolder
 from gpuwatch.tuning.service.tuner import FRESH_SECONDS, Tuner, checked
 from tests.cpu_clock import unhindered
-from tests.remediation.model.remediating import HandClock, Views, fatal, uuid
+from tests.remediation.model.remediating import FakeClock, Views, fatal, uuid
 from tests.tuning.service.tuning import limit
 
 
@@ -29,7 +29,7 @@ class Bench:
     """A tuner in mode observe over four GPUs of which each has a pod."""
 
     def __init__(self, folder: Path) -> None:
-        self.clock = HandClock()
+        self.clock = FakeClock()
         self.views, self.record, self.heartbeat = Views(self.clock), SettingsRecord(folder), HeartbeatFile(folder)
         self.tuner = Tuner(TuningConfig(), self.views, TunerFolder.at(folder), clock=self.clock)
 

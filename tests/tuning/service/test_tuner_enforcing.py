@@ -86,7 +86,7 @@ class Bench:
             self.world.clocks[uuid] = None if megahertz is None else megahertz * 1e6
             self.world.limits[uuid] = self.knobs.limits[uuid] / 1e3
             self.world.energy[uuid] += self.world._watts(uuid, work)
-        self.world.view = self.world._look()
+        self.world.view = self.world._new_view()
         self.files.consents.write(self.world._consents())
         if self.guarded:
             self.files.guard.beat("guard", self.world.at)
