@@ -135,7 +135,7 @@ def test_a_record_that_cannot_be_understood_is_3_and_the_gpus_are_reported(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("message", "code", "says"),
+    ("message", "code", "reported"),
     [
         (("tuner", "--mode", "tune"), 2, "tuning.mode"),
         (("tuner", "--state-dir", ""), 2, "name it with --state-dir"),
