@@ -102,13 +102,13 @@ class Consenting:
             )
             self._file.write(consents)
         except GpuwatchError as error:
-            self._say(str(error))
+            self._log_change(str(error))
             return self._backoff.failed(error.retry_after if isinstance(error, KubeError) else None)
-        self._say(None)
+        self._log_change(None)
         self._backoff.succeeded()
         return CYCLE_SECONDS * self._chance.uniform(1 - SPREAD, 1 + SPREAD)
 
-    def _say(self, trouble: str | None) -> None:
+    def _log_change(self, trouble: str | None) -> None:
         """Log each change once. None: there is no trouble."""
         if trouble == self._trouble:
             return

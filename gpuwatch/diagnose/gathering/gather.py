@@ -120,7 +120,7 @@ class _Gathering:
             self.sections.start("view", lambda: agent.view(after=first.snapshot.at, wait=wait), self._left(wait + 1.0))
         elif first is None and backend is not None:
             for section in ("earlier", "view") if self._twice else ("view",):
-                self.sections.want(section, self._left(math.inf))
+                self.sections.expect(section, self._left(math.inf))
             return DriverOrder(config=config, backend=backend, until=self._until, twice=self._twice)
         elif first is None:
             self.sections.start("view", self._recorded("view.json", View), self._left(FILES_SECONDS))
@@ -132,7 +132,7 @@ class _Gathering:
         """
         target, places, sections = self._target, self._target.places, self.sections
         for section in HOST_SECTIONS:
-            sections.want(section, self._left(FILES_SECONDS))
+            sections.expect(section, self._left(FILES_SECONDS))
         seconds = self._left(CLUSTER_SECONDS)
         if not places.live:
             sections.start("cluster", self._recorded("cluster.json", ClusterFacts), seconds)
@@ -144,7 +144,7 @@ class _Gathering:
         root = Path("/") if places.root == "/" else None  # a kubeconfig of a tree may name a program to run
         ask = partial(read_cluster, target.node, seconds * 0.9, host=host, kubeconfig=kubeconfig, root=root)
         sections.start("cluster", ask, seconds)
-        sections.want("exporters", self._left(FILES_SECONDS + EXPORTERS_SECONDS))
+        sections.expect("exporters", self._left(FILES_SECONDS + EXPORTERS_SECONDS))
 
         def ask_exporters(found: Services) -> None:
             seconds = self._left(EXPORTERS_SECONDS)

@@ -154,7 +154,7 @@ class ChunkReader:
 
     def _gpus(self, start: float, step: float, steps: int) -> dict[str, GpuRow]:
         """By uuid. The labels of a GPU may change; the newest count."""
-        expression = self._expression("info", step, anybody=True)
+        expression = self._expression("info", step, all_namespaces=True)
         found: dict[str, GpuRow] = {}
         newest: dict[str, int] = {}
         for labels, row in self._matrix(expression, start - step, step, steps + 2):
@@ -203,9 +203,9 @@ class ChunkReader:
         )
         return {who: row for who, row in found if who in names}
 
-    def _expression(self, name: str, step: float, *, anybody: bool = False) -> Expression:
-        """`anybody`: of all namespaces."""
-        chosen = "" if anybody else self._namespaces
+    def _expression(self, name: str, step: float, *, all_namespaces: bool = False) -> Expression:
+        """`all_namespaces`: those that were not chosen too."""
+        chosen = "" if all_namespaces else self._namespaces
         on = self._dialect.uuid if name in OF_BOARD else f"{self._dialect.uuid}, {self._dialect.gi}"
 
         def made(matchers: str) -> str:

@@ -78,9 +78,9 @@ class UsageLearner:
         try:
             usage_checkpoint.save(self._path, self._ledger.state())
         except GpuwatchError as error:
-            self._say("checkpoint", f"{error}; what is known of right-sizing is lost if the agent ends")
+            self._log_change("checkpoint", f"{error}; what is known of right-sizing is lost if the agent ends")
         else:
-            self._say("checkpoint", "")
+            self._log_change("checkpoint", "")
 
     def _read_sources(self, view: View) -> None:
         """Read the owners of the pods, and how often CPU limits hold their containers back."""
@@ -91,13 +91,13 @@ class UsageLearner:
         try:
             consents = self._consents.read()
         except GpuwatchError as error:
-            self._say("consents", f"{error}; the owners of pods are derived from their names")
+            self._log_change("consents", f"{error}; the owners of pods are derived from their names")
         else:
-            self._say("consents", "")
+            self._log_change("consents", "")
             if consents is not None:
                 self._windows.tenants = Tenants(consents)
 
-    def _say(self, what: str, trouble: str) -> None:
+    def _log_change(self, what: str, trouble: str) -> None:
         """Log it, once for each change."""
         if trouble and trouble != self._troubles.get(what):
             log.warning("%s", trouble)

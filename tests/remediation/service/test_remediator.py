@@ -523,7 +523,7 @@ def _is_leaving(pod):
     return "deletionTimestamp" in pod["metadata"]
 
 
-def test_a_disruption_budget_is_asked_again_with_growing_patience(server):
+def test_a_disruption_budget_is_asked_again_with_a_growing_wait(server):
     server.cluster.add_pdb("ml", "train", {"app": "train"}, min_available=4)
     bench = Bench(server.cluster, server.kubeconfig(), FakeClock(), drained(server))
     bench.finds(fatal(bench.clock.time(), gpu=2))

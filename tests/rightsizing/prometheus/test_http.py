@@ -97,7 +97,7 @@ def test_a_busy_server_is_asked_again_after_as_long_as_it_says(serve):
     assert len(server.asked) == 3
 
 
-def test_patience_has_an_end_and_no_pause_is_longer_than_the_longest(serve):
+def test_retries_have_an_end_and_no_pause_is_longer_than_the_longest(serve):
     server, api, pauses = serve(refused(429, "", "busy", ("Retry-After", "100000")))
     with pytest.raises(GpuwatchError, match="429"):
         api.query("up", 1)
