@@ -59,11 +59,8 @@ class StoreFile:
         """Open or make it. Raises also Newer."""
         self.path = directory / NAME
         # An existing file is opened by SQLite only: closing it would drop the locks of this process's connections.
-        try:
+        with contextlib.suppress(FileExistsError):
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
-        except FileExistsError:
-            if self.path.is_symlink():
-                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(self.path)) from None
         # SQLite gives its log and its index the mode of the file
         self._connection = sqlite3.connect(
             self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
@@ -80,10 +77,10 @@ class StoreFile:
     def open(cls, directory: Path, now: float) -> tuple[Self, str | None]:
         """The file in `directory`, which is made; and what was set aside for it, in words, or None."""
         tighten_state(directory)
+        check_plain(directory)
         with _locked(directory / f"{NAME}.lock"):
             with contextlib.suppress(FileNotFoundError):
-                found = (directory / NAME).lstat()
-                if stat.S_ISREG(found.st_mode) and not found.st_size:  # a process that has it open holds a lock on it
+                if not (directory / NAME).stat().st_size:  # a process that has it open holds a lock on it
                     for suffix in ("", "-wal", "-shm"):
                         (directory / f"{NAME}{suffix}").unlink(missing_ok=True)
             try:
@@ -157,6 +154,15 @@ class StoreFile:
         return int(value)
 
 
+def check_plain(directory: Path) -> None:
+    """Raises NotPlain: SQLite would wait for the writer of a pipe, and write through a link."""
+    for suffix in ("", "-journal", "-wal", "-shm", ".lock"):
+        path = directory / f"{NAME}{suffix}"
+        with contextlib.suppress(OSError):  # SQLite reports a folder that cannot be read
+            if not stat.S_ISREG(path.lstat().st_mode):
+                raise NotPlain(f"{path.name} is no plain file")
+
+
 @contextlib.contextmanager
 def _unusable() -> Iterator[None]:
     """Raise Unusable for a broken file; other errors pass unchanged."""
@@ -213,6 +219,10 @@ class Newer(Exception):
     """The file is of a newer gpuwatch and must stay as it is."""
 
 
+class NotPlain(sqlite3.OperationalError):
+    """Something else than a plain file has the name of one of the store's files."""
+
+
 FAILURES = (OSError, sqlite3.Error, Unusable, Newer)
 
 _DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -233,6 +243,8 @@ def trouble(directory: Path, error: Exception) -> str:
         step = "use the gpuwatch that wrote it, or another --state-dir"
     elif isinstance(error, Unusable):
         step = "it will be set aside"
+    elif isinstance(error, NotPlain):
+        step = "remove it, or name another place with --state-dir"
     elif _is_denied(error):
         step = "make it writable or name another place with --state-dir"
     what = f"the store in {directory} cannot be written"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuwatch.model.event import EventQuery
-from gpuwatch.storage.file import APPLICATION, NAME, SCHEMA
+from gpuwatch.storage.file import APPLICATION, NAME, SCHEMA, check_plain
 from gpuwatch.storage.rows import StoredRow
 
 log = logging.getLogger(__name__)
@@ -84,9 +84,10 @@ def document(directory: Path, name: str) -> bytes | None:
 
 @contextlib.contextmanager
 def _reading(directory: Path) -> Iterator[sqlite3.Connection]:
+    check_plain(directory)
     path = directory / NAME
     # without its log no process has it open, and an immutable read neither makes one nor needs the right to
-    mode = "mode=ro" if path.with_name(f"{NAME}-wal").exists() else "immutable=1"
+    mode = "mode=ro" if path.with_name(f"{NAME}-wal").exists() else "mode=ro&immutable=1"
     try:
         connection = _connect(path, mode)
     except sqlite3.OperationalError as error:

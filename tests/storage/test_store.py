@@ -333,6 +333,30 @@ def test_what_is_no_plain_file_is_not_removed(tmp_path) -> None:
     assert any(path.is_fifo() for path in tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("suffix", ["", "-journal", "-wal", "-shm", ".lock"])
+@pytest.mark.parametrize("plant", [os.mkfifo, lambda path: path.symlink_to(path.with_name("elsewhere"))])
+def test_no_pipe_or_link_is_opened_by_the_name_of_one_of_its_files(opened, tmp_path, caplog, suffix, plant) -> None:
+    """SQLite waits for the writer of a pipe: the agent did not start. And it makes the file that a link names."""
+    opened().close()
+    path = tmp_path / "state" / f"{NAME}{suffix}"
+    path.unlink(missing_ok=True)
+    plant(path)
+    with contextlib.ExitStack() as writer:
+        if path.is_fifo():  # without one, this test would wait, too
+            writer.callback(os.close, os.open(path, os.O_RDWR))
+        store = opened()
+        store.remember("remediator", b"kept")
+        assert not store.flush()
+        assert store.trouble is not None
+        assert f"{path.name} is no plain file" in store.trouble
+        assert store.trouble.endswith("remove it, or name another place with --state-dir")
+        assert store.memory("remediator") == b"kept"
+        assert stored_events(tmp_path / "state") is None
+    assert not (tmp_path / "state" / "elsewhere").exists()
+    path.unlink()
+    until(lambda: store.trouble is None)
+
+
 def test_only_some_unusable_files_are_kept(opened, tmp_path) -> None:
     directory = tmp_path / "state"
     for _ in range(KEPT_ASIDE + 2):
