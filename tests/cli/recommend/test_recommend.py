@@ -295,6 +295,10 @@ def test_without_an_agent_its_checkpoint_is_judged_and_its_age_told(tmp_path: Pa
     found = run("recommend", "--state-dir", str(tmp_path), "-o", "json")
     assert json.loads(found.stdout)["workloads"] == 1
     assert "its last look was 1h ago" in found.stderr
+    usage_checkpoint.save(tmp_path / usage_checkpoint.NAME, replace(ledger.state(), at=1e12))
+    odd = run("recommend", "--state-dir", str(tmp_path), "-o", "json")
+    assert "it holds impossible values" in odd.stderr
+    assert json.loads(odd.stdout) == json.loads(found.stdout)  # by the one before
     nobody = run("recommend", "--state-dir", str(tmp_path / "empty"))
     assert nobody.exit_code == 1
     assert "no usage of these GPUs is recorded" in nobody.stderr
