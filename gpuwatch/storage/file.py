@@ -71,7 +71,8 @@ class StoreFile:
         except BaseException:
             self._connection.close()
             raise
-        self._inode = self.path.stat().st_ino
+        self._log = self.path.with_name(f"{NAME}-wal")
+        self._inode, self._is_logged = self.path.stat().st_ino, False
 
     @classmethod
     def open(cls, directory: Path, now: float) -> tuple[Self, str | None]:
@@ -92,11 +93,11 @@ class StoreFile:
     @property
     def replaced(self) -> bool:
         """Whether another file has its name by now: another process has set this one aside, or a person removed it. Or
-        a person has emptied it: SQLite then drops what is written to its log.
+        a person has emptied it or its log: SQLite then drops what is written to the log.
         """
         try:
-            found = self.path.stat()
-            return found.st_ino != self._inode or not found.st_size
+            found, logged = self.path.stat(), not self._is_logged or self._log.stat().st_size
+            return found.st_ino != self._inode or not found.st_size or not logged
         except FileNotFoundError:
             return True
 
@@ -107,6 +108,7 @@ class StoreFile:
             self._connection.executemany(_REMOVE_ROW, [(row.replaces,) for row in rows if row.replaces])
             self._connection.executemany(_PUT_ROW, [row[:6] for row in rows])
             self._connection.executemany(_PUT_DOCUMENT, documents)
+        self._is_logged = self._log.exists()  # a file system may have no shared memory, and SQLite then no log
 
     def trim(self, oldest: float, rows: int, size: int) -> None:
         """Delete events before unix time `oldest`, those beyond `rows` of a kind, and the oldest above `size` bytes."""

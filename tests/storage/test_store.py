@@ -306,6 +306,27 @@ def test_a_file_that_is_emptied_while_it_is_open_loses_nothing_that_comes_after(
     assert [each.target for each in found.actions][-2:] == ["first", "second"]
 
 
+@pytest.mark.parametrize("spoil", [Path.unlink, lambda log: os.truncate(log, 0)])
+def test_a_log_that_is_emptied_or_removed_loses_nothing_that_comes_after(opened, tmp_path, spoil) -> None:
+    """Until the processes ended, all that they wrote went to a log that no other process could read, or use."""
+    store, other, directory = opened(), opened(), tmp_path / "state"
+    for each, name in ((store, "mine"), (other, "other")):
+        each.remember(name, b"kept")
+        assert each.flush()
+    spoil(directory / f"{NAME}-wal")
+    for target in ("first", "second"):
+        for each in (store, other):
+            each.add(action(target=target, number=store.record(action(target=target))))
+            until(each.flush)
+    assert (other.memory("mine"), store.memory("other")) == (b"kept", b"kept")
+    found = stored_events(directory)
+    assert found is not None
+    assert {"first", "second"} <= {each.target for each in found.actions}
+    for each in (store, other):
+        each.close()
+    assert opened().memory("mine") == b"kept"
+
+
 def test_a_file_that_is_emptied_is_not_waited_for_while_another_process_has_it_open(opened, tmp_path) -> None:
     """Its connection holds a lock for as long as it has nothing to write."""
     store, other, directory = opened(), opened(), tmp_path / "state"
