@@ -62,7 +62,7 @@ def repairer(session: Session, /, *, once: bool, **options: Any) -> None:
         record = record_file(Path(config.state_dir))
         with record.lock(LOCK_SECONDS) as is_alone:
             if not is_alone:
-                why = f"it holds {record.path.with_suffix('.lock')}, or that is no plain file"
+                why = f"it holds {record.path.with_suffix('.lock')}, or that cannot be opened"
                 raise GpuwatchError("another repairer runs", why, NEXT_STEP)
             boot_id = first_line(boot_id_file(Path(config.sources.proc)))
             signals.heed(ENDS)

@@ -118,7 +118,7 @@ def nvml_actuator(session: Session, config: Config) -> Iterator["Actuator"]:
         access.record.lock_tuner(OTHER_TUNER_SECONDS) as is_alone,
     ):
         if not is_alone:
-            why = f"it holds tuner/tuner.lock in {access.record.directory}, or that is no plain file"
+            why = f"it holds tuner/tuner.lock in {access.record.directory}, or that cannot be opened"
             raise UsageError("another tuner sets these GPUs", why, "stop it first")
         actuator = NvmlActuator(
             access.record, access.connect, boot_id=access.boot_id, audit=access.audit, clock=SystemClock()

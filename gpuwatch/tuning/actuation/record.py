@@ -195,7 +195,7 @@ class SettingsRecord:
                 raise self._file.error(error, "cannot write") from error
             raise RecordBusy(
                 f"cannot lock {self.path}",
-                "another process holds the lock, its disk takes too long, or the lock beside it is no plain file",
+                "another process holds the lock, its disk takes too long, or the lock cannot be opened",
                 "it is tried again; look at --state-dir",
             )
         own.done.wait()

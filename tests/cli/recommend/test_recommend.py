@@ -325,6 +325,15 @@ def test_manifests_of_last_week_go_and_nobody_elses(tmp_path: Path):
     assert sorted(path.name for path in manifests.iterdir()) == ["mig-fit-1f3a9c.pod_patch.yaml", "mine.yaml"]
 
 
+def test_manifests_of_last_week_stay_where_new_ones_cannot_be_written(tmp_path: Path):
+    """As on a full disk: the script of last week is there still, and names them."""
+    (tmp_path / "apply.sh").mkdir()
+    (tmp_path / "manifests").mkdir()
+    (old := tmp_path / "manifests/mig-fit-000000.pod_patch.yaml").write_text("old")
+    assert advised(advice.everything(), "recommend", "--output-dir", str(tmp_path)).exit_code == 1
+    assert old.exists()
+
+
 @pytest.mark.parametrize("name", ["apply.sh", "recommendations.json", "manifests/mig-fit-1f3a9c.pod_patch.yaml"])
 def test_a_link_in_the_folder_is_replaced_and_not_followed(tmp_path: Path, name: str):
     """Another user may have put it there: the folder of a weekly job is often open."""

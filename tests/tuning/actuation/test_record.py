@@ -273,7 +273,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_and_leaves_the_old(tmp_path
 def test_a_lock_that_is_no_file_is_not_only_said_to_be_held(record: SettingsRecord, tmp_path: Path) -> None:
     (tmp_path / FOLDER).mkdir(mode=0o700)
     os.mkfifo(record.path.with_suffix(".lock"))
-    with pytest.raises(RecordBusy, match=f"cannot lock {record.path}.*or the lock beside it is no plain file; .*dir"):
+    with pytest.raises(RecordBusy, match=f"cannot lock {record.path}.*or the lock cannot be opened; .*dir"):
         record.add(LIMIT)
 
 
