@@ -195,6 +195,16 @@ def test_what_a_killed_agent_left_goes_with_the_next_case(node: Node) -> None:
     assert list((node.state / FOLDER).iterdir()) == []
 
 
+def test_a_pipe_in_the_place_of_its_folder_is_not_waited_for(node: Node) -> None:
+    (node.state / FOLDER).mkdir(mode=0o700)
+    os.mkfifo(pipe := node.state / FOLDER / ".tgz")
+    writer = os.open(pipe, os.O_RDWR)  # without one, this test would wait, too
+    try:
+        assert len(node.step()) == 1
+    finally:
+        os.close(writer)
+
+
 def test_cases_are_deleted_by_age_and_number_and_nothing_else_is(tmp_path: Path) -> None:
     folder = tmp_path / FOLDER
     folder.mkdir()
