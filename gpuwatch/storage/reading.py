@@ -7,6 +7,7 @@ import contextlib
 import heapq
 import itertools
 import logging
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -87,7 +88,7 @@ def _reading(directory: Path) -> Iterator[sqlite3.Connection]:
     check_plain(directory)
     path = directory / NAME
     # without its log no process has it open, and an immutable read neither makes one nor needs the right to
-    mode = "mode=ro" if path.with_name(f"{NAME}-wal").exists() else "mode=ro&immutable=1"
+    mode = "mode=ro" if os.path.exists(f"{path}-wal") else "mode=ro&immutable=1"
     try:
         connection = _connect(path, mode)
     except sqlite3.OperationalError as error:

@@ -425,6 +425,16 @@ def test_a_place_that_cannot_be_written_is_said_once_and_used_once_it_can_be(ope
     assert opened(place).memory("remediator") == b"1"
 
 
+def test_a_folder_that_cannot_be_looked_into_is_no_crash(opened, tmp_path) -> None:
+    """As one of root with mode 0700 is for a gpuwatch of another user: the agent did not start."""
+    store = opened(tmp_path / ("x" * 300))
+    store.remember("remediator", b"1")
+    store.add(xid(1))
+    assert not store.flush()
+    assert "too long" in (store.trouble or "")
+    assert (store.memory("remediator"), store.open_findings(), store.events().xids) == (b"1", (), (xid(1),))
+
+
 def test_in_memory_the_oldest_of_the_same_kind_goes_and_is_counted(opened, tmp_path) -> None:
     (tmp_path / "file").write_text("in the way")
     store = opened(tmp_path / "file" / "state", retention=Retention(waiting=3))
