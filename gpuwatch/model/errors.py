@@ -7,7 +7,6 @@ GpuwatchError                 exit 1   could not answer
 `- PermissionMissing          exit 6   a right or capability is missing
 """
 
-
 LONGEST_REASON = 4096
 """Characters of why: it may quote a file of others, whose one name or value has megabytes."""
 
