@@ -20,9 +20,12 @@ from gpuwatch.storage.rows import StoredRow
 log = logging.getLogger(__name__)
 
 _WHERE = "kind = ? AND at >= ? AND typeof(at) = 'real' AND typeof(key) = 'text' AND typeof(body) = 'blob'"
-"""SQLite keeps a value of another type where another program wrote one: such a row is no event."""
+"""SQLite keeps a value of another type where another program wrote one: such a row is no event, and no document."""
 _SELECT_MOMENTS = f"SELECT at, key FROM events WHERE {_WHERE} ORDER BY at DESC, key DESC LIMIT ?"  # noqa: S608
 _SELECT_ROWS = f"SELECT key, at, kind, gpu, boot_id, body FROM events WHERE {_WHERE} ORDER BY at, key"  # noqa: S608
+_SELECT_DOCUMENT = f"""
+SELECT body FROM documents WHERE name = ? AND typeof(body) = 'blob' AND length(body) <= {16 << 20}
+"""  # noqa: S608
 
 Moment = tuple[float, str]
 """Time and key of an event: no two events have the same."""
@@ -79,7 +82,7 @@ def _moment(row: StoredRow) -> Moment:
 def document(directory: Path, name: str) -> bytes | None:
     """One document; None when there is none. Raises sqlite3.Error."""
     with _reading(directory) as connection:
-        found = connection.execute("SELECT body FROM documents WHERE name = ?", (name,)).fetchone()
+        found = connection.execute(_SELECT_DOCUMENT, (name,)).fetchone()
     return None if found is None else bytes(found[0])
 
 

@@ -253,6 +253,19 @@ def test_a_row_of_other_types_costs_no_other_row(opened, tmp_path, change) -> No
     assert stored_events(directory, EventQuery()).xids == (xid(1), xid(3))
 
 
+@pytest.mark.parametrize("body", ["'text'", "5", "1e12", "zeroblob(20000000)"])
+def test_a_document_of_another_type_is_none(opened, tmp_path, body) -> None:
+    """Such as one that a person has changed with sqlite3: each start of the agent ended with a trace."""
+    store = opened()
+    store.remember("remediator", b"1")
+    store.save_open([finding()])
+    store.close()
+    with closing(sqlite3.connect(tmp_path / "state" / NAME)) as other, other:
+        other.execute(f"UPDATE documents SET body = {body}")
+    store = opened()
+    assert (store.memory("remediator"), store.open_findings()) == (None, ())
+
+
 @pytest.mark.parametrize(
     "spoil", [lambda path: path.write_bytes(b"not a database at all" * 100), another_database, torn, stripped]
 )
