@@ -107,6 +107,7 @@ def _reading(directory: Path) -> Iterator[sqlite3.Connection]:
 def _connect(path: Path, mode: str, *first: str) -> sqlite3.Connection:
     uri = f"{path.absolute().as_uri()}?{mode}"
     connection = sqlite3.connect(uri, uri=True, timeout=1, isolation_level=None, check_same_thread=False)
+    connection.text_factory = lambda text: text.decode(errors="replace")  # one odd row would end the reading
     try:
         for statement in first:
             connection.execute(statement).fetchall()

@@ -253,6 +253,17 @@ def test_a_row_of_other_types_costs_no_other_row(opened, tmp_path, change) -> No
     assert stored_events(directory, EventQuery()).xids == (xid(1), xid(3))
 
 
+@pytest.mark.parametrize("column", ["key", "gpu", "boot_id"])
+def test_a_row_with_text_that_is_no_utf_8_costs_no_later_row(opened, tmp_path, column) -> None:
+    store = opened()
+    for number in (1, 2, 3):
+        store.add(xid(number))
+    store.close()
+    with closing(sqlite3.connect(tmp_path / "state" / NAME)) as other, other:
+        other.execute(f"UPDATE events SET {column} = CAST(x'ff' AS TEXT) WHERE at = {AT + 2}")
+    assert stored_events(tmp_path / "state").xids == (xid(1), xid(2), xid(3))
+
+
 @pytest.mark.parametrize("body", ["'text'", "5", "1e12", "zeroblob(20000000)"])
 def test_a_document_of_another_type_is_none(opened, tmp_path, body) -> None:
     """Such as one that a person has changed with sqlite3: each start of the agent ended with a trace."""
