@@ -101,7 +101,7 @@ def keep_case(
 def kept_cases(state_dir: str, now: float, days: float, most: int) -> tuple[SupportCase, ...]:
     """The cases in `state_dir`, oldest first, after those that are too old or too many were deleted."""
     found: list[SupportCase] = []
-    if not state_dir:
+    if not state_dir or (Path(state_dir) / FOLDER).is_symlink():  # nothing is deleted elsewhere
         return ()
     with contextlib.suppress(OSError):
         for entry in os.scandir(Path(state_dir) / FOLDER):

@@ -184,6 +184,10 @@ def test_a_folder_that_is_a_link_gets_nothing(node: Node) -> None:
     assert node.calls == 0
     assert "it is a link" in node.results[0][1] or "not safe" in node.results[0][1]
     assert list((node.folder / "elsewhere").iterdir()) == []
+    (old := node.folder / "elsewhere/20250921T141320Z-xid_fatal.tgz").touch()
+    os.utime(old, (1, 1))
+    assert node.step() == []
+    assert old.exists()
 
 
 def test_what_a_killed_agent_left_goes_with_the_next_case(node: Node) -> None:
