@@ -220,7 +220,7 @@ def _metrics(agent: PageContext) -> Handler:
         form = negotiate_format(request.headers.get("accept"))
         gzip = accepts_gzip(request.headers.get("accept-encoding"))
         body = agent.board.page(profiles, form == "openmetrics", gzip, only)
-        headers = (("Content-Encoding", "gzip"), ("Vary", "Accept, Accept-Encoding")) if gzip else ()
+        headers = (("Vary", "Accept, Accept-Encoding"), *((("Content-Encoding", "gzip"),) if gzip else ()))
         return Response(content_type=CONTENT_TYPES[form], body=body, headers=headers)
 
     return page

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import re
 import time
 from collections.abc import Coroutine, Generator
 from http import HTTPStatus
@@ -27,6 +28,7 @@ _LINGER_SECONDS = 0.5
 _LINGER_READS = 16
 _MAX_QUERY_FIELDS = 100
 _METHODS = ("GET", "HEAD")
+_ORIGIN = re.compile(r"^https?://[^/?]*/?", re.IGNORECASE)
 
 
 class Exchange:
@@ -257,9 +259,8 @@ class Exchange:
 def _parse(event: h11.Request) -> Request:
     """Return the request for a route; raises ValueError on a query with too many fields."""
     target = event.target.decode("ascii", "replace")
-    if not target.startswith("/"):  # absolute form, as sent to proxies (RFC 9112, 3.2.2)
-        target = "/" + target.partition("://")[2].partition("/")[2]
-    path, _, query_string = target.partition("?")
+    # the absolute form, as sent to proxies (RFC 9112, 3.2.2); any other that is no path, such as *, is no page
+    path, _, query_string = _ORIGIN.sub("/", target).partition("?")
     query: dict[str, tuple[str, ...]] = {}
     for name, value in parse_qsl(query_string, keep_blank_values=True, max_num_fields=_MAX_QUERY_FIELDS):
         query[name] = (*query.get(name, ()), value)

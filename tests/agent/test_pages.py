@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import msgspec
 import pytest
@@ -22,6 +23,7 @@ from gpuwatch.model.snapshot import Snapshot
 from gpuwatch.model.view import AgentStatus, Events, View
 from gpuwatch.model.xid import XidEvent
 from gpuwatch.rightsizing.model.recommendation import Recommendations
+from tests.model.hostile import HOSTILE, unsafe
 from tests.rightsizing.model.advice_factory import advice, recommendation
 
 SECONDS = 60.0
@@ -161,6 +163,26 @@ def test_bad_waits_are_refused_in_words(stage: Stage, server: HttpServer, query:
     stage.publish(7.0)
     status, line = get(server, f"/api/v1/view?{query}")
     assert (status, "use a number from" in line) == (400, True)
+
+
+@pytest.mark.parametrize("value", [HOSTILE, "-1\n"])
+@pytest.mark.parametrize(
+    "page",
+    ["metrics?profile", "metrics?name[]", "live?after", "live?wait", "api/v1/events?kind", "api/v1/events?limit"],
+)
+def test_a_refusal_is_one_line_whatever_the_query_holds(server: HttpServer, page: str, value: str) -> None:
+    status, line = get(server, f"/{page}={quote(value)}")
+    assert (status, line.count("\n"), unsafe(line)) == (400, 1, set())
+
+
+@pytest.mark.parametrize("coding", ["gzip", "identity"])
+def test_a_cache_keeps_each_form_of_the_metrics_apart(stage: Stage, coding: str) -> None:
+    found = routes(stage)["/metrics"](Request(path="/metrics", headers={"accept-encoding": coding}))
+    assert isinstance(found, Response)
+    assert dict(found.headers) == {
+        "Vary": "Accept, Accept-Encoding",
+        **({"Content-Encoding": "gzip"} if coding == "gzip" else {}),
+    }
 
 
 def test_events_are_asked_for_as_the_client_says(stage: Stage, client: AgentClient, server: HttpServer) -> None:
