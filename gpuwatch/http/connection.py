@@ -51,6 +51,7 @@ class Connection:
                 writer.transport.abort()
         except (OSError, TimeoutError) as error:
             logger.debug("connection closed: %r", error)
+            error.with_traceback(None)  # a frame of it refers to the error: a cycle, which would keep the TLS buffer
         except Exception:
             self._service.tally.handler_errors += 1
             logger.exception("a connection failed; others are served on")
