@@ -102,7 +102,7 @@ def serve(session: Session, listen: str) -> None:
         server.start()
         signals = Signals()
         signals.heed(ENDS)
-        session.show_pages(server.port, listen, tls=False)
+        session.show_pages(server.port, listen)
         while signals.next(INTERVAL) is None:
             pages.publish()
         server.stop()
