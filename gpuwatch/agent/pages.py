@@ -1,7 +1,7 @@
 """The agent's pages: path to handler. Every body is ready before the request, or rendered from one View.
 
-Exceptions: a request that waits for a newer View; events and runbooks, which another thread reads from the disk while
-they are sent.
+Exceptions: a request that waits for a newer View; events, which another thread reads from the disk while they are sent.
+Only few of these may be sent at once, so no page for everybody is made that way.
 """
 
 import asyncio
@@ -192,17 +192,15 @@ def _live(agent: PageContext) -> Callable[[], Response]:
 def _runbooks() -> Iterator[tuple[str, Handler]]:
     """A route for each runbook of the package: no path that a client sends is opened."""
 
-    def handler(file: Path) -> Handler:
-        def pieces() -> Generator[bytes]:
-            yield file.read_bytes()
-
-        return lambda _: Response(body=pieces())
+    def handler(page: Response) -> Handler:
+        return lambda _: page
 
     package = Path(gpuwatch.__file__).parent
     installed, checkout = package / "runbooks", package.parent / "docs/runbooks"
     for file in (installed if installed.is_dir() else checkout).glob("*.md"):
+        page = Response(body=file.read_bytes())
         for name in ("",) if file.stem == "README" else (file.stem, file.name):
-            yield f"/runbooks/{name}", handler(file)
+            yield f"/runbooks/{name}", handler(page)
 
 
 def _metrics(agent: PageContext) -> Handler:

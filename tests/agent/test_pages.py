@@ -13,7 +13,7 @@ import pytest
 
 import gpuwatch
 from gpuwatch.agent.client import AgentClient
-from gpuwatch.agent.pages import ViewSignal, routes
+from gpuwatch.agent.pages import API_REFUSALS, ViewSignal, routes
 from gpuwatch.config import MetricsConfig
 from gpuwatch.http.server import HttpServer, Request, Response
 from gpuwatch.metrics.page_cache import PageCache
@@ -227,6 +227,16 @@ def test_each_runbook_of_the_package_is_served_by_its_name_and_as_a_file(server:
         contents = (folder / f"{name}.md").read_text()
         assert get(server, f"/runbooks/{name}") == get(server, f"/runbooks/{name}.md") == (200, contents)
     assert get(server, "/runbooks/") == (200, (folder / "README.md").read_text())
+
+
+def test_no_page_for_everybody_is_made_while_it_is_sent(stage: Stage) -> None:
+    """Few clients that read nothing would keep all others from such pages, for a minute each."""
+    stage.publish(7.0)
+    pages = {path: handler(Request(path=path)) for path, handler in routes(stage).items()}
+    streamed = {path for path, page in pages.items() if isinstance(page, Response) and isinstance(page.body, Generator)}
+    assert len(pages) > 50
+    assert streamed == {"/api/v1/events"}
+    assert streamed <= API_REFUSALS.keys()
 
 
 @pytest.mark.parametrize("path", ["../__init__.py", "..%2f__init__.py", "/etc/passwd", "%2e%2e/agent/pages.py", "x.md"])
