@@ -33,7 +33,7 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What one listener spends on its clients; seconds and bytes."""
 
     connections: int = 500
-    """A plain one costs 5 KiB once its first byte has arrived."""
+    """A plain one costs 5 KiB once its first byte has arrived, and 64 KiB at most for what it sends ahead."""
     tls_connections: int = 64
     """Instead, where TLS is on: 0.3 MiB each, most of it asyncio's buffer."""
     scrapes: int = 40
