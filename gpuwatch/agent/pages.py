@@ -1,7 +1,7 @@
 """The agent's pages: path to handler. Every body is ready before the request, or rendered from one View.
 
 Exceptions: a request that waits for a newer View; events, which another thread reads from the disk while they are sent.
-Only few of these may be sent at once, so no page for everybody is made that way.
+Only four of those may be sent at once, so they are pages for users only.
 """
 
 import asyncio

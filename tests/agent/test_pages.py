@@ -229,7 +229,7 @@ def test_each_runbook_of_the_package_is_served_by_its_name_and_as_a_file(server:
     assert get(server, "/runbooks/") == (200, (folder / "README.md").read_text())
 
 
-def test_no_page_for_everybody_is_made_while_it_is_sent(stage: Stage) -> None:
+def test_no_page_without_a_login_is_made_while_it_is_sent(stage: Stage) -> None:
     """Few clients that read nothing would keep all others from such pages, for a minute each."""
     stage.publish(7.0)
     pages = {path: handler(Request(path=path)) for path, handler in routes(stage).items()}
