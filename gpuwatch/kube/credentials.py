@@ -70,8 +70,8 @@ class _ExecStatus(msgspec.Struct, rename="camel"):
     expiration_timestamp: datetime | None = None
 
 
-def access(kubeconfig: str, connections: int) -> Access:
-    """How to reach the API server; it keeps so many connections.
+def access(kubeconfig: str, connections: int, stopped: Callable[[], bool] = lambda: False) -> Access:
+    """How to reach the API server; it keeps so many connections. `stopped`: whether a credential plugin has to end.
 
     Raises:
         NoCluster: there is neither a service account nor a kubeconfig.
@@ -81,7 +81,7 @@ def access(kubeconfig: str, connections: int) -> Access:
     in_pod = source == str(SERVICE_ACCOUNT)
     where = "the pod's service account" if in_pod else source
     with _clear_errors(where):
-        found = _of_pod(connections) if in_pod else _of_kubeconfig(source, connections)
+        found = _of_pod(connections) if in_pod else _of_kubeconfig(source, connections, stopped)
         _bound_answers(found.pool)
         found.pool.connection_from_url(found.host)  # refuses what is no URL
     log.debug("API server %s, from %s", found.host, where)
@@ -149,7 +149,7 @@ def _of_pod(connections: int) -> Access:
     return Access(f"https://{f'[{name}]' if ':' in name else name}:{port}", pool, token)
 
 
-def _of_kubeconfig(path: str, connections: int) -> Access:
+def _of_kubeconfig(path: str, connections: int, stopped: Callable[[], bool]) -> Access:
     from kubernetes.client import Configuration
     from kubernetes.client.rest import RESTClientObject
     from kubernetes.config.kube_config import KubeConfigLoader
@@ -166,7 +166,7 @@ def _of_kubeconfig(path: str, connections: int) -> Access:
     def load() -> None:
         nonlocal expires
         if plugin:
-            expires = _ask_plugin(plugin, cluster, user)
+            expires = _ask_plugin(plugin, cluster, user, stopped)
         loader.load_and_set(configuration)
 
     load()
@@ -208,7 +208,7 @@ def _plugin_of(user: Any, path: str) -> dict[str, Any] | None:
     return None if user["user"].safe_get("token") else plugin
 
 
-def _ask_plugin(plugin: Mapping[str, Any], cluster: Mapping[str, Any], user: Any) -> float:
+def _ask_plugin(plugin: Mapping[str, Any], cluster: Mapping[str, Any], user: Any, stopped: Callable[[], bool]) -> float:
     """Put the credential that a plugin returns into `user`, as if the kubeconfig had it; the unix time when it ends.
 
     It gets no terminal: a user that has to log in does so with kubectl, and plugins keep what they get.
@@ -224,6 +224,7 @@ def _ask_plugin(plugin: Mapping[str, Any], cluster: Mapping[str, Any], user: Any
         environment={each["name"]: each["value"] for each in plugin.get("env") or ()} | {PLUGIN_INPUT: asked},
         folder=os.path.abspath(os.path.dirname(user.path)),
         answer_bytes=PLUGIN_BYTES,
+        stopped=stopped,
     )
     try:
         if ended.status != 0:
