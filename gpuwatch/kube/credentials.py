@@ -1,9 +1,10 @@
 """The API server's address and the credentials for it: the pod's service account, or a kubeconfig.
 
-The official client handles a kubeconfig (token refresh, proxies), except its credential plugins, which it would run
-without bounds. Only the client's configuration and connections are used: its generated models cost 35 MiB, and refuse
-what a newer API server adds. A pod needs an address, an authority and a token, from files whose form never changes; to
-import the client for that costs each process 16 MiB on each node, so it is not imported in a pod.
+The official client handles a kubeconfig (certificates, proxies), except its credential plugins, which it would run
+without bounds, and its auth-provider, whose issuer it would ask without a deadline. Only the client's configuration and
+connections are used: its generated models cost 35 MiB, and refuse what a newer API server adds. A pod needs an address,
+an authority and a token, from files whose form never changes; to import the client for that costs each process 16 MiB
+on each node, so it is not imported in a pod.
 """
 
 import base64
@@ -197,13 +198,17 @@ def _of_kubeconfig(path: str, connections: int, stopped: Callable[[], bool]) -> 
 
 def _plugin_of(user: Any, path: str) -> dict[str, Any] | None:
     """The credential plugin of a user that has no token. It is taken out, or the client would run it; a token file is
-    read here, as the client would wait for a FIFO and read a device.
+    read here, as the client would wait for a FIFO and read a device. The token of an auth-provider is used as it is: it
+    is renewed by kubectl, and read again when the API server refuses it.
     """
     if file := user["user"].safe_get("tokenFile"):
         file = os.path.join(os.path.dirname(user.path), file)
         user["user"].value["token"] = read_named_file(file, "the token file", path).decode().strip()
-    if "cmd-path" in ((user["user"].safe_get("auth-provider") or {}).get("config") or {}):
-        raise ValueError("its auth-provider has a cmd-path: kubectl has `exec` in its place since version 1.26")
+    if (provider := user["user"].value.pop("auth-provider", None)) is not None:
+        config = provider.get("config") or {}
+        if not (token := config.get("id-token") or config.get("access-token")):
+            raise ValueError("its auth-provider has no token: renew it with kubectl, or use `exec` in its place")
+        user["user"].value["token"] = token
     plugin = user["user"].value.pop("exec", None)
     return None if user["user"].safe_get("token") else plugin
 

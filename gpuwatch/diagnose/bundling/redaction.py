@@ -22,7 +22,7 @@ _SECRET_NAME = re.compile(
     rf"(?:.*[-_. ])?{_NAME}(?:[-_.](?:id|data|value|file))?|.*(?:password|passwd|secret|token|accountkey)", re.I
 )
 
-# Repetitions are bounded, or can begin at one place only, and long ones never give back what they have read: a log
+# Repetitions are bounded, or can begin at one place only, and a long one never reads the same text again: a log
 # written by an attacker must not take minutes.
 
 _Replacement = str | Callable[[re.Match[str]], str]
