@@ -45,6 +45,7 @@ test: $(VENV)/installed-test parts check  ## install what the tests need, then r
 	$(PYTEST) $(WORKERS) -m "not gpu and not bench and not slow"
 
 test-slow: $(VENV)/installed-test parts  ## every seed, every mutation proof, another order and other examples with coverage
+	@$(BIN)/python -m tests.e2e.otelcol || { test -z "$(CI)" && echo "going on without: the tests that need it are skipped"; }
 	$(PYTEST) $(WORKERS) -m "slow and not gpu and not bench"
 	$(MAKE) random
 	$(MAKE) coverage

@@ -221,7 +221,7 @@ STORE = (
     Panel(
         title="Responses of the agents",
         kind="timeseries",
-        description="Requests by status. 401, 403: a client lacks the right. 503: too many scrapes at once.",
+        description="Requests by status. 401, 403: a client lacks the right. 503: too many requests at once.",
         unit="reqps",
         queries=(Query("sum by (code) (rate(gpuwatch_http_requests_total{@node}[$__rate_interval]))", "{{code}}"),),
         min=0,

@@ -1,7 +1,7 @@
 """The agent's pages: path to handler. Every body is ready before the request, or rendered from one View.
 
-Exceptions: a request that waits for a newer View; events and runbooks, which another thread reads from the disk while
-they are sent.
+Exceptions: a request that waits for a newer View; events, which another thread reads from the disk while they are sent.
+Only four of those may be sent at once, so they are pages for users only.
 """
 
 import asyncio
@@ -192,17 +192,15 @@ def _live(agent: PageContext) -> Callable[[], Response]:
 def _runbooks() -> Iterator[tuple[str, Handler]]:
     """A route for each runbook of the package: no path that a client sends is opened."""
 
-    def handler(file: Path) -> Handler:
-        def pieces() -> Generator[bytes]:
-            yield file.read_bytes()
-
-        return lambda _: Response(body=pieces())
+    def handler(page: Response) -> Handler:
+        return lambda _: page
 
     package = Path(gpuwatch.__file__).parent
     installed, checkout = package / "runbooks", package.parent / "docs/runbooks"
     for file in (installed if installed.is_dir() else checkout).glob("*.md"):
+        page = Response(body=file.read_bytes())
         for name in ("",) if file.stem == "README" else (file.stem, file.name):
-            yield f"/runbooks/{name}", handler(file)
+            yield f"/runbooks/{name}", handler(page)
 
 
 def _metrics(agent: PageContext) -> Handler:
@@ -220,7 +218,7 @@ def _metrics(agent: PageContext) -> Handler:
         form = negotiate_format(request.headers.get("accept"))
         gzip = accepts_gzip(request.headers.get("accept-encoding"))
         body = agent.board.page(profiles, form == "openmetrics", gzip, only)
-        headers = (("Content-Encoding", "gzip"), ("Vary", "Accept, Accept-Encoding")) if gzip else ()
+        headers = (("Vary", "Accept, Accept-Encoding"), *((("Content-Encoding", "gzip"),) if gzip else ()))
         return Response(content_type=CONTENT_TYPES[form], body=body, headers=headers)
 
     return page

@@ -72,7 +72,10 @@ def keep_case(
         make_private(folder)
         if (free := shutil.disk_usage(folder).free) < MIN_FREE:
             return False, f"only {free >> 20} MiB of its disk are free"
-        shutil.rmtree(place, ignore_errors=True)
+        if place.is_dir():
+            shutil.rmtree(place, ignore_errors=True)
+        else:
+            place.unlink(missing_ok=True)
         place.mkdir(mode=0o700)
         settings.write_bytes(config)
         ended = run_command(command, seconds, {"file": str(file), "config": str(settings)})
@@ -91,13 +94,14 @@ def keep_case(
     except (OSError, UnsafePath) as error:
         return False, visible(str(error))
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        if place.is_dir():  # of a pipe rmtree would wait for the writer
+            shutil.rmtree(place, ignore_errors=True)
 
 
 def kept_cases(state_dir: str, now: float, days: float, most: int) -> tuple[SupportCase, ...]:
     """The cases in `state_dir`, oldest first, after those that are too old or too many were deleted."""
     found: list[SupportCase] = []
-    if not state_dir:
+    if not state_dir or (Path(state_dir) / FOLDER).is_symlink():  # nothing is deleted elsewhere
         return ()
     with contextlib.suppress(OSError):
         for entry in os.scandir(Path(state_dir) / FOLDER):

@@ -48,7 +48,7 @@ def agent(session: Session, /, sim_dir: str | None, **options: Any) -> None:
             return new if source.kind == "nvml" else replace(new, sources=config.sources)
 
         def show_places() -> None:
-            session.show_pages(running.port, config.agent.listen, tls=bool(config.agent.web_config))
+            session.show_pages(running.port, config.agent.listen, config.agent.web_config)
             session.terminal.hint(f"socket        {running.socket_path}")
             named = f"--source agent:{quote(str(running.socket_path))} " if config.agent.socket else ""
             session.terminal.hint(f"try           gpuwatch {named}status")

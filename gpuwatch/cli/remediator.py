@@ -122,8 +122,9 @@ def remediator(session: Session, /, *, once: bool, release: bool, **options: Any
         service = RemediatorService(
             running, views, settings.listen, web_config=settings.web_config, watch=watch, state_dir=config.state_dir
         )
-        heading, tls = f"node          {place.node}, mode {settings.mode}", bool(settings.web_config)
-        service.run(started=lambda: session.show_pages(service.port, settings.listen, tls=tls, heading=heading))
+        transport.stopped = service.stopping.is_set
+        heading = f"node          {place.node}, mode {settings.mode}"
+        service.run(started=lambda: session.show_pages(service.port, settings.listen, settings.web_config, heading))
     finally:
         store.close()
         transport.close()

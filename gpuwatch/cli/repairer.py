@@ -59,9 +59,11 @@ def repairer(session: Session, /, *, once: bool, **options: Any) -> None:
         raise UsageError("nothing can be recorded", "state_dir is empty", "name it with --state-dir")
     views, signals, store = AgentViews(agent_of_node(config.agent), clock), Signals(), Store.open(config.state_dir)
     try:
-        with record_file(Path(config.state_dir)).lock(LOCK_SECONDS) as is_alone:
+        record = record_file(Path(config.state_dir))
+        with record.lock(LOCK_SECONDS) as is_alone:
             if not is_alone:
-                raise GpuwatchError("another repairer runs", "it holds the lock in state_dir", NEXT_STEP)
+                why = f"it holds {record.path.with_suffix('.lock')}, or that cannot be opened"
+                raise GpuwatchError("another repairer runs", why, NEXT_STEP)
             boot_id = first_line(boot_id_file(Path(config.sources.proc)))
             signals.catch(ENDS)
 

@@ -97,11 +97,12 @@ def serve(session: Session, listen: str) -> None:
         pages = RecordingPages(collector, config, Path(source.argument).name)
         pages.publish()
         is_open = config.agent.api == "open" or listen.rpartition(":")[0] in LOOPBACK
-        server = HttpServer(routes(pages), listen=listen, without_users={} if is_open else API_REFUSALS)
+        refusals = {} if is_open else API_REFUSALS
+        server = HttpServer(routes(pages), listen=listen, without_users=refusals, hosts=config.agent.hosts)
         server.start()
         signals = Signals()
         signals.catch(ENDS)
-        session.show_pages(server.port, listen, tls=False)
+        session.show_pages(server.port, listen)
         while signals.next(INTERVAL) is None:
             pages.publish()
         server.stop()

@@ -125,8 +125,8 @@ def _tune(session: Session, reread: "Callable[[], Config]") -> None:
         )
         settings = config.tuning
         service = TunerService(tuning, views, settings.listen, web_config=settings.web_config, watch=watch)
-        heading, tls = f"mode          {settings.mode}", bool(settings.web_config)
-        service.run(started=lambda: session.show_pages(service.port, settings.listen, tls=tls, heading=heading))
+        heading = f"mode          {settings.mode}"
+        service.run(started=lambda: session.show_pages(service.port, settings.listen, settings.web_config, heading))
 
 
 def _warn_without_rights(session: Session) -> None:

@@ -46,7 +46,7 @@ class AgentConfig(Section, frozen=True, kw_only=True):
     ] = ()  # more host names that clients on loopback may use; shell patterns, for all three processes
     wait_for_driver: bool = False  # without an NVML library keep serving, as pods should; false: end with code 5
     max_connections: int = 512  # at once; beyond that, the one idle for longest is closed
-    max_scrapes: int = 40  # concurrent; further ones get 503
+    max_scrapes: int = 40  # concurrent; a further one takes the place of the slowest
     expected_gpus: int | None = None  # GPUs this node should have; null: those on the PCI bus
 
 

@@ -42,18 +42,24 @@ def read_named_file(path: Path | str, what: str, option: str = "", most: int = M
 
 
 @contextlib.contextmanager
-def replacing(path: Path, mode: int = 0o666) -> Iterator[IO[bytes]]:
+def replacing(path: Path, mode: int | None = None) -> Iterator[IO[bytes]]:
     """A new file that takes the place of `path` once the block ends, whole or not at all; also of a link there.
+    `mode` None: that of the file there; another user's gives no right to write.
 
     Raises:
         OSError: it cannot be written, or no regular file is there; names `path`, and nothing is left behind.
     """
     if path.parent == Path("/dev") or (path.exists() and not path.is_file()):  # /dev/stdout may lead to one
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    if mode is None and path.is_file() and not path.is_symlink():
+        before = path.stat()
+        mode = before.st_mode & (0o777 if before.st_uid == os.geteuid() else 0o644)
+    partial, made = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial"), 0o666 if mode is None else 0o600
     try:
         # "x" never writes through an existing link
-        with open(partial, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+        with open(partial, "xb", opener=lambda name, flags: os.open(name, flags, made)) as file:
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
             yield file
             file.flush()
             os.fsync(file.fileno())

@@ -6,7 +6,6 @@ blocks its client for ever. Here it bounds a response as a whole, from its first
 
 import http.client
 import io
-import re
 import socket
 import time
 from typing import Any
@@ -72,4 +71,4 @@ def split_url(url: str) -> SplitResult | None:
 
 def without_login(url: str) -> str:
     """The URL without user and password, for error messages; it need not be a valid one."""
-    return re.sub(r"(://)?.*@", r"\1", url, flags=re.DOTALL)
+    return url.rpartition("@")[2]

@@ -49,8 +49,15 @@ class Connection:
                     await writer.wait_closed()
             finally:
                 writer.transport.abort()
+                # frames of an error refer to the streams that keep it: until a collection this cycle keeps the buffers
+                try:
+                    if reader.exception() is not None:
+                        await writer.wait_closed()
+                except OSError as lost:
+                    lost.with_traceback(None)
         except (OSError, TimeoutError) as error:
             logger.debug("connection closed: %r", error)
+            error.with_traceback(None)
         except Exception:
             self._service.tally.handler_errors += 1
             logger.exception("a connection failed; others are served on")

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import re
 import time
 from collections.abc import Coroutine, Generator
 from http import HTTPStatus
@@ -27,6 +28,7 @@ _LINGER_SECONDS = 0.5
 _LINGER_READS = 16
 _MAX_QUERY_FIELDS = 100
 _METHODS = ("GET", "HEAD")
+_ORIGIN = re.compile(r"^https?://[^/?]*/?", re.IGNORECASE)
 
 
 class Exchange:
@@ -93,24 +95,37 @@ class Exchange:
         elif (refusal := await self._refuse(request)) is not None:
             await self._reject(refusal)
         elif (page := await self._page(request)) is not None:
-            if not self._has_room(page.body):
-                await self._reject(text(503, "too much is being sent to slow clients", RETRY_AFTER))
+            if not self._make_room(request.path, page.body):
+                await self._reject(text(503, "too many such answers are being made at once", RETRY_AFTER))
                 return
-            self._service.busy[request.path] += 1
-            self._service.sending.append(page.body)
+            self._service.sending[self._writer] = request.path, page.body
             try:
                 await self._send(page)
             finally:
-                self._service.busy[request.path] -= 1
-                self._service.sending.remove(page.body)
+                self._service.sending.pop(self._writer, None)
 
-    def _has_room(self, body: bytes | Generator[bytes]) -> bool:
-        """Whether one more body fits into what may be sent at once."""
-        sending = self._service.sending
+    def _make_room(self, path: str, body: bytes | Generator[bytes]) -> bool:
+        """Whether one more body may be sent; those that have taken nothing for longest are cut off for it.
+
+        A refusal instead would let a few clients that read nothing keep all others from a page.
+        """
+        sending, limits = self._service.sending, self._limits
         if not isinstance(body, bytes):
-            return sum(not isinstance(each, bytes) for each in sending) < self._limits.streams
-        held = {id(each): len(each) for each in sending if isinstance(each, bytes)}
-        return len(body) <= _WRITE_BYTES or sum(held.values()) < self._limits.sending_bytes
+            return sum(not isinstance(each, bytes) for _, each in sending.values()) < limits.streams
+        while True:
+            of_page = [writer for writer, (page, _) in sending.items() if page == path]
+            bodies = {writer: each for writer, (_, each) in sending.items() if isinstance(each, bytes)}
+            large = {writer: each for writer, each in bodies.items() if len(each) > _WRITE_BYTES}
+            held = {id(each): len(each) for each in large.values()}
+            if len(of_page) >= limits.scrapes:
+                slowest = of_page[0]
+            elif len(body) > _WRITE_BYTES and sum(held.values()) >= limits.sending_bytes:
+                slowest = next(iter(large))
+            else:
+                return True
+            self._tally.rejected["slow_reader"] += 1
+            del sending[slowest]
+            slowest.transport.abort()
 
     async def _refuse(self, request: Request) -> Response | None:
         """Return the refusal of `request`, or None; credentials are checked before a status shows which pages exist."""
@@ -125,10 +140,8 @@ class Exchange:
             return text(405, "only GET and HEAD are served", (("Allow", ", ".join(_METHODS)),))
         if request.path not in routes:
             return text(404, "no such page; / lists what is here")
-        if request.path in self._service.without_users and not (guard and guard.identifies):
-            return self._service.without_users[request.path]
-        is_busy = self._service.busy[request.path] >= self._limits.scrapes
-        return text(503, "too many requests for this page at once", RETRY_AFTER) if is_busy else None
+        is_open = request.path not in self._service.without_users or (guard is not None and guard.identifies)
+        return None if is_open else self._service.without_users[request.path]
 
     async def _page(self, request: Request) -> Response | None:
         """The route's response, awaited where it is a coroutine; None when the client has left meanwhile."""
@@ -201,11 +214,14 @@ class Exchange:
 
     async def _write(self, first: bytes, rest: memoryview) -> None:
         """Write one piece at a time, so that a slow reader costs a buffer of one piece, not a second body."""
+        sending = self._service.sending
         try:
             async with asyncio.timeout(self._limits.write_seconds):
                 self._writer.write(first)
                 await self._writer.drain()
                 for start in range(0, len(rest), _WRITE_BYTES):
+                    if self._writer in sending:  # the client has taken a piece: it is the last to be cut off
+                        sending[self._writer] = sending.pop(self._writer)
                     self._writer.write(rest[start : start + _WRITE_BYTES])
                     await self._writer.drain()
         except TimeoutError:
@@ -243,9 +259,8 @@ class Exchange:
 def _parse(event: h11.Request) -> Request:
     """Return the request for a route; raises ValueError on a query with too many fields."""
     target = event.target.decode("ascii", "replace")
-    if not target.startswith("/"):  # absolute form, as sent to proxies (RFC 9112, 3.2.2)
-        target = "/" + target.partition("://")[2].partition("/")[2]
-    path, _, query_string = target.partition("?")
+    # the absolute form, as sent to proxies (RFC 9112, 3.2.2); any other that is no path, such as *, is no page
+    path, _, query_string = _ORIGIN.sub("/", target).partition("?")
     query: dict[str, tuple[str, ...]] = {}
     for name, value in parse_qsl(query_string, keep_blank_values=True, max_num_fields=_MAX_QUERY_FIELDS):
         query[name] = (*query.get(name, ()), value)

@@ -15,6 +15,8 @@ _BACKLOG = 4096
 """Connections that wait to be accepted. With fewer, the kernel drops those that arrive in a flood, and a scraper among
 them tries again after a second, then after three.
 """
+_RECEIVE_BYTES = 16 * 1024
+"""Asyncio takes all that the kernel has of a connection, up to 256 KiB, before it stops reading."""
 _SOCKET_MODE = 0o660
 _NEXT_STEPS = {
     errno.EADDRINUSE: "stop its owner (for root ss -ltnp shows it), or choose another with --listen ADDR:PORT",
@@ -51,6 +53,7 @@ def listen_tcp(address: str) -> socket.socket:
         by = f" by {owner}" if owner else ""
         raise UsageError(f"cannot listen on {address}", _reason(error) + by, advice) from error
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # inherited; asyncio misses it on proto 0
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BYTES)  # inherited, too
     return listener
 
 

@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from gpuwatch.model.text import visible
+
 TEXT = "text/plain; charset=utf-8"
 RETRY_AFTER = (("Retry-After", "1"),)
 
@@ -42,8 +44,8 @@ another thread makes."""
 
 
 def text(status: int, line: str, headers: tuple[tuple[str, str], ...] = ()) -> Response:
-    """Return one line of plain text as a response."""
-    return Response(status=status, body=f"{line}\n".encode(), headers=headers)
+    """Return one line of plain text as a response; it may quote what the client sent."""
+    return Response(status=status, body=f"{visible(line)}\n".encode(), headers=headers)
 
 
 Format = Literal["text", "openmetrics"]
@@ -52,6 +54,8 @@ CONTENT_TYPES: dict[Format, str] = {
     "text": "text/plain; version=0.0.4; charset=utf-8",
     "openmetrics": "application/openmetrics-text; version=1.0.0; charset=utf-8",
 }
+_WEIGHED_CHARACTERS = 1024
+"""Prometheus sends 400; a head full of commas would otherwise cost as much as 100 requests."""
 _TEXT_RANGES = ("text/plain", "text/*", "*/*")
 _TEXT_VERSIONS = ("", "0.0.4")
 _OPENMETRICS_VERSIONS = ("", "0.0.1", "1.0.0")
@@ -78,7 +82,7 @@ def negotiate_format(accept: str | None) -> Format:
 def _weighted(header: str | None) -> list[tuple[str, dict[str, str], float]]:
     """Return (value, parameters, q) of each element of a list header; a malformed q counts as 0."""
     elements = []
-    for element in (header or "").split(","):
+    for element in (header or "")[:_WEIGHED_CHARACTERS].split(","):
         value, *parts = (part.strip().lower() for part in element.split(";"))
         pairs = (part.partition("=") for part in parts)
         parameters = {name.strip(): text.strip(' "') for name, _, text in pairs}

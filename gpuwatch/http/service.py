@@ -1,5 +1,6 @@
 """What the connections of one listener share: its pages, limits, counts and access rules."""
 
+import asyncio
 import ipaddress
 import socket
 from collections import Counter
@@ -32,11 +33,11 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What one listener spends on its clients; seconds and bytes."""
 
     connections: int = 500
-    """A plain one costs 5 KiB once its first byte has arrived."""
+    """A plain one costs 5 KiB once its first byte has arrived, and 64 KiB at most for what it sends ahead."""
     tls_connections: int = 64
     """Instead, where TLS is on: 0.3 MiB each, most of it asyncio's buffer."""
     scrapes: int = 40
-    """Responses of one page being sent at once; more get 503."""
+    """Responses of one page being sent at once; a further one takes the place of the slowest."""
     waiting: int = 32
     """Requests whose page is not ready yet, such as long polls, at once; more get 503."""
     half_closed_seconds: float = 5.0
@@ -47,7 +48,8 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     stream_seconds: float = 60.0
     """For making and sending one such response as a whole."""
     sending_bytes: int = 64 << 20
-    """Bodies held for clients that read slowly, each counted once; at this sum a further large one gets 503."""
+    """Large bodies held for clients that read slowly, each counted once; at this sum a further one takes the place of
+    the slowest."""
     head_bytes: int = 8 * 1024
     head_seconds: float = 5.0
     """From connecting, or from a later request's first byte, to the end of its head."""
@@ -79,12 +81,10 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     """Path to the response in place of the page, as long as clients need not identify themselves."""
     hosts: tuple[str, ...] = ()
     """Shell patterns of further names of this machine that clients on it may use."""
-    busy: Counter[str] = msgspec.field(default_factory=Counter)
-    """Responses being made or sent, by path: slow readers of one page do not shut out another."""
     waiting: Counter[str] = msgspec.field(default_factory=Counter)
     """Requests that wait for their page, by path: they cost little, and do not block clients that want it at once."""
-    sending: list[bytes | Generator[bytes]] = []
-    """Bodies that are being sent."""
+    sending: dict[asyncio.StreamWriter, tuple[str, bytes | Generator[bytes]]] = {}
+    """Path and body of what is being sent; the client that has taken nothing for longest comes first."""
 
 
 def is_own_host(header: str, patterns: tuple[str, ...]) -> bool:

@@ -1,9 +1,10 @@
 """The API server's address and the credentials for it: the pod's service account, or a kubeconfig.
 
-The official client handles a kubeconfig (token refresh, proxies), except its credential plugins, which it would run
-without bounds. Only the client's configuration and connections are used: its generated models cost 35 MiB, and refuse
-what a newer API server adds. A pod needs an address, an authority and a token, from files whose form never changes; to
-import the client for that costs each process 16 MiB on each node, so it is not imported in a pod.
+The official client handles a kubeconfig (certificates, proxies), except its credential plugins, which it would run
+without bounds, and its auth-provider, whose issuer it would ask without a deadline. Only the client's configuration and
+connections are used: its generated models cost 35 MiB, and refuse what a newer API server adds. A pod needs an address,
+an authority and a token, from files whose form never changes; to import the client for that costs each process 16 MiB
+on each node, so it is not imported in a pod.
 """
 
 import base64
@@ -70,8 +71,8 @@ class _ExecStatus(msgspec.Struct, rename="camel"):
     expiration_timestamp: datetime | None = None
 
 
-def access(kubeconfig: str, connections: int) -> Access:
-    """How to reach the API server; it keeps so many connections.
+def access(kubeconfig: str, connections: int, stopped: Callable[[], bool] = lambda: False) -> Access:
+    """How to reach the API server; it keeps so many connections. `stopped`: whether a credential plugin has to end.
 
     Raises:
         NoCluster: there is neither a service account nor a kubeconfig.
@@ -81,7 +82,7 @@ def access(kubeconfig: str, connections: int) -> Access:
     in_pod = source == str(SERVICE_ACCOUNT)
     where = "the pod's service account" if in_pod else source
     with _clear_errors(where):
-        found = _of_pod(connections) if in_pod else _of_kubeconfig(source, connections)
+        found = _of_pod(connections) if in_pod else _of_kubeconfig(source, connections, stopped)
         _bound_answers(found.pool)
         found.pool.connection_from_url(found.host)  # refuses what is no URL
     log.debug("API server %s, from %s", found.host, where)
@@ -149,7 +150,7 @@ def _of_pod(connections: int) -> Access:
     return Access(f"https://{f'[{name}]' if ':' in name else name}:{port}", pool, token)
 
 
-def _of_kubeconfig(path: str, connections: int) -> Access:
+def _of_kubeconfig(path: str, connections: int, stopped: Callable[[], bool]) -> Access:
     from kubernetes.client import Configuration
     from kubernetes.client.rest import RESTClientObject
     from kubernetes.config.kube_config import KubeConfigLoader
@@ -166,7 +167,7 @@ def _of_kubeconfig(path: str, connections: int) -> Access:
     def load() -> None:
         nonlocal expires
         if plugin:
-            expires = _ask_plugin(plugin, cluster, user)
+            expires = _ask_plugin(plugin, cluster, user, stopped)
         loader.load_and_set(configuration)
 
     load()
@@ -197,18 +198,22 @@ def _of_kubeconfig(path: str, connections: int) -> Access:
 
 def _plugin_of(user: Any, path: str) -> dict[str, Any] | None:
     """The credential plugin of a user that has no token. It is taken out, or the client would run it; a token file is
-    read here, as the client would wait for a FIFO and read a device.
+    read here, as the client would wait for a FIFO and read a device. The token of an auth-provider is used as it is: it
+    is renewed by kubectl, and read again when the API server refuses it.
     """
     if file := user["user"].safe_get("tokenFile"):
         file = os.path.join(os.path.dirname(user.path), file)
         user["user"].value["token"] = read_named_file(file, "the token file", path).decode().strip()
-    if "cmd-path" in ((user["user"].safe_get("auth-provider") or {}).get("config") or {}):
-        raise ValueError("its auth-provider has a cmd-path: kubectl has `exec` in its place since version 1.26")
+    if (provider := user["user"].value.pop("auth-provider", None)) is not None:
+        config = provider.get("config") or {}
+        if not (token := config.get("id-token") or config.get("access-token")):
+            raise ValueError("its auth-provider has no token: renew it with kubectl, or use `exec` in its place")
+        user["user"].value["token"] = token
     plugin = user["user"].value.pop("exec", None)
     return None if user["user"].safe_get("token") else plugin
 
 
-def _ask_plugin(plugin: Mapping[str, Any], cluster: Mapping[str, Any], user: Any) -> float:
+def _ask_plugin(plugin: Mapping[str, Any], cluster: Mapping[str, Any], user: Any, stopped: Callable[[], bool]) -> float:
     """Put the credential that a plugin returns into `user`, as if the kubeconfig had it; the unix time when it ends.
 
     It gets no terminal: a user that has to log in does so with kubectl, and plugins keep what they get.
@@ -224,6 +229,7 @@ def _ask_plugin(plugin: Mapping[str, Any], cluster: Mapping[str, Any], user: Any
         environment={each["name"]: each["value"] for each in plugin.get("env") or ()} | {PLUGIN_INPUT: asked},
         folder=os.path.abspath(os.path.dirname(user.path)),
         answer_bytes=PLUGIN_BYTES,
+        stopped=stopped,
     )
     try:
         if ended.status != 0:

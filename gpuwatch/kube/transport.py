@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -71,6 +71,8 @@ class Transport:
         self._way: _Connection | None = None
         self.requests = 0
         """Sent so far."""
+        self.stopped: Callable[[], bool] = lambda: False
+        """Whether the process has to end, for which a credential plugin may take too long."""
 
     @property
     def server(self) -> str:
@@ -136,7 +138,8 @@ class Transport:
     def _open(self) -> _Connection:
         with self._lock:
             if self._way is None:
-                self._way = _Connection(access(self._kubeconfig, self._connections), self._read_seconds)
+                way = access(self._kubeconfig, self._connections, lambda: self.stopped())  # noqa: PLW0108 set later
+                self._way = _Connection(way, self._read_seconds)
             return self._way
 
     def _drop(self, connection: _Connection) -> None:

@@ -38,7 +38,7 @@ class ProcessPages(NamedTuple, Generic[T]):
             except ValueError as error:
                 return text(400, str(error))
             body = encoder.encode(families, openmetrics=form == "openmetrics")
-            return Response(content_type=CONTENT_TYPES[form], body=body)
+            return Response(content_type=CONTENT_TYPES[form], body=body, headers=(("Vary", "Accept"),))
 
         def ready(_: Request) -> Response:
             why = self.unready(state())

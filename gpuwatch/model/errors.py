@@ -7,6 +7,9 @@ GpuwatchError                 exit 1   could not answer
 `- PermissionMissing          exit 6   a right or capability is missing
 """
 
+LONGEST_REASON = 4096
+"""Characters of why: it may quote a file of others, whose one name or value has megabytes."""
+
 
 class GpuwatchError(Exception):
     """A request cannot be met. `str()` gives `WHAT; WHY; NEXT STEP` without empty parts."""
@@ -14,8 +17,8 @@ class GpuwatchError(Exception):
     exit_code = 1
 
     def __init__(self, what: str, why: str = "", next_step: str = "") -> None:
-        self.what, self.why, self.next_step = what, why, next_step
-        super().__init__("; ".join(part for part in (what, why, next_step) if part))
+        self.what, self.why, self.next_step = what, why[:LONGEST_REASON], next_step
+        super().__init__("; ".join(part for part in (what, self.why, next_step) if part))
 
 
 class UsageError(GpuwatchError):

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 MAX_OUTPUT = 4096
@@ -37,11 +37,13 @@ def run_command(
     environment: Mapping[str, str] | None = None,
     folder: str = "/",
     answer_bytes: int = 0,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> CommandResult:
     """Run it within `seconds`. `{name}` in an argument is replaced by the value of that name.
 
     It gets no input, a session of its own, and our environment without `NOTIFY_SOCKET`, with `environment` added.
     `answer_bytes`: how much of its stdout is kept; a command that fails returns only stderr: stdout may be secret.
+    `stopped`: whether gpuwatch has to stop; the time of the command is over then.
     """
     argv = list(arguments)
     for name, value in (values or {}).items():
@@ -61,12 +63,12 @@ def run_command(
         return CommandResult(None, f"{argv[0]} cannot be started: {error}")
     until = time.monotonic() + seconds
     try:
-        kept = _output(process, until, answer_bytes or MAX_OUTPUT)
+        kept = _output(process, until, answer_bytes or MAX_OUTPUT, stopped)
         answer, text = (each.decode(errors="replace").strip() for each in (kept[0], kept[-1]))
-        status = process.wait(max(0.0, until - time.monotonic()))
+        status = process.wait(0.0 if stopped() else max(0.0, until - time.monotonic()))
         return CommandResult(status, text if status else answer)
     except subprocess.TimeoutExpired:
-        late = f"{argv[0]} has not ended within {seconds:.0f} s"
+        late = f"{argv[0]} has not ended {'when gpuwatch had to stop' if stopped() else f'within {seconds:.0f} s'}"
         _end(process)
         try:
             process.wait(LEAVE_SECONDS)
@@ -84,14 +86,14 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
         os.killpg(process.pid, signal.SIGTERM)
 
 
-def _output(process: "subprocess.Popen[bytes]", until: float, most: int) -> list[bytes]:
+def _output(process: "subprocess.Popen[bytes]", until: float, most: int, stopped: Callable[[], bool]) -> list[bytes]:
     """What it prints to each of its pipes, up to `most` bytes, until it ends or the time is over. A child of its own
     that keeps a pipe open is not waited for.
     """
     kept = {pipe: b"" for pipe in (process.stdout, process.stderr) if pipe is not None}
     with contextlib.ExitStack() as pipes:
         left = [pipes.enter_context(pipe) for pipe in kept]
-        while left and (seconds := until - time.monotonic()) > 0:
+        while left and not stopped() and (seconds := until - time.monotonic()) > 0:
             ready = select.select(left, [], [], min(seconds, POLL_SECONDS))[0]
             for pipe in ready:
                 data = os.read(pipe.fileno(), 1 << 16)

@@ -35,6 +35,10 @@ class Signals:
         for number in numbers:
             signal.signal(number, lambda came, _: self._came.put(came))
 
+    def waiting(self) -> bool:
+        """Whether `next` would return at once."""
+        return not self._came.empty()
+
     def wake(self) -> None:
         """Make `next` return at once; any thread may call this."""
         self._came.put(None)

@@ -188,10 +188,10 @@ def end(directory: Path) -> None:
     (directory / NODE).unlink(missing_ok=True)
     for name in TREES:
         tree = directory / name
-        if tree.is_symlink():
-            tree.unlink()
-        else:
+        if tree.is_dir() and not tree.is_symlink():
             shutil.rmtree(tree, ignore_errors=True)
+        else:  # of a pipe rmtree would wait for the writer
+            tree.unlink(missing_ok=True)
     (directory / INJECTIONS).unlink(missing_ok=True)
 
 

@@ -59,11 +59,8 @@ class StoreFile:
         """Open or make it. Raises also Newer."""
         self.path = directory / NAME
         # An existing file is opened by SQLite only: closing it would drop the locks of this process's connections.
-        try:
+        with contextlib.suppress(FileExistsError):
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
-        except FileExistsError:
-            if self.path.is_symlink():
-                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(self.path)) from None
         # SQLite gives its log and its index the mode of the file
         self._connection = sqlite3.connect(
             self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
@@ -74,16 +71,17 @@ class StoreFile:
         except BaseException:
             self._connection.close()
             raise
-        self._inode = self.path.stat().st_ino
+        self._log = self.path.with_name(f"{NAME}-wal")
+        self._inode, self._is_logged = self.path.stat().st_ino, False
 
     @classmethod
     def open(cls, directory: Path, now: float) -> tuple[Self, str | None]:
         """The file in `directory`, which is made; and what was set aside for it, in words, or None."""
         tighten_state(directory)
+        check_plain(directory)
         with _locked(directory / f"{NAME}.lock"):
             with contextlib.suppress(FileNotFoundError):
-                found = (directory / NAME).lstat()
-                if stat.S_ISREG(found.st_mode) and not found.st_size:  # a process that has it open holds a lock on it
+                if not (directory / NAME).stat().st_size:  # a process that has it open holds a lock on it
                     for suffix in ("", "-wal", "-shm"):
                         (directory / f"{NAME}{suffix}").unlink(missing_ok=True)
             try:
@@ -95,11 +93,11 @@ class StoreFile:
     @property
     def replaced(self) -> bool:
         """Whether another file has its name by now: another process has set this one aside, or a person removed it. Or
-        a person has emptied it: SQLite then drops what is written to its log.
+        a person has emptied it or its log: SQLite then drops what is written to the log.
         """
         try:
-            found = self.path.stat()
-            return found.st_ino != self._inode or not found.st_size
+            found, logged = self.path.stat(), not self._is_logged or self._log.stat().st_size
+            return found.st_ino != self._inode or not found.st_size or not logged
         except FileNotFoundError:
             return True
 
@@ -110,6 +108,7 @@ class StoreFile:
             self._connection.executemany(_REMOVE_ROW, [(row.replaces,) for row in rows if row.replaces])
             self._connection.executemany(_PUT_ROW, [row[:6] for row in rows])
             self._connection.executemany(_PUT_DOCUMENT, documents)
+        self._is_logged = self._log.exists()  # a file system may have no shared memory, and SQLite then no log
 
     def trim(self, oldest: float, rows: int, size: int) -> None:
         """Delete events before unix time `oldest`, those beyond `rows` of a kind, and the oldest above `size` bytes."""
@@ -155,6 +154,15 @@ class StoreFile:
     def _number(self, pragma: str) -> int:
         (value,) = self._connection.execute(f"PRAGMA {pragma}").fetchone()
         return int(value)
+
+
+def check_plain(directory: Path) -> None:
+    """Raises NotPlain: SQLite would wait for the writer of a pipe, and write through a link."""
+    for suffix in ("", "-journal", "-wal", "-shm", ".lock"):
+        path = directory / f"{NAME}{suffix}"
+        with contextlib.suppress(OSError):  # SQLite reports a folder that cannot be read
+            if not stat.S_ISREG(path.lstat().st_mode):
+                raise NotPlain(f"{path.name} is no plain file")
 
 
 @contextlib.contextmanager
@@ -213,6 +221,10 @@ class Newer(Exception):
     """The file is of a newer gpuwatch and must stay as it is."""
 
 
+class NotPlain(sqlite3.OperationalError):
+    """Something else than a plain file has the name of one of the store's files."""
+
+
 FAILURES = (OSError, sqlite3.Error, Unusable, Newer)
 
 _DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -233,6 +245,8 @@ def trouble(directory: Path, error: Exception) -> str:
         step = "use the gpuwatch that wrote it, or another --state-dir"
     elif isinstance(error, Unusable):
         step = "it will be set aside"
+    elif isinstance(error, NotPlain):
+        step = "remove it, or name another place with --state-dir"
     elif _is_denied(error):
         step = "make it writable or name another place with --state-dir"
     what = f"the store in {directory} cannot be written"

@@ -7,21 +7,25 @@ import contextlib
 import heapq
 import itertools
 import logging
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from gpuwatch.model.event import EventQuery
-from gpuwatch.storage.file import APPLICATION, NAME, SCHEMA
+from gpuwatch.storage.file import APPLICATION, NAME, SCHEMA, check_plain
 from gpuwatch.storage.rows import StoredRow
 
 log = logging.getLogger(__name__)
 
 _WHERE = "kind = ? AND at >= ? AND typeof(at) = 'real' AND typeof(key) = 'text' AND typeof(body) = 'blob'"
-"""SQLite keeps a value of another type where another program wrote one: such a row is no event."""
+"""SQLite keeps a value of another type where another program wrote one: such a row is no event, and no document."""
 _SELECT_MOMENTS = f"SELECT at, key FROM events WHERE {_WHERE} ORDER BY at DESC, key DESC LIMIT ?"  # noqa: S608
 _SELECT_ROWS = f"SELECT key, at, kind, gpu, boot_id, body FROM events WHERE {_WHERE} ORDER BY at, key"  # noqa: S608
+_SELECT_DOCUMENT = f"""
+SELECT body FROM documents WHERE name = ? AND typeof(body) = 'blob' AND length(body) <= {16 << 20}
+"""  # noqa: S608
 
 Moment = tuple[float, str]
 """Time and key of an event: no two events have the same."""
@@ -78,15 +82,16 @@ def _moment(row: StoredRow) -> Moment:
 def document(directory: Path, name: str) -> bytes | None:
     """One document; None when there is none. Raises sqlite3.Error."""
     with _reading(directory) as connection:
-        found = connection.execute("SELECT body FROM documents WHERE name = ?", (name,)).fetchone()
+        found = connection.execute(_SELECT_DOCUMENT, (name,)).fetchone()
     return None if found is None else bytes(found[0])
 
 
 @contextlib.contextmanager
 def _reading(directory: Path) -> Iterator[sqlite3.Connection]:
+    check_plain(directory)
     path = directory / NAME
     # without its log no process has it open, and an immutable read neither makes one nor needs the right to
-    mode = "mode=ro" if path.with_name(f"{NAME}-wal").exists() else "immutable=1"
+    mode = "mode=ro" if os.path.exists(f"{path}-wal") else "mode=ro&immutable=1"
     try:
         connection = _connect(path, mode)
     except sqlite3.OperationalError as error:
@@ -102,6 +107,7 @@ def _reading(directory: Path) -> Iterator[sqlite3.Connection]:
 def _connect(path: Path, mode: str, *first: str) -> sqlite3.Connection:
     uri = f"{path.absolute().as_uri()}?{mode}"
     connection = sqlite3.connect(uri, uri=True, timeout=1, isolation_level=None, check_same_thread=False)
+    connection.text_factory = lambda text: text.decode(errors="replace")  # one odd row would end the reading
     try:
         for statement in first:
             connection.execute(statement).fetchall()

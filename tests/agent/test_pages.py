@@ -6,13 +6,14 @@ import threading
 import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import msgspec
 import pytest
 
 import gpuwatch
 from gpuwatch.agent.client import AgentClient
-from gpuwatch.agent.pages import ViewSignal, routes
+from gpuwatch.agent.pages import API_REFUSALS, ViewSignal, routes
 from gpuwatch.config import MetricsConfig
 from gpuwatch.http.server import HttpServer, Request, Response
 from gpuwatch.metrics.page_cache import PageCache
@@ -22,6 +23,7 @@ from gpuwatch.model.snapshot import Snapshot
 from gpuwatch.model.view import AgentStatus, Events, View
 from gpuwatch.model.xid import XidEvent
 from gpuwatch.rightsizing.model.recommendation import Recommendations
+from tests.model.hostile import HOSTILE, unsafe
 from tests.rightsizing.model.advice_factory import advice, recommendation
 
 SECONDS = 60.0
@@ -163,6 +165,26 @@ def test_bad_waits_are_refused_in_words(stage: Stage, server: HttpServer, query:
     assert (status, "use a number from" in line) == (400, True)
 
 
+@pytest.mark.parametrize("value", [HOSTILE, "-1\n"])
+@pytest.mark.parametrize(
+    "page",
+    ["metrics?profile", "metrics?name[]", "live?after", "live?wait", "api/v1/events?kind", "api/v1/events?limit"],
+)
+def test_a_refusal_is_one_line_whatever_the_query_holds(server: HttpServer, page: str, value: str) -> None:
+    status, line = get(server, f"/{page}={quote(value)}")
+    assert (status, line.count("\n"), unsafe(line)) == (400, 1, set())
+
+
+@pytest.mark.parametrize("coding", ["gzip", "identity"])
+def test_a_cache_keeps_each_form_of_the_metrics_apart(stage: Stage, coding: str) -> None:
+    found = routes(stage)["/metrics"](Request(path="/metrics", headers={"accept-encoding": coding}))
+    assert isinstance(found, Response)
+    assert dict(found.headers) == {
+        "Vary": "Accept, Accept-Encoding",
+        **({"Content-Encoding": "gzip"} if coding == "gzip" else {}),
+    }
+
+
 def test_events_are_asked_for_as_the_client_says(stage: Stage, client: AgentClient, server: HttpServer) -> None:
     query = EventQuery(since=12.5, limit=3, kinds=("xid", "action"))
     assert client.events(query).xids[0].xid == 79
@@ -207,6 +229,16 @@ def test_each_runbook_of_the_package_is_served_by_its_name_and_as_a_file(server:
         contents = (folder / f"{name}.md").read_text()
         assert get(server, f"/runbooks/{name}") == get(server, f"/runbooks/{name}.md") == (200, contents)
     assert get(server, "/runbooks/") == (200, (folder / "README.md").read_text())
+
+
+def test_no_page_without_a_login_is_made_while_it_is_sent(stage: Stage) -> None:
+    """Few clients that read nothing would keep all others from such pages, for a minute each."""
+    stage.publish(7.0)
+    pages = {path: handler(Request(path=path)) for path, handler in routes(stage).items()}
+    streamed = {path for path, page in pages.items() if isinstance(page, Response) and isinstance(page.body, Generator)}
+    assert len(pages) > 50
+    assert streamed == {"/api/v1/events"}
+    assert streamed <= API_REFUSALS.keys()
 
 
 @pytest.mark.parametrize("path", ["../__init__.py", "..%2f__init__.py", "/etc/passwd", "%2e%2e/agent/pages.py", "x.md"])

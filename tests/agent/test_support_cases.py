@@ -184,6 +184,10 @@ def test_a_folder_that_is_a_link_gets_nothing(node: Node) -> None:
     assert node.calls == 0
     assert "it is a link" in node.results[0][1] or "not safe" in node.results[0][1]
     assert list((node.folder / "elsewhere").iterdir()) == []
+    (old := node.folder / "elsewhere/20250921T141320Z-xid_fatal.tgz").touch()
+    os.utime(old, (1, 1))
+    assert node.step() == []
+    assert old.exists()
 
 
 def test_what_a_killed_agent_left_goes_with_the_next_case(node: Node) -> None:
@@ -193,6 +197,16 @@ def test_what_a_killed_agent_left_goes_with_the_next_case(node: Node) -> None:
     node.write(FAILS)
     assert node.step() == []
     assert list((node.state / FOLDER).iterdir()) == []
+
+
+def test_a_pipe_in_the_place_of_its_folder_is_not_waited_for(node: Node) -> None:
+    (node.state / FOLDER).mkdir(mode=0o700)
+    os.mkfifo(pipe := node.state / FOLDER / ".tgz")
+    writer = os.open(pipe, os.O_RDWR)  # without one, this test would wait, too
+    try:
+        assert len(node.step()) == 1
+    finally:
+        os.close(writer)
 
 
 def test_cases_are_deleted_by_age_and_number_and_nothing_else_is(tmp_path: Path) -> None:

@@ -65,6 +65,11 @@ def test_help_of_a_command_loads_neither_rich_nor_a_driver(args):
     assert not {"rich", "grpc", "pynvml", "prometheus_client"} & loaded_by(*args)
 
 
+def test_help_of_diagnose_loads_no_check():
+    """They are 75 modules, half a second of a slow core, which each completion of an option would cost, too."""
+    assert not [name for name in loaded_by("diagnose", "--help") if name.startswith("gpuwatch.diagnose")]
+
+
 @pytest.mark.parametrize(("path", "command", "ctx"), TREE, ids=[path for path, _, _ in TREE])
 def test_help_has_a_first_line_that_fits_and_examples_where_there_is_much_to_say(path, command, ctx):
     first = command.get_short_help_str(200)

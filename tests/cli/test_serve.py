@@ -50,10 +50,16 @@ def test_its_page_is_the_recordings_and_no_file_that_reports_this_machine_is_ope
     (tmp_path / "sitecustomize.py").write_text(OPENS)
     opened, port = tmp_path / "opened", free_port()
     env = {"PYTHONPATH": str(tmp_path), "OPENED": str(opened), "NODE_NAME": "this-machine"}
-    command = [sys.executable, "-m", "gpuwatch", "--source", f"capture:{CAPTURE}", "serve"]
+    config = tmp_path / "gpuwatch.yaml"
+    config.write_text("agent: {hosts: [proxy.example]}\n")
+    command = [sys.executable, "-m", "gpuwatch", "--config", str(config), "--source", f"capture:{CAPTURE}", "serve"]
     with running([*command, "--listen", f"127.0.0.1:{port}"], tmp_path / "log", env):
         page = until(lambda: fetch(f"http://127.0.0.1:{port}/"))
         metrics = fetch(f"http://127.0.0.1:{port}/metrics")
+        assert fetch(f"http://127.0.0.1:{port}/", {"Host": "proxy.example"}), (
+            "`agent.hosts` counts, as a refusal advises"
+        )
+        assert fetch(f"http://127.0.0.1:{port}/", {"Host": "other.example"}) is None
         events = fetch(f"http://127.0.0.1:{port}/api/v1/events")
     assert CAPTURE.name in page.decode()
     assert b"this-machine" not in page

@@ -73,6 +73,32 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
     assert (precious.read_text(), len(list(tmp_path.iterdir()))) == ("old", 2)
 
 
+@pytest.mark.parametrize("mode", [0o600, 0o664, 0o755])
+def test_a_file_that_is_replaced_keeps_its_mode(mode: int, tmp_path: Path) -> None:
+    path = tmp_path / "apply.sh"
+    path.touch()
+    path.chmod(mode)
+    with replacing(path) as file:
+        file.write(b"new")
+    assert (path.read_text(), path.stat().st_mode & 0o7777) == ("new", mode)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of other users")
+def test_the_file_of_another_user_opens_the_new_one_to_nobody(tmp_path: Path) -> None:
+    """In /tmp anybody may have made it, and a script may be run by root."""
+    path, link = tmp_path / "apply.sh", tmp_path / "link"
+    for made, before, after in ((path, 0o4666, 0o644), (path, 0o600, 0o600), (link, 0o666, 0o644)):
+        path.touch()
+        os.chown(path, 1234, 1234)
+        path.chmod(before)
+        if made is link:
+            link.symlink_to(path)
+        with replacing(made) as file:
+            file.write(b"new")
+        assert (made.stat().st_mode & 0o7777, made.stat().st_uid) == (after, 0)
+        path.unlink()
+
+
 def _http(text: str) -> Callable[[Path], object]:
     def read(named: Path) -> object:
         file = named.parent / "http.yaml"

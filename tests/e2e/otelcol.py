@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,7 +13,7 @@ import yaml
 
 from tests.deploy.tools import without
 from tests.e2e.processes import ROOT, running
-from tests.gobuild import GoModule, NoBinaries
+from tests.gobuild import GoModule, NoBinaries, say
 
 CONFIGURATIONS = ROOT / "deploy/opentelemetry"
 MODULE = GoModule(
@@ -109,3 +110,16 @@ def collector(
     ]
     with running(command, place / "otelcol.log", env):
         yield
+
+
+def main() -> None:
+    """Get the program and print where it is."""
+    try:
+        print(*MODULE.get().values(), sep="\n")
+    except NoBinaries as none:
+        say(str(none))
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -8,9 +8,11 @@ import subprocess
 import sys
 
 import bcrypt
+import psutil
 import pytest
 import yaml
 
+from gpuwatch.kube.credentials import PLUGIN_SECONDS
 from gpuwatch.kube.objects import TAINT
 from gpuwatch.remediation.service.remediator import CROWDED_SECONDS
 from gpuwatch.sim.directory import inject
@@ -140,6 +142,42 @@ def test_a_day_in_the_life(server, node, command):
         assert process.wait(BOUND_SECONDS) == 0
     lines = [json.loads(line) for line in command.log.read_text().splitlines() if line.startswith("{")]
     assert {"claim", "taint", "untaint", "free_slot"} <= {line["action"] for line in lines}
+
+
+@pytest.mark.parametrize(
+    ("command_words", "is_changed"),
+    [(["remediator"], False), (["remediator"], True), (["tuner", "--consents"], False)],
+    ids=["remediator", "remediator, changed", "consents"],
+)
+def test_a_stop_waits_for_no_credential_plugin(tmp_path, command_words, is_changed):
+    """Nor does a change that waits for the step that waits for it."""
+    script = "echo $$ > pid.new; mv pid.new pid; exec sleep 600"
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", script]}
+    kubeconfig, file, log, begun = (tmp_path / name for name in ("kubeconfig", "config.yaml", "log", "pid"))
+    kubeconfig.write_text(
+        yaml.safe_dump(
+            {
+                "current-context": "c",
+                "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}],
+                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+                "users": [{"name": "u", "user": {"exec": plugin}}],
+            }
+        )
+    )
+    place = {"node_name": NODE, "kubeconfig": str(kubeconfig)}
+    config = {"remediation": {**place, "listen": f"127.0.0.1:{free_port()}"}, "tuning": place}
+    config |= {"state_dir": str(tmp_path / "state"), "agent": {"socket": str(tmp_path / "agent.sock")}}
+    file.write_text(yaml.safe_dump(config))
+    with running([sys.executable, "-m", "gpuwatch", "--config", str(file), *command_words], log) as process:
+        until(begun.exists, "the plugin runs")
+        if is_changed:
+            config["remediation"]["recovery_hold"] = 7.0
+            file.write_text(yaml.safe_dump(config))
+            process.send_signal(signal.SIGHUP)
+            until(lambda: "configuration reloaded" in log.read_text(), "it has read the change")
+        process.send_signal(signal.SIGTERM)
+        process.wait(PLUGIN_SECONDS / 2)
+        until(lambda: not psutil.pid_exists(int(begun.read_text())), "the plugin has ended")
 
 
 @pytest.mark.slow  # quick: an old View in tests/remediation/planning

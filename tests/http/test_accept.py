@@ -56,6 +56,13 @@ def test_gzip(header, expected):
     assert accepts_gzip(header) is expected
 
 
+def test_no_header_costs_more_than_one_of_a_thousand_characters():
+    """Each element costs microseconds of the thread that serves all clients."""
+    assert negotiate_format("," * 1_000 + "application/openmetrics-text") == "text"
+    assert negotiate_format("," * 900 + "application/openmetrics-text") == "openmetrics"
+    assert not accepts_gzip("," * 1_024 + "gzip")
+
+
 @given(st.text())
 def test_any_text_gets_an_answer(header):
     assert negotiate_format(header) in CONTENT_TYPES

@@ -1,6 +1,7 @@
 """TLS, client certificates, passwords and their rotation, on a serving agent with certificates made on the spot."""
 
 import base64
+import gc
 import http.client
 import logging
 import os
@@ -8,6 +9,7 @@ import socket
 import ssl
 import threading
 import time
+from asyncio.sslproto import SSLProtocol
 
 import bcrypt
 import pytest
@@ -129,6 +131,33 @@ def test_mutual_tls_admits_only_certificates_of_the_authority(serve, site):
         with pytest.raises((ssl.SSLError, ConnectionError, http.client.HTTPException)):
             get(server, site.trust(client=stranger))
     assert server.stats().requests == {200: 1}
+
+
+def test_the_buffer_of_a_connection_that_failed_is_freed_at_once(serve, site):
+    """A collector that looks for cycles comes after hundreds of them: 130 MB in a flood of unknown certificates."""
+    large = Response(body=bytes(1_000_000))
+    server = serve({"/metrics": lambda request: large}, web_config=site.configure(MUTUAL % ""))
+    known, stranger = (each.issue_cert("prometheus") for each in (site.clients, trustme.CA()))
+    gc.collect()
+    gc.disable()
+    try:
+        with pytest.raises((ssl.SSLError, ConnectionError, http.client.HTTPException)):
+            get(server, site.trust(client=stranger))
+        until(lambda: _tls_buffers() == 0)
+        with (
+            socket.create_connection(("localhost", server.port), timeout=BOUND_SECONDS) as client,
+            site.trust(client=known).wrap_socket(client, server_hostname="localhost") as channel,
+        ):
+            channel.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert channel.recv(12) == b"HTTP/1.1 200"
+            assert _tls_buffers() == 1
+        until(lambda: _tls_buffers() == 0)
+    finally:
+        gc.enable()
+
+
+def _tls_buffers():
+    return sum(type(each) is SSLProtocol for each in gc.get_objects())
 
 
 def test_a_certificate_that_is_optional_is_verified_when_given(serve, site):

@@ -66,8 +66,27 @@ def test_head_has_the_length_and_no_body(serve):
     assert (status, headers["Content-Length"], body) == (200, str(len(BODY)), b"")
 
 
-def test_absolute_form_reaches_the_page(serve):
-    assert get(serve(), "http://localhost/metrics?a=1")[0] == 200
+@pytest.mark.parametrize(
+    ("target", "page"),
+    [
+        ("http://localhost/metrics?a=1", "/metrics a"),
+        ("HTTPS://[::1]:9?a=//2", "/ a"),
+        ("http://localhost", "/ "),
+        ("//h/", "//h/ "),
+    ],
+)
+def test_absolute_form_reaches_the_page(serve, target, page):
+    def shown(request):
+        return Response(body=f"{request.path} {' '.join(request.query)}".encode())
+
+    assert get(serve(dict.fromkeys(("/", "/metrics", "//h/"), shown)), target)[2].decode() == page
+
+
+@pytest.mark.parametrize("target", ["*", "metrics", "localhost:80", "ftp://localhost/"])
+def test_what_is_neither_a_path_nor_a_url_is_no_page(serve, target):
+    server = serve({"/": metrics})
+    assert get(server, target)[0] == 404
+    assert get(server, target, method="OPTIONS")[0] == 405
 
 
 def test_unknown_page_names_the_one_that_lists_them(serve):

@@ -3,9 +3,11 @@
 import base64
 import json
 import os
+import select
 import socket
 import subprocess
 import sys
+import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -38,7 +40,7 @@ from gpuwatch.remediation.service.node_writer import NodeWriter, NotOurs, node_p
 from gpuwatch.sim.kubeapi.access import AccessRule
 from gpuwatch.sim.kubeapi.faults import ApiFaults
 from tests.kube.kube_server import NAMESPACE, NODE, served
-from tests.waiting import BOUND_SECONDS
+from tests.waiting import BOUND_SECONDS, until
 
 LOCAL = "127.0.0.1:0"
 AT = 1_790_000_000.0
@@ -337,7 +339,6 @@ def plugin(*command):
 
 
 PLUGIN_SAYS = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "t"}}
-ENDLESS = f"a.{base64.urlsafe_b64encode(json.dumps({'exp': 1e300}).encode()).decode().rstrip('=')}.c"
 NO_PEM = {"certificate-authority-data": "bm8gY2VydGlmaWNhdGU="}
 BROKEN_CREDENTIALS = {
     "an authority that is not there": ({"certificate-authority": "/nowhere/ca.crt"}, {}, "/nowhere/ca.crt"),
@@ -373,12 +374,7 @@ BROKEN_CREDENTIALS = {
     "a program of a provider that kubectl has no more": (
         {},
         {"auth-provider": {"name": "gcp", "config": {"cmd-path": "gcloud"}}},
-        "has a cmd-path",
-    ),
-    "a token that ends after all time": (
-        {},
-        {"auth-provider": {"name": "oidc", "config": {"id-token": ENDLESS}}},
-        "out of range",
+        "its auth-provider has no token: renew it with kubectl",
     ),
     "a token that would be two headers": ({}, {"token": "t\nX-Remote-User: admin"}, "is not one line of ASCII"),
     "a token that is no ASCII": ({}, {"token": "\u2603"}, "is not one line of ASCII"),
@@ -534,6 +530,21 @@ def test_a_plugin_is_asked_again_when_its_credential_ends_and_not_before(tmp_pat
         assert file.read() == pair["clientCertificateData"]
 
 
+def test_no_issuer_is_asked_for_another_token(tmp_path):
+    """The client would ask it without a deadline and keep the new refresh token from kubectl; here it never answers."""
+    ended = base64.urlsafe_b64encode(b'{"exp": 1}').decode().rstrip("=")
+    with socket.create_server(("127.0.0.1", 0)) as issuer:
+        config = {"id-token": f"a.{ended}.c", "refresh-token": "r", "client-id": "c", "client-secret": "s"}
+        config["idp-issuer-url"] = f"http://127.0.0.1:{issuer.getsockname()[1]}"
+        user = {"auth-provider": {"name": "oidc", "config": config}}
+        found: list[str] = []
+        path = str(kubeconfig(tmp_path, user=user))
+        asking = threading.Thread(target=lambda: found.append(access(path, 1).token()), daemon=True)
+        asking.start()
+        until(lambda: found or select.select([issuer], [], [], 0.0)[0], "there is a token, or the issuer is asked")
+        assert found == [f"Bearer a.{ended}.c"]
+
+
 def test_a_plugin_may_give_a_certificate_alone(tmp_path):
     own = trustme.CA().issue_cert("client.example.com")
     certificate, key = own.cert_chain_pems[0].bytes().decode(), own.private_key_pem.bytes().decode()
@@ -577,6 +588,7 @@ def test_a_plugin_gets_what_kubectl_gives_it(tmp_path):
 
 CODE = """
 import sys
+import threading
 import warnings
 {}
 sys.exit(int(any(name.split(".")[0] in ("kubernetes", "urllib3") for name in sys.modules)))

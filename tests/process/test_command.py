@@ -35,6 +35,12 @@ def test_what_does_not_end_in_time_is_asked_to_end() -> None:
     assert time.monotonic() - began < 30
 
 
+def test_what_gpuwatch_cannot_wait_for_as_it_stops_is_asked_to_end() -> None:
+    answers = iter((False, False, True))
+    ended = run_command(("/bin/sleep", "600"), 600.0, stopped=lambda: next(answers, True))
+    assert ended == (None, "/bin/sleep has not ended when gpuwatch had to stop; ")
+
+
 def test_a_program_that_is_not_there_is_a_result() -> None:
     ended = run_command(("/nonexistent/program",), 1.0)
     assert ended.status is None

@@ -2,12 +2,14 @@
 
 import contextlib
 import json
+import os
 import re
 import signal
 import subprocess
 
 import pytest
 
+from gpuwatch.sim.directory import end
 from gpuwatch.sim.world import World
 from tests.cli.commands import run
 from tests.cli.processes import finish, interrupted, started
@@ -102,6 +104,16 @@ def test_a_running_node_is_joined_by_its_directory(tmp_path):
         until(lambda: run("sim", "inject", "lose", "gpu=1", "--dir", str(directory)).exit_code == 0)
         until(lambda: run("--source", f"sim:{directory}", "status").exit_code == 4)
         assert interrupted(node)[0] == 130
+
+
+def test_a_pipe_in_the_place_of_a_folder_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "etc")
+    writer = os.open(tmp_path / "etc", os.O_RDWR)  # without one, this test would wait, too
+    try:
+        end(tmp_path)
+    finally:
+        os.close(writer)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_node_started_as_a_job_of_a_script_ends_by_sigterm(tmp_path):

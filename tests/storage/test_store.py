@@ -253,6 +253,30 @@ def test_a_row_of_other_types_costs_no_other_row(opened, tmp_path, change) -> No
     assert stored_events(directory, EventQuery()).xids == (xid(1), xid(3))
 
 
+@pytest.mark.parametrize("column", ["key", "gpu", "boot_id"])
+def test_a_row_with_text_that_is_no_utf_8_costs_no_later_row(opened, tmp_path, column) -> None:
+    store = opened()
+    for number in (1, 2, 3):
+        store.add(xid(number))
+    store.close()
+    with closing(sqlite3.connect(tmp_path / "state" / NAME)) as other, other:
+        other.execute(f"UPDATE events SET {column} = CAST(x'ff' AS TEXT) WHERE at = {AT + 2}")
+    assert stored_events(tmp_path / "state").xids == (xid(1), xid(2), xid(3))
+
+
+@pytest.mark.parametrize("body", ["'text'", "5", "1e12", "zeroblob(20000000)"])
+def test_a_document_of_another_type_is_none(opened, tmp_path, body) -> None:
+    """Such as one that a person has changed with sqlite3: each start of the agent ended with a trace."""
+    store = opened()
+    store.remember("remediator", b"1")
+    store.save_open([finding()])
+    store.close()
+    with closing(sqlite3.connect(tmp_path / "state" / NAME)) as other, other:
+        other.execute(f"UPDATE documents SET body = {body}")
+    store = opened()
+    assert (store.memory("remediator"), store.open_findings()) == (None, ())
+
+
 @pytest.mark.parametrize(
     "spoil", [lambda path: path.write_bytes(b"not a database at all" * 100), another_database, torn, stripped]
 )
@@ -306,6 +330,27 @@ def test_a_file_that_is_emptied_while_it_is_open_loses_nothing_that_comes_after(
     assert [each.target for each in found.actions][-2:] == ["first", "second"]
 
 
+@pytest.mark.parametrize("spoil", [Path.unlink, lambda log: os.truncate(log, 0)])
+def test_a_log_that_is_emptied_or_removed_loses_nothing_that_comes_after(opened, tmp_path, spoil) -> None:
+    """Until the processes ended, all that they wrote went to a log that no other process could read, or use."""
+    store, other, directory = opened(), opened(), tmp_path / "state"
+    for each, name in ((store, "mine"), (other, "other")):
+        each.remember(name, b"kept")
+        assert each.flush()
+    spoil(directory / f"{NAME}-wal")
+    for target in ("first", "second"):
+        for each in (store, other):
+            each.add(action(target=target, number=store.record(action(target=target))))
+            until(each.flush)
+    assert (other.memory("mine"), store.memory("other")) == (b"kept", b"kept")
+    found = stored_events(directory)
+    assert found is not None
+    assert {"first", "second"} <= {each.target for each in found.actions}
+    for each in (store, other):
+        each.close()
+    assert opened().memory("mine") == b"kept"
+
+
 def test_a_file_that_is_emptied_is_not_waited_for_while_another_process_has_it_open(opened, tmp_path) -> None:
     """Its connection holds a lock for as long as it has nothing to write."""
     store, other, directory = opened(), opened(), tmp_path / "state"
@@ -331,6 +376,30 @@ def test_what_is_no_plain_file_is_not_removed(tmp_path) -> None:
     with contextlib.suppress(*FAILURES):
         StoreFile.open(tmp_path, AT)
     assert any(path.is_fifo() for path in tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("suffix", ["", "-journal", "-wal", "-shm", ".lock"])
+@pytest.mark.parametrize("plant", [os.mkfifo, lambda path: path.symlink_to(path.with_name("elsewhere"))])
+def test_no_pipe_or_link_is_opened_by_the_name_of_one_of_its_files(opened, tmp_path, caplog, suffix, plant) -> None:
+    """SQLite waits for the writer of a pipe: the agent did not start. And it makes the file that a link names."""
+    opened().close()
+    path = tmp_path / "state" / f"{NAME}{suffix}"
+    path.unlink(missing_ok=True)
+    plant(path)
+    with contextlib.ExitStack() as writer:
+        if path.is_fifo():  # without one, this test would wait, too
+            writer.callback(os.close, os.open(path, os.O_RDWR))
+        store = opened()
+        store.remember("remediator", b"kept")
+        assert not store.flush()
+        assert store.trouble is not None
+        assert f"{path.name} is no plain file" in store.trouble
+        assert store.trouble.endswith("remove it, or name another place with --state-dir")
+        assert store.memory("remediator") == b"kept"
+        assert stored_events(tmp_path / "state") is None
+    assert not (tmp_path / "state" / "elsewhere").exists()
+    path.unlink()
+    until(lambda: store.trouble is None)
 
 
 def test_only_some_unusable_files_are_kept(opened, tmp_path) -> None:
@@ -378,6 +447,16 @@ def test_a_place_that_cannot_be_written_is_reported_once_and_used_once_it_can_be
     store.close()
     assert opened(place).events().xids == (xid(1),)
     assert opened(place).memory("remediator") == b"1"
+
+
+def test_a_folder_that_cannot_be_looked_into_is_no_crash(opened, tmp_path) -> None:
+    """As one of root with mode 0700 is for a gpuwatch of another user: the agent did not start."""
+    store = opened(tmp_path / ("x" * 300))
+    store.remember("remediator", b"1")
+    store.add(xid(1))
+    assert not store.flush()
+    assert "too long" in (store.trouble or "")
+    assert (store.memory("remediator"), store.open_findings(), store.events().xids) == (b"1", (), (xid(1),))
 
 
 def test_in_memory_the_oldest_of_the_same_kind_goes_and_is_counted(opened, tmp_path) -> None:

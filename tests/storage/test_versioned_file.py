@@ -177,6 +177,14 @@ def test_a_folder_that_goes_between_the_read_and_the_check_of_its_path_is_an_err
         VersionedFile(tmp_path / "link/../state/file.json", dict, trusted=True).read()
 
 
+def test_a_file_is_not_quoted_at_length(tmp_path: Path) -> None:
+    """A name of 4 MiB in a tree was in its diagnosis twice."""
+    (tmp_path / "file").write_text(f'{{"schema": 1, "{"x" * 100_000}": 1}}')
+    with pytest.raises(UnreadableFile, match="contains unknown field `xxx") as refused:
+        VersionedFile(tmp_path / "file", dict[str, int]).read()
+    assert len(str(refused.value)) < 5000
+
+
 def test_too_much_is_neither_read_nor_written(tmp_path: Path) -> None:
     path = tmp_path / "file.json"
     with pytest.raises(GpuwatchError, match=f"{MOST_BYTES} at most"):

@@ -93,11 +93,14 @@ class Session:
         handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         logging.basicConfig(level=level, handlers=[handler], force=True)
 
-    def show_pages(self, port: int | None, listen: str, *, tls: bool, heading: str = "") -> None:
-        """Print `heading`, and the URLs of a role's pages, if it listens. `listen`: as configured."""
+    def show_pages(self, port: int | None, listen: str, web_config: str = "", heading: str = "") -> None:
+        """Print `heading`, and the URLs of a role's pages, if it listens. `listen`, `web_config`: as configured."""
+        from gpuwatch.http.web_config import load_web_config
+
         if heading:
             self.terminal.hint(heading)
         if port is not None:
+            tls = load_web_config(Path(web_config)).tls_server_config if web_config else None
             url = f"{'https' if tls else 'http'}://{listen.rpartition(':')[0] or 'localhost'}:{port}"
             self.terminal.hint(f"landing page  {url}/")
             self.terminal.hint(f"metrics       {url}/metrics")

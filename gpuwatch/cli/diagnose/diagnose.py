@@ -10,10 +10,6 @@ import click
 from gpuwatch.cli.console.options import KUBECONFIG, NODE_NAME, option, output
 from gpuwatch.cli.console.session import Session, pass_session
 from gpuwatch.cli.console.words import duration
-from gpuwatch.cli.diagnose.run import DiagnoseOptions, run
-from gpuwatch.diagnose.baseline.expectation import Expectation, check_baseline, load
-from gpuwatch.diagnose.bundling.bundle import check_target
-from gpuwatch.diagnose.model import CheckStage
 from gpuwatch.model.errors import UsageError
 
 HELP = """Find out why this node does not work, and what to do now.
@@ -78,6 +74,12 @@ def diagnose(
 ) -> None:
     """Check the options as far as possible before anything is gathered; then gather, judge, print."""
     started = time.monotonic()
+    # all checks, half a second: not for help and completion
+    from gpuwatch.cli.diagnose.run import DiagnoseOptions, run
+    from gpuwatch.diagnose.baseline.expectation import Expectation, check_baseline, load
+    from gpuwatch.diagnose.bundling.bundle import check_target
+    from gpuwatch.diagnose.model import CheckStage
+
     if rest["force"] and not rest["active"]:
         raise UsageError("--force goes with --active", "", "nothing else ever touches a GPU")
     if bundle is not None:

@@ -155,12 +155,12 @@ def write(folder: Path, found: RecommendationList) -> int:
     if (folder / MANIFESTS).is_symlink():
         raise OSError(errno.ELOOP, "it is a link", str(folder / MANIFESTS))
     (folder / MANIFESTS).mkdir(exist_ok=True)
-    for path in (folder / MANIFESTS).iterdir():
-        if OURS.fullmatch(path.name) and f"{MANIFESTS}/{path.name}" not in texts:
-            path.unlink()  # a recommendation that no longer holds
     for name, text in texts.items():
         with replacing(folder / name) as file:
             file.write(text.encode())
+    for path in (folder / MANIFESTS).iterdir():  # last: what is there stays while its disk is full
+        if OURS.fullmatch(path.name) and f"{MANIFESTS}/{path.name}" not in texts:
+            path.unlink()  # a recommendation that no longer holds
     return len(texts)
 
 

@@ -65,10 +65,11 @@ def _of_checkpoint(session: Session) -> tuple[Recommendations, str]:
     """Judge the checkpoint that an agent has left, as of its time."""
     config = session.config()
     path = Path(config.state_dir) / usage_checkpoint.NAME if config.state_dir else None
-    saved = usage_checkpoint.peek(path, LedgerState) if path else None
+    rules = config.rightsizing
+    saved = usage_checkpoint.peek(path, LedgerState, lambda state: UsageLedger.restored(state, rules)) if path else None
     for trouble in saved.trouble if saved else ():
         session.terminal.hint(f"hint: {trouble}")
-    ledger = UsageLedger.restored(saved.state, config.rightsizing) if saved and saved.state else None
+    ledger = UsageLedger.restored(saved.state, rules) if saved and saved.state else None
     if ledger is None or ledger.at is None:
         where = f"no agent answers here, and none has left anything in {config.state_dir or 'a state directory'}"
         raise GpuwatchError(
@@ -79,7 +80,7 @@ def _of_checkpoint(session: Session) -> tuple[Recommendations, str]:
     age = Words(session.terminal.glyphs, time.time()).ago(ledger.at)
     session.terminal.hint(f"hint: no agent answers here; this is by what one has saved, its last look was {age}")
     fleet = FleetFacts(namespaces=ledger.namespaces(ledger.at), alone=True)
-    found = recommend(ledger.summaries(ledger.at), fleet, config.rightsizing, ledger.at, since=ledger.since)
+    found = recommend(ledger.summaries(ledger.at), fleet, rules, ledger.at, since=ledger.since)
     return found, f"checkpoint {path}"
 
 

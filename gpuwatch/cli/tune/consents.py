@@ -49,6 +49,7 @@ def keep_consents(session: Session, reread: "Callable[[], Config]") -> None:
         cycle: Callable[[], float] = lambda: CYCLE_SECONDS  # noqa: E731 nothing is read
         if in_cluster:
             transport = stack.enter_context(closing(Transport(config.tuning.kubeconfig, read_seconds=READ_SECONDS)))
+            transport.stopped = signals.waiting
             session.terminal.hint(f"node          {node}, {transport.server}")
             reader = ConsentsReader(transport, node, config.sources.resource_names)
             reader.metrics = config.metrics

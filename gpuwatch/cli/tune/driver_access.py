@@ -118,10 +118,8 @@ def nvml_actuator(session: Session, config: Config) -> Iterator["Actuator"]:
         access.record.lock_tuner(OTHER_TUNER_SECONDS) as is_alone,
     ):
         if not is_alone:
-            folder = access.record.directory
-            raise UsageError(
-                "another tuner sets these GPUs", f"it holds {folder}, or that is not there", "stop it first"
-            )
+            why = f"it holds tuner/tuner.lock in {access.record.directory}, or that cannot be opened"
+            raise UsageError("another tuner sets these GPUs", why, "stop it first")
         actuator = NvmlActuator(
             access.record, access.connect, boot_id=access.boot_id, audit=access.audit, clock=SystemClock()
         )

@@ -84,6 +84,8 @@ def copied(places: Places) -> Iterator[BundleMember]:
                 if path != member.path:  # nothing else would redact a secret in the name of a file
                     member = BundleMember(path=path, failed="left out: its name looks like a secret")
                 yield member
+    if next(tree.steps, None) is None:
+        yield BundleMember(path="files: others", failed="left out: too many names match what a bundle takes")
 
 
 def _filtered(row: AllowedFile, found: HostFile) -> BundleMember:

@@ -14,7 +14,12 @@ from gpuwatch.diagnose.places import Places
 from gpuwatch.host.plain_file import opened
 
 MOST_FILES = 512
-"""Limit of one pattern."""
+"""Of one folder."""
+
+MOST_STEPS = 8192
+"""Names that all patterns together follow: a tree can have 512 folders with 512 sockets each, of which a bundle only
+names what is missing. A node has some hundred.
+"""
 
 MOST_LINKS = 32
 
@@ -45,6 +50,7 @@ class HostFiles:
     def __init__(self, places: Places) -> None:
         self._places, self._root = places, places.root
         self._mounts = {"proc": places.proc, "sys": places.sys, "dev": places.dev}
+        self.steps = iter(range(MOST_STEPS))
 
     def here(self, path: str) -> Path:
         """Where a path of the copy is on this machine."""
@@ -54,7 +60,9 @@ class HostFiles:
         return self._places.at(path)
 
     def find(self, pattern: str) -> Iterator[HostFile]:
-        """All files that a pattern matches, level by level, each at its path without links."""
+        """The files that a pattern matches, level by level, each at its path without links; none once there are no
+        `steps` left.
+        """
         yield from self._walk("", [part for part in pattern.split("/") if part], 0)
 
     def _walk(self, path: str, left: list[str], links: int) -> Iterator[HostFile]:
@@ -66,7 +74,7 @@ class HostFiles:
         else:
             named = self.here(f"{path}/{left[0]}" if path else left[0])
             found = [left[0]] if named.is_symlink() or named.exists() else []
-        for name in found:
+        for name, _ in zip(found, self.steps, strict=False):
             below = f"{path}/{name}" if path else name
             try:
                 target = None if path.partition("/")[0] == "proc" else str(self.here(below).readlink())

@@ -22,7 +22,8 @@ _SECRET_NAME = re.compile(
     rf"(?:.*[-_. ])?{_NAME}(?:[-_.](?:id|data|value|file))?|.*(?:password|passwd|secret|token|accountkey)", re.I
 )
 
-# Repetitions are bounded, or can begin at one place only: a log written by an attacker must not take minutes.
+# Repetitions are bounded, or can begin at one place only, and a long one never reads the same text again: a log
+# written by an attacker must not take minutes.
 
 _Replacement = str | Callable[[re.Match[str]], str]
 
@@ -30,10 +31,12 @@ _NAMED = rf"(?<![\w.-])[\w.-]{{0,64}}{_NAME}[\w.-]{{0,64}}"
 """A word that contains the name of a secret: `DB_PASSWORD`, `clientSecretV2`."""
 _ASSIGNS = r"\\{0,4}[\"']?\s{0,8}(?:=>|->|:=|[=:]|%3D)\s{0,8}"
 _VALUE = (
-    r"(?:\[redacted\]|\[[^\]\n]{0,4096}\]|\\{1,4}\"(?:[^\"\\\n]|\\[^\"\n])*\\{1,4}\"|\"(?:[^\"\\]|\\.)*\"|'[^']*'"
+    r"(?:\[redacted\]|\[[^\]\n]{0,4096}+\]?|\\{1,4}\"(?:[^\"\\\n]|\\[^\"\n])*\\{1,4}\"|\"(?:[^\"\\]|\\.)*\"|'[^']*'"
     r"|(?:[^\s\"',;&}\]<]|[\"'](?=\w)|,(?!\s|$|[\w.-]{1,64}\s?[=:]))+)"
 )
-"""A list, a quoted text (also one inside another), or a word; a comma ends it where another name follows."""
+"""A list (also a cut-off one), a quoted text (also one inside another), or a word; a comma ends it where another name
+follows.
+"""
 
 
 def _without_value(match: re.Match[str]) -> str:
@@ -50,7 +53,7 @@ PATTERNS: tuple[tuple[re.Pattern[str], _Replacement], ...] = (
     (re.compile(r"\bAAAA[A-E][23][A-Za-z0-9+/]{16,}={0,2}"), MARK),  # the body of an SSH key of any type
     (re.compile(r"(?<![\w-])eyJ[\w-]{5,}\.[\w-]{5,}(?:\.[\w-]*)*"), MARK),  # JWT
     (re.compile(r"\b((?:Bearer|Basic|Digest|Negotiate|Splunk|AWS4-HMAC-SHA256)\s+)[\w.~+/=-]{8,}", re.I), rf"\1{MARK}"),
-    (re.compile(r"\b((?:Proxy-)?Authorization|(?:Set-)?Cookie|X-[\w-]{0,64}(?:Token|Key|Auth)[\w-]{0,64})"
+    (re.compile(r"\b((?:Proxy-)?Authorization|(?:Set-)?Cookie|(?>X-[\w-]{0,64}?(?:Token|Key|Auth)[\w-]{0,64}))"
                 r"(\"?\s{0,8}[:=]\s{0,8}\"?)[^\"\n]+", re.I), rf"\1\2{MARK}"),
     (re.compile(r"\b([a-z][a-z0-9+.-]{1,20}://)[^\s\"'<>/]{1,1024}@", re.I), rf"\1{MARK}@"),  # a URL with a login
     (re.compile(r"(?<![\w.-])([\w.-]{1,64}:)[^\s:@/]{1,256}@(?=(?:tcp|unix)\(|[\w.-]{1,256}:\d{2,5}/)"), rf"\1{MARK}@"),

@@ -4,7 +4,6 @@ Threads: the main one waits for signals; one follows the agent and steps; one se
 SIGTERM comes is finished: half of a plan is safe, but all of it is better.
 """
 
-import contextlib
 import logging
 import threading
 
@@ -13,7 +12,6 @@ from msgspec.structs import replace
 from gpuwatch.agent.client import AgentViews
 from gpuwatch.config import Config
 from gpuwatch.model.clock import Clock, SystemClock
-from gpuwatch.model.errors import UsageError
 from gpuwatch.process.service import RoleService
 from gpuwatch.process.signals import ConfigWatch
 from gpuwatch.remediation.model import RemediatorState
@@ -57,6 +55,7 @@ class RemediatorService(RoleService):
         self._remediator, self._views = remediator, views
         self._status, self._clock = RemediatorStatusFile(state_dir), clock or SystemClock()
         self._stepping = threading.Lock()
+        self._changed: Config | None = None
         pages = PAGES.routes(self.state, self.http_stats)
         super().__init__(pages, listen, web_config=web_config, watch=watch)
 
@@ -67,6 +66,7 @@ class RemediatorService(RoleService):
     def work(self) -> None:
         """Follow the agent and step."""
         self._views.poll()
+        applied: Config | None = None
         while not self.stopping.is_set():
             wait = 0.0
             with self._stepping:
@@ -74,6 +74,8 @@ class RemediatorService(RoleService):
                     return
                 self._remediator.config_error = self.config_error
                 try:
+                    if self._changed is not applied and (applied := self._changed) is not None:
+                        self._remediator.reconfigure(applied.remediation, applied.checks.xids)
                     wait = self._remediator.step()
                 except Exception:  # a bug in one cycle must not end the work for this node
                     log.exception("this cycle failed; the next begins from what is there")
@@ -87,9 +89,8 @@ class RemediatorService(RoleService):
             self._views.poll(min(wait, LONGEST_POLL))
 
     def reconfigure(self, new: Config) -> None:
-        """Apply another policy."""
-        with contextlib.suppress(UsageError), self._stepping:  # reload() has found the policy valid
-            self._remediator.reconfigure(new.remediation, new.checks.xids)
+        """Let the next step begin with another policy; a signal would wait with us for the end of this one."""
+        self._changed = new
 
     def finish(self) -> None:
         """Wait for the step under way."""

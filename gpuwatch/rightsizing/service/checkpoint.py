@@ -29,6 +29,8 @@ LONGEST_HEAD, MOST_BYTES = 1024, 512 << 20
 KEPT_ASIDE = 3
 """Unusable files of each kind that are kept for a person to look at; older ones are removed."""
 
+AGAIN = "history is collected again from what is left; look at the disk, then remove it"
+
 State = TypeVar("State")
 Migration = Callable[[Any], Any]
 """From the plain values of one schema to those of the next."""
@@ -46,8 +48,8 @@ class Schema(NamedTuple):
 
 CURRENT = Schema()
 
-BROKEN = (*UNREADABLE, LookupError, TypeError, ValueError)
-"""Errors of reading, and of migrating from another schema, for invalid values."""
+BROKEN = (*UNREADABLE, ArithmeticError, LookupError, TypeError, ValueError)
+"""Errors of reading, of migrating from another schema, and of using invalid values."""
 
 
 class Head(Record, frozen=True, kw_only=True, omit_defaults=False):
@@ -97,21 +99,38 @@ def save(path: Path, state: msgspec.Struct, schema: Schema = CURRENT) -> int:
     return len(head) + len(body) + 2
 
 
-def load(path: Path, kind: type[State], schema: Schema = CURRENT) -> Loaded[State]:
-    """The newest state that can be read, for the one process that saves there. An unusable file is set aside."""
-    return _load(path, kind, schema, _set_aside)
+def load(
+    path: Path, kind: type[State], schema: Schema = CURRENT, check: Callable[[State], object] = bool
+) -> Loaded[State]:
+    """The newest state that can be read, for the one process that saves there. An unusable file is set aside.
+
+    `check` uses the state, and fails with one of BROKEN where it holds impossible values.
+    """
+    return _load(path, kind, schema, check, _set_aside)
 
 
-def peek(path: Path, kind: type[State]) -> Loaded[State]:
+def peek(path: Path, kind: type[State], check: Callable[[State], object] = bool) -> Loaded[State]:
     """As `load`, for any other process: nothing is moved."""
-    return _load(path, kind, CURRENT, lambda path, _: path)
+    return _load(path, kind, CURRENT, check, lambda path, _: path)
 
 
-def _load(path: Path, kind: type[State], schema: Schema, aside: Callable[[Path, str], Path | None]) -> Loaded[State]:
+def _load(
+    path: Path,
+    kind: type[State],
+    schema: Schema,
+    check: Callable[[State], object],
+    aside: Callable[[Path, str], Path | None],
+) -> Loaded[State]:
     trouble: list[str] = []
     for file in (path, previous(path)):
         try:
-            return Loaded(_read(file, kind, schema), tuple(trouble))
+            state = _read(file, kind, schema)
+            try:
+                check(state)
+            except BROKEN as error:
+                why = f"it holds impossible values ({type(error).__name__}: {error})"
+                raise _Unusable("corrupt", why, AGAIN) from error
+            return Loaded(state, tuple(trouble))
         except FileNotFoundError:
             continue
         except OSError as error:
@@ -131,17 +150,16 @@ def _read(path: Path, kind: type[State], schema: Schema) -> State:
         found = size - len(first)  # with the line end
         fits = 0 <= head.size <= MOST_BYTES and found - 1 <= head.size <= found
         body = file.read(head.size) if fits else b""
-    next_step = "history is collected again from what is left; look at the disk, then remove it"
     if len(body) != head.size:
-        raise _Unusable("corrupt", f"{found} of {head.size} bytes are there", next_step)
+        raise _Unusable("corrupt", f"{found} of {head.size} bytes are there", AGAIN)
     if zlib.crc32(body) != head.crc32:
-        raise _Unusable("corrupt", "its checksum is wrong", next_step)
+        raise _Unusable("corrupt", "its checksum is wrong", AGAIN)
     try:
         if head.schema == schema.number:
             return msgspec.json.decode(body, type=prepared(kind))
         return msgspec.convert(_migrated(msgspec.json.decode(body), head.schema, schema), prepared(kind), str_keys=True)
     except BROKEN as error:
-        raise _Unusable("corrupt", f"{type(error).__name__}: {error}", next_step) from error
+        raise _Unusable("corrupt", f"{type(error).__name__}: {error}", AGAIN) from error
 
 
 def _head(line: bytes, schema: Schema) -> Head:

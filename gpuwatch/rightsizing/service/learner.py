@@ -108,16 +108,7 @@ def _restored(path: Path | None, config: RightsizingConfig) -> UsageLedger:
     """The ledger of an earlier agent; an empty one where it cannot be used."""
     if path is None:
         return UsageLedger(config)
-    found = usage_checkpoint.load(path, LedgerState)
+    found = usage_checkpoint.load(path, LedgerState, check=lambda state: UsageLedger.restored(state, config))
     for trouble in found.trouble:
         log.warning("%s", trouble)
-    if found.state is None:
-        return UsageLedger(config)
-    try:
-        ledger = UsageLedger.restored(found.state, config)
-        if ledger.at is not None:
-            list(ledger.summaries(ledger.at))
-    except (ArithmeticError, *usage_checkpoint.BROKEN) as error:  # else every start would fail on it
-        log.warning("%s holds impossible values; %s: %s; history is collected again", path, type(error).__name__, error)
-        return UsageLedger(config)
-    return ledger
+    return UsageLedger(config) if found.state is None else UsageLedger.restored(found.state, config)

@@ -63,14 +63,21 @@ class UsageLedger:
 
     @classmethod
     def restored(cls, state: LedgerState, config: RightsizingConfig) -> "UsageLedger":
-        """Continue from `state`, which changes from now on; workloads above `max_workloads` are dropped."""
+        """Continue from `state`, which changes from now on; workloads above `max_workloads` are dropped.
+
+        Raises ArithmeticError, LookupError, TypeError, ValueError: it holds impossible values.
+        """
+        if not 0 <= (at := state.at or 0.0) < LATEST:
+            raise ValueError(f"it ends at unix time {at}")
         ledger = cls(config)
         ledger.since, ledger.at = state.since, state.at
         ledger._workloads = OrderedDict((each.key, WorkloadStats(each)) for each in state.workloads)
         ledger._namespaces = {(each.namespace, each.resource): each for each in state.namespaces}
         ledger._nodes, ledger._observed = dict(state.nodes), dict(state.observed)
-        ledger._bins_until = state.bins_until
+        ledger._bins_until = min(state.bins_until, -int(-at // BIN))
         ledger.configure(config)
+        list(ledger.summaries(at))
+        ledger.namespaces(at)
         return ledger
 
     def __len__(self) -> int:

@@ -193,7 +193,11 @@ class SettingsRecord:
                 self._file.make_folder()
             except OSError as error:
                 raise self._file.error(error, "cannot write") from error
-            raise RecordBusy(f"another process holds {self.path}, or its disk takes too long")
+            raise RecordBusy(
+                f"cannot lock {self.path}",
+                "another process holds the lock, its disk takes too long, or the lock cannot be opened",
+                "it is tried again; look at --state-dir",
+            )
         own.done.wait()
         if own.error is not None:
             raise own.error

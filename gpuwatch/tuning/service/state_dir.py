@@ -121,7 +121,8 @@ class TunerMemory:
         """JSON by owner, of the last MOST_OWNERS; nothing where there is no file that this gpuwatch understands."""
         try:
             return {owner: bytes(known) for owner, known in [*(self._file.read() or {}).items()][-MOST_OWNERS:]}
-        except GpuwatchError:
+        except GpuwatchError as error:
+            log.warning("%s; this tuner searches again", error)
             return {}
 
     def write(self, owners: Mapping[str, Record]) -> None:
@@ -178,9 +179,11 @@ class KnownCaps:
     def __init__(self, file: VersionedFile[dict[str, float]]) -> None:
         self._file = file
         self.known: Mapping[str, float] = {}
-        with contextlib.suppress(GpuwatchError):
+        try:
             found = file.read() or {}
             self.known = {work: cap for work, cap in [*found.items()][-MOST_CAPS:] if 0 < cap < math.inf}
+        except GpuwatchError as error:
+            log.warning("%s; this tuner searches again", error)
 
     def keep(self, caps: Mapping[str, float]) -> None:
         """After each cycle. What cannot be written is known to this tuner only."""

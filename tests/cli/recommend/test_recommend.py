@@ -295,6 +295,10 @@ def test_without_an_agent_its_checkpoint_is_judged_and_its_age_reported(tmp_path
     found = run("recommend", "--state-dir", str(tmp_path), "-o", "json")
     assert json.loads(found.stdout)["workloads"] == 1
     assert "its last look was 1h ago" in found.stderr
+    usage_checkpoint.save(tmp_path / usage_checkpoint.NAME, replace(ledger.state(), at=1e12))
+    odd = run("recommend", "--state-dir", str(tmp_path), "-o", "json")
+    assert "it holds impossible values" in odd.stderr
+    assert json.loads(odd.stdout) == json.loads(found.stdout)  # by the one before
     nobody = run("recommend", "--state-dir", str(tmp_path / "empty"))
     assert nobody.exit_code == 1
     assert "no usage of these GPUs is recorded" in nobody.stderr
@@ -319,6 +323,15 @@ def test_manifests_of_last_week_go_and_nobody_elses(tmp_path: Path):
     (manifests / "mine.yaml").write_text("mine")
     assert advised(advice.body(advice.mig()), "recommend", "--output-dir", str(tmp_path)).exit_code == 0
     assert sorted(path.name for path in manifests.iterdir()) == ["mig-fit-1f3a9c.pod_patch.yaml", "mine.yaml"]
+
+
+def test_manifests_of_last_week_stay_where_new_ones_cannot_be_written(tmp_path: Path):
+    """As on a full disk: the script of last week is there still, and names them."""
+    (tmp_path / "apply.sh").mkdir()
+    (tmp_path / "manifests").mkdir()
+    (old := tmp_path / "manifests/mig-fit-000000.pod_patch.yaml").write_text("old")
+    assert advised(advice.everything(), "recommend", "--output-dir", str(tmp_path)).exit_code == 1
+    assert old.exists()
 
 
 @pytest.mark.parametrize("name", ["apply.sh", "recommendations.json", "manifests/mig-fit-1f3a9c.pod_patch.yaml"])

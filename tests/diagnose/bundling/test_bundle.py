@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gpuwatch.diagnose.bundling import host_tree
 from gpuwatch.diagnose.bundling.allowed_files import ALLOWED, copied
 from gpuwatch.diagnose.bundling.bundle import check_target, write_bundle
 from gpuwatch.diagnose.facts import HOST_SECTIONS
@@ -172,6 +173,20 @@ def test_it_is_bounded_and_says_what_was_left_out(tmp_path):
     assert "longer than" in small.missing["var/log/fabricmanager.log"]
     assert "var/log/fabricmanager.log: left out" in (top / "README.txt").read_text()
     assert (top / "proc/modules").exists()
+
+
+def test_a_tree_of_sockets_costs_a_bounded_number_of_looks(tmp_path, monkeypatch):
+    """512 folders of 512 sockets took minutes: none of them counts for the bytes of a bundle."""
+    monkeypatch.setattr(host_tree, "MOST_STEPS", 300)
+    host = Host(tmp_path / "host")
+    for folder in range(10):
+        place = tmp_path / f"host/etc/containerd/{folder}"
+        place.mkdir(parents=True)
+        for number in range(50):
+            os.mknod(place / f"{number}.toml", stat.S_IFSOCK | 0o600)
+    missing = bundle(host, tmp_path / "case.tgz").missing
+    assert missing["files: others"] == "left out: too many names match what a bundle takes"
+    assert 100 < sum(path.startswith("etc/containerd") for path in missing) < 300
 
 
 def _log(lines):

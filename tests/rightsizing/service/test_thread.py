@@ -17,7 +17,7 @@ from gpuwatch.rightsizing.service import checkpoint as usage_checkpoint
 from gpuwatch.rightsizing.service.learner import SAVE_SECONDS, UsageLearner
 from gpuwatch.rightsizing.service.thread import LEARNING, OFF, Rightsizer
 from gpuwatch.rightsizing.usage.decaying_histogram import HistogramState
-from gpuwatch.rightsizing.usage.ledger import LedgerState
+from gpuwatch.rightsizing.usage.ledger import LedgerState, UsageLedger
 from gpuwatch.sim.node.scenario import load
 from gpuwatch.sim.playback import views
 from tests.waiting import BOUND_SECONDS, until
@@ -111,8 +111,9 @@ def test_a_broken_checkpoint_is_reported_and_no_reason_to_end(
     assert usage_checkpoint.NAME in caplog.text
 
 
-def test_a_checkpoint_that_says_what_cannot_be_is_no_reason_to_end(
-    hour: tuple[View, ...], tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("wrong", ["histogram", "at"])
+def test_of_a_checkpoint_that_says_what_cannot_be_the_one_before_is_used(
+    hour: tuple[View, ...], tmp_path: Path, caplog: pytest.LogCaptureFixture, wrong: str
 ) -> None:
     first = UsageLearner(ON, tmp_path)
     for view in hour[:60]:
@@ -125,13 +126,27 @@ def test_a_checkpoint_that_says_what_cannot_be_is_no_reason_to_end(
     )
     odd = msgspec.structs.replace(state.workloads[0], measures=measures)
     file = tmp_path / usage_checkpoint.NAME
-    usage_checkpoint.save(file, msgspec.structs.replace(state, workloads=(odd, *state.workloads[1:])))
+    changes = {"histogram": {"workloads": (odd, *state.workloads[1:])}, "at": {"at": -1e300}}
+    usage_checkpoint.save(file, msgspec.structs.replace(state, **changes[wrong]))
     second = UsageLearner(ON, tmp_path)
     for view in hour[60:120]:
         second.take(view)
     assert second.advice is not None
-    assert second.advice.since == hour[60].snapshot.at
-    assert f"{file} holds impossible values" in caplog.text
+    assert second.advice.since == STARTED
+    (aside,) = tmp_path.glob("rightsizing.corrupt-*.json")
+    assert f"{file} cannot be used, it is now {aside}; it holds impossible values (ValueError: " in caplog.text
+
+
+def test_bins_of_the_future_cost_no_time(hour: tuple[View, ...], tmp_path: Path) -> None:
+    """Each was gone through, in the agent at its start and in `gpuwatch recommend`."""
+    first = UsageLearner(ON, tmp_path)
+    for view in hour[:60]:
+        first.take(view)
+    first.end()
+    state = saved(tmp_path)
+    assert state is not None
+    odd = msgspec.structs.replace(state, bins_until=state.bins_until + 10**9)
+    assert UsageLedger.restored(odd, ON).state().bins_until == state.bins_until
 
 
 def test_a_disk_that_cannot_be_written_is_reported_once(

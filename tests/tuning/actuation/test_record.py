@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.storage.versioned_file import UnreadableFile
-from gpuwatch.tuning.actuation.record import FOLDER, KEY_NAME, NAME, SettingsRecord
+from gpuwatch.tuning.actuation.record import FOLDER, KEY_NAME, NAME, RecordBusy, SettingsRecord
 from gpuwatch.tuning.model.setting import Actuation, Setting, Trigger
 
 LIMIT = Setting(
@@ -268,6 +268,13 @@ def test_a_folder_that_cannot_be_written_is_an_error_and_leaves_the_old(tmp_path
         nowhere.add(LIMIT)
     with nowhere.lock(0.0) as held:
         assert not held
+
+
+def test_a_lock_that_is_no_file_is_not_only_reported_to_be_held(record: SettingsRecord, tmp_path: Path) -> None:
+    (tmp_path / FOLDER).mkdir(mode=0o700)
+    os.mkfifo(record.path.with_suffix(".lock"))
+    with pytest.raises(RecordBusy, match=f"cannot lock {record.path}.*or the lock cannot be opened; .*dir"):
+        record.add(LIMIT)
 
 
 SLOW_DISK = 0.04

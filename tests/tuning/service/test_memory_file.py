@@ -26,11 +26,12 @@ def test_only_the_newest_are_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 2, "content": {}}', '{"schema": 1}', "\xff"])
-def test_what_is_not_ours_is_nothing(tmp_path: Path, text: str) -> None:
+def test_what_is_not_ours_is_nothing(tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture) -> None:
     file = TunerMemory(tmp_path)
     file.path.parent.mkdir()
     file.path.write_text(text, encoding="latin-1")
     assert file.read() == {}
+    assert f"cannot use {file.path}; " in caplog.text
 
 
 def test_of_a_file_that_lists_more_only_the_newest_are_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -69,11 +70,12 @@ def test_what_is_known_already_is_not_written_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("body", ["{", "[]", '{"schema": 1, "content": {"work": "fast"}}'])
-def test_a_damaged_file_of_caps_is_nothing(tmp_path: Path, body: str) -> None:
+def test_a_damaged_file_of_caps_is_nothing(tmp_path: Path, body: str, caplog: pytest.LogCaptureFixture) -> None:
     file = TunerFolder.at(tmp_path).caps
     file.path.parent.mkdir()
     file.path.write_text(body)
     assert KnownCaps(file).known == {}
+    assert f"cannot use {file.path}; " in caplog.text
 
 
 def test_a_cap_that_is_none_is_forgotten(tmp_path: Path) -> None:
