@@ -2,7 +2,7 @@
 product's docstrings and comments are not.
 
 The rules are words that a reader with learned English trips over, each with the term to use instead. Code is left out:
-blocks, inline code, link targets.
+blocks, inline code, link targets. Of code only names are read: what gpuwatch defines, functions and classes of tests.
 """
 
 import ast
@@ -41,6 +41,10 @@ RULES = (
     Rule(r"e\.g\.|i\.e\.|etc\.|via", "for example, that is, and others, through"),
     Rule(r"blacklist|whitelist|sanity check|master|slave", "denylist, allowlist, check, primary, replica"),
 )
+
+
+NAMES = re.compile(r"(?<![a-z])(?:told|said|(?:some|any|every)body|whoever|patience|blamed?)(?![a-z])", re.IGNORECASE)
+LOOKS = re.compile(r"(?<![a-z])look(?:s|ed)?(?![a-z]|_at_)", re.IGNORECASE)
 
 
 class Finding(NamedTuple):
@@ -87,6 +91,24 @@ def findings(name: str, text: str) -> Iterator[Finding]:
                 yield Finding(f"{name}:{number}", match[0], rule.instead)
 
 
+def names(name: str, text: str) -> Iterator[Finding]:
+    """Definitions in a module whose names are not of the field."""
+    is_test = name.startswith("tests/")
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.FunctionDef(name=defined) | ast.ClassDef(name=defined):
+                pass
+            case ast.Name(id=defined, ctx=ast.Store()) | ast.Attribute(attr=defined, ctx=ast.Store()) if not is_test:
+                pass
+            case ast.arg(arg=defined) if not is_test:
+                pass
+            case _:
+                continue
+        words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", defined)
+        if NAMES.search(words) or (not is_test and LOOKS.search(words)):
+            yield Finding(f"{name}:{node.lineno}", defined, "the technical term: report, poll, read, cycle, timeout")
+
+
 def pages() -> list[Path]:
     """Every page that people read."""
     return sorted(path for pattern in PAGES for path in ROOT.glob(pattern))
@@ -95,6 +117,8 @@ def pages() -> list[Path]:
 def main() -> int:
     """Print each finding as an editor reads it; 1 where there is one."""
     found = [each for page in pages() for each in findings(str(page.relative_to(ROOT)), page.read_text())]
+    modules = sorted(path for folder in ("gpuwatch", "tests") for path in ROOT.glob(f"{folder}/**/*.py"))
+    found += [each for module in modules for each in names(str(module.relative_to(ROOT)), module.read_text())]
     for each in found:
         print(f"{each.place}: {each.text!r}: {each.instead}")
     return 1 if found else 0

@@ -52,3 +52,28 @@ def test_docstrings_and_comments_of_a_module_are_read_and_its_code_is_not():
     text = '''"""Why nobody\n\nis told."""\nsaid = "nobody"  # given back\n"""Anew, in `told`."""\n'''
     found = [(each.place.rpartition(":")[2], each.text) for each in prose.findings("gpuwatch/one.py", text)]
     assert found == [("1", "nobody"), ("3", "told"), ("4", "given back"), ("5", "Anew")]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("gpuwatch/one.py", "class HostLook: ..."),
+        ("gpuwatch/one.py", "def poll(patience): ..."),
+        ("gpuwatch/one.py", "LOOK_AGAIN = 1.0"),
+        ("gpuwatch/one.py", "self.said_by = name"),
+        ("tests/test_one.py", "def test_a_fault_is_told_once(): ..."),
+    ],
+)
+def test_a_name_that_is_no_term_is_found(name: str, text: str):
+    assert [each.place for each in prose.names(name, text)] == [f"{name}:1"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("gpuwatch/one.py", "LOOK_AT_INPUT = lookup(agent.told)"),
+        ("tests/test_one.py", "def test_a_path_may_look_like_a_url(told): said = told"),
+    ],
+)
+def test_terms_uses_and_what_tests_keep_for_themselves_are_left_alone(name: str, text: str):
+    assert list(prose.names(name, text)) == []

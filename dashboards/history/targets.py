@@ -26,7 +26,7 @@ from gpuwatch.remediation.service.executor import action_of
 from gpuwatch.remediation.service.pages import REMEDIATOR_METRICS
 from gpuwatch.rightsizing.service.learner import UsageLearner
 from gpuwatch.rightsizing.service.metrics import rightsizing_families
-from gpuwatch.sim.playback import AFAR, views
+from gpuwatch.sim.playback import LONG_STEP, views
 from gpuwatch.sim.rehearsal import Rehearsal
 from gpuwatch.tuning.model.setting import Actuation
 from gpuwatch.tuning.model.status import TunerState
@@ -87,7 +87,7 @@ class Agent(Target):
         seed, begin = 1 + NODES.index(node), BEGIN - LAG
         span = node.early + SECONDS
         played = views(
-            scenario(node), CONFIG, begin - node.early, span, seed, node=node.name, close=CLOSE, with_gpm=True
+            scenario(node), CONFIG, begin - node.early, span, seed, node=node.name, short_step=CLOSE, with_gpm=True
         )
         for view in dropwhile(lambda view: view.snapshot.at < begin, played):
             energy = meter.update(view.snapshot.gpus, view.attribution)
@@ -110,7 +110,7 @@ class Remediator(Target):
     def __init__(self, node: Node, nodes: int, leases: dict[str, LeaseObject]) -> None:
         super().__init__("gpuwatch-remediator", node, telemetry.REMEDIATOR)
         self._leases, self._actions = leases, Counter[tuple[str, str]]()
-        self._rehearsal = Rehearsal(POLICY, 3 * AFAR, nodes=nodes, leases=leases)
+        self._rehearsal = Rehearsal(POLICY, 3 * LONG_STEP, nodes=nodes, leases=leases)
         self._state = RemediatorState(node=node.name, mode="enforce", slots=SLOTS, slots_used=0)
 
     def see(self, view: View) -> None:

@@ -69,7 +69,7 @@ SLOW = Section(
         Panel(
             title="Power",
             kind="timeseries",
-            description="Draw of each GPU, mean between two looks where the driver has samples, else its running "
+            description="Draw of each GPU, mean between two reads where the driver has samples, else its running "
             "average; dashed, the lowest limit in force. At the limit, work is slower than it could be: that may be "
             "what you want. `gpuwatch describe gpu` says who set the limit.",
             unit="watt",

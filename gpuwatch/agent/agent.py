@@ -129,7 +129,7 @@ class Agent:
         self._pods = Periodic(
             "pods", paced(config.sources.pod_resources_interval, interval), self._builder.refresh_allocations
         )
-        self._bus = Periodic("bus", BUS_SECONDS, self._look_at_bus)
+        self._bus = Periodic("bus", BUS_SECONDS, self._read_bus)
         self._support_cases = SupportCases(self._store, self._clock, self.socket_path)
         self._cases = Periodic("cases", CASES_SECONDS, lambda: self._support_cases.step(self._config, self._view))
         self._rightsizer = Rightsizer(
@@ -194,7 +194,7 @@ class Agent:
         Raises:
             NoGpuStack: there is no NVML library, and `agent.wait_for_driver` is off.
         """
-        self._signals.heed()
+        self._signals.catch()
         gc.freeze()  # the objects of imported modules are never freed
         gc.set_threshold(*GC_THRESHOLDS)
         with queued_stderr():
@@ -320,7 +320,7 @@ class Agent:
             self._supervisor.refresh()
             self._due.set()
 
-    def _look_at_bus(self) -> None:
+    def _read_bus(self) -> None:
         """Read the store and the bus; GPUs that appeared on the bus, or came back, need a new reader."""
         self._builder.refresh_labels(self._config.metrics)
         findings, now = self._view.judgement.findings if self._view else (), self._clock.time()
@@ -341,8 +341,8 @@ class Agent:
     def _publish_for_ever(self) -> None:
         while not self._stopping.is_set():
             with self._lock:
-                patience = self._state.patience(self._clock.monotonic())
-            self._due.wait(patience)
+                longest_wait = self._state.longest_wait(self._clock.monotonic())
+            self._due.wait(longest_wait)
             self._due.clear()
             if self._stopping.is_set():
                 return
@@ -394,7 +394,7 @@ class Agent:
         self._recorder.record_view(view, cursor, urgent=bool(inputs.news))
         self._event_logger.log_changes(view)
         self._rightsizer.submit(view)
-        if self._builder.wants_allocations:
+        if self._builder.needs_allocations:
             self._pods.wake()
 
 

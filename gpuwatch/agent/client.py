@@ -105,12 +105,12 @@ class AgentClient:
         if after is None or wait <= 0:
             return self._decode(self.get("/api/v1/view", most=MAX_VIEW), View)
         query = urlencode({"after": repr(after), "wait": repr(wait)})
-        return self._decode(self.get(f"/api/v1/view?{query}", patience=wait, most=MAX_VIEW), View)
+        return self._decode(self.get(f"/api/v1/view?{query}", wait=wait, most=MAX_VIEW), View)
 
     def events(self, query: EventQuery = EVERYTHING) -> Events:
         """The events that `query` selects. Raises as `view` does."""
         path = "/api/v1/events" + (f"?{query.text}" if query.text else "")
-        return self._decode(self.get(path, patience=EVENTS_SECONDS), Events)
+        return self._decode(self.get(path, wait=EVENTS_SECONDS), Events)
 
     def recent(self) -> Recent:
         """The last minutes of each GPU. Raises as `view` does."""
@@ -143,11 +143,11 @@ class AgentClient:
             connection.close()
         return None
 
-    def get(self, path: str, accept: str = "application/json", *, patience: float = 0.0, most: int = MAX_BODY) -> bytes:
-        """The body of one page, which may take `patience` seconds longer than others and have `most` bytes. Raises as
+    def get(self, path: str, accept: str = "application/json", *, wait: float = 0.0, most: int = MAX_BODY) -> bytes:
+        """The body of one page, which may take `wait` seconds longer than others and have `most` bytes. Raises as
         `view` does.
         """
-        connection = self._connection(patience)
+        connection = self._connection(wait)
         try:
             prefix = "" if self._path else self._parts.path.rstrip("/")
             connection.request("GET", prefix + path, headers={"Accept": accept, **self._credentials})
@@ -168,8 +168,8 @@ class AgentClient:
             raise self._refused(response.status, path, body)
         return body
 
-    def _connection(self, patience: float = 0.0) -> http.client.HTTPConnection:
-        timeout = self._timeout + patience
+    def _connection(self, wait: float = 0.0) -> http.client.HTTPConnection:
+        timeout = self._timeout + wait
         host, port = self._parts.hostname or "", self._parts.port
         connection = (
             _UnixConnection(self._path, timeout, self._trusted)
@@ -269,7 +269,7 @@ class ViewSource(Protocol):
 
 
 class AgentViews:
-    """Follows one agent. `look` waits for a newer View; the other members are about the newest one."""
+    """Follows one agent. `poll` waits for a newer View; the other members are about the newest one."""
 
     def __init__(self, agent: AgentClient, clock: Clock) -> None:
         self._agent, self._clock = agent, clock
@@ -282,7 +282,7 @@ class AgentViews:
         """Seconds since the newest View was published; infinite before the first."""
         return self._clock.monotonic() - self._received
 
-    def look(self, wait: float = 0.0) -> bool:
+    def poll(self, wait: float = 0.0) -> bool:
         """Wait up to `wait` seconds for a newer View; whether one came. Never raises: see `trouble`."""
         after = None if self.view is None else self.view.snapshot.at
         try:

@@ -34,7 +34,7 @@ class KernelLogThread(threading.Thread):
         self._log = (
             None if self._off else KernelLog.open(Path(config.kmsg), boot_id_path=boot_id, clock=clock, after=after)
         )
-        if self._log and self._log.blind:
+        if self._log and self._log.unusable:
             log.warning("the kernel log cannot be read; %s", self._log.reason)
         self.resumed = self._log is not None and self._log.resumed
         """Whether an earlier agent has reported the historical events."""
@@ -50,7 +50,7 @@ class KernelLogThread(threading.Thread):
 
     def status(self) -> SourceStatus:
         """The state of reading; off, with the reason, where it is not permitted or no record can count."""
-        if self._log is None or self._log.blind:
+        if self._log is None or self._log.unusable:
             reason = self._off or (self._log.reason if self._log else "") or ""
             return SourceStatus(name="kmsg", up=None, reason=reason)
         reason = self._log.reason or ""

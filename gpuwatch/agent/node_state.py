@@ -74,7 +74,7 @@ class NodeState:
     It has many methods and one job: how fresh the data of each GPU are. Registration and samples cannot be separated,
     because whether a GPU is late depends on when the driver was registered.
 
-    `settle`: seconds that the driver, and then its GPUs, are given before a first look counts as settled without them.
+    `settle`: seconds that the driver, and then its GPUs, are given before a first sample counts as settled anyway.
     """
 
     def __init__(self, interval: float, now: float, settle: float = SETTLE_SECONDS) -> None:
@@ -133,7 +133,7 @@ class NodeState:
         waiting = (k for k in self._known.values() if k.sampled is None or k.sampled <= since)
         return all(self._state(k, now) != (GpuState.FRESH, "") for k in waiting)
 
-    def patience(self, now: float) -> float:
+    def longest_wait(self, now: float) -> float:
         """Seconds until a GPU that answers now, or the start, would be overdue; at most one interval."""
         due = [self._last_word(k) + self._limit for k in self._known.values() if k.present and not k.lost]
         hangs = [self._reads_at - read.call_seconds + _deadline(read) for read in self._reads.values()]
@@ -245,7 +245,7 @@ class NodeState:
         return SourceStatus(name="gpm", up=None, reason="no GPU offers it (Hopper and newer do)")
 
     def settled(self, now: float) -> bool:
-        """Whether the first look is as complete as it will get: every GPU answered, refused or had its time."""
+        """Whether the first sample is as complete as it will get: every GPU answered, refused or had its time."""
         sampled = all(k.sampled is not None or k.trouble for k in self._known.values())
         complete = self._registered is not None and self._waiting_for() <= 0 and sampled
         return complete or now > self._settles_at

@@ -1,4 +1,4 @@
-"""One look at the node without a running agent, for the command line."""
+"""One sample of the node without a running agent, for the command line."""
 
 import os
 import socket
@@ -23,10 +23,10 @@ from gpuwatch.storage.rows import StoredEvent, newest_events, row_of
 from gpuwatch.storage.store import stored_events
 
 SAMPLE_SECONDS = 0.25
-"""Interval of a short look: longer than GPM's smallest window, short enough for a person."""
+"""Interval of a short sample: longer than GPM's smallest window, short enough for a person."""
 
 JUDGED_SECONDS = 2.0
-"""A look judges silence as an agent with this interval: on a busy node a healthy GPU takes a second for a sample."""
+"""A sample judges silence as an agent with this interval: on a busy node a healthy GPU takes a second for a sample."""
 
 
 class OneShotCollector:
@@ -44,7 +44,7 @@ class OneShotCollector:
         self._capture = capture_status(backend)
         self._started = self._clock.time()
         node = os.environ.get("NODE_NAME") or socket.gethostname()
-        self._builder = ViewBuilder(config, self._clock, node, patient=False)
+        self._builder = ViewBuilder(config, self._clock, node, hysteresis=False)
         self._kernel = KernelLogThread(config.sources, self._clock, self._on_kernel)
         self._supervisor = Supervisor(reader_settings(config, backend, interval), self._on_message)
         self._slow = threading.Thread(target=self._refresh, name="slow sources", daemon=True)

@@ -148,10 +148,10 @@ class ViewBuilder:
         memory: Iterable[Finding] = (),
         *,
         failures: Iterable[Finding] = (),
-        patient: bool = True,
+        hysteresis: bool = True,
     ) -> None:
         """`memory`: findings that were open when the agent ended; `failures`: findings of failed applications by then;
-        `patient` False: there will be one View only.
+        `hysteresis` False: there will be one View only.
         """
         sources = config.sources
         self._config, self._clock = config, clock
@@ -167,7 +167,7 @@ class ViewBuilder:
         self._logs = PodLogs(Path(sources.pod_logs).parent)
         paths = Path(sources.proc), self._logs
         self._processes = Processes(*paths, jobs=sources.slurm_jobs, runtimes=sources.containers)
-        self._strangers: frozenset[int | str] = frozenset()
+        self._unlisted: frozenset[int | str] = frozenset()
         self._unseen: dict[int, float] = {}  # pid -> first sample in which /proc did not have it
         self._repaired: Mapping[str, float] = {}
         self._validations: tuple[Validation, ...] = ()
@@ -175,10 +175,10 @@ class ViewBuilder:
         self._roles: tuple[RoleReport, ...] = ()
         self._consents: Consents | None = None
         up = uptime(Path(sources.proc)) or 0.0
-        judge = Judge(config.checks, memory, failures=failures, uptime=up, patient=patient)
+        judge = Judge(config.checks, memory, failures=failures, uptime=up, hysteresis=hysteresis)
         host = machine(Path(sources.proc), Path(sources.sys), Path(sources.machine_id))
         self._join = ViewJoin(config, judge, node, host)
-        self.wants_allocations = False
+        self.needs_allocations = False
 
     def refresh_allocations(self) -> None:
         """Ask the kubelet. A node without one is no failure: pods are then unknown, processes are not."""
@@ -248,9 +248,9 @@ class ViewBuilder:
         view = self._join.view(inputs, slow)
         # a new pod process or an unknown device: the kubelet may know more by now, and is asked once for each
         pods = {pid for pid, owner in owners.items() if owner.pod_uid}
-        strangers: frozenset[int | str] = frozenset((*pods, *view.attribution.unknown_devices))
-        self.wants_allocations = bool(strangers - self._strangers)
-        self._strangers = strangers
+        unlisted: frozenset[int | str] = frozenset((*pods, *view.attribution.unknown_devices))
+        self.needs_allocations = bool(unlisted - self._unlisted)
+        self._unlisted = unlisted
         return view
 
     def configure(self, config: Config) -> None:

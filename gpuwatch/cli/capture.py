@@ -21,7 +21,7 @@ Examples:
 
 @click.command(help=HELP, short_help="Record what the driver answers, for replay elsewhere.")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@option("--samples", type=click.IntRange(min=1), default=10, metavar="N", help="How often to look. Default: 10.")
+@option("--samples", type=click.IntRange(min=1), default=10, metavar="N", help="How many to take. Default: 10.")
 @option("--interval", type=Number(0.05), default=1.0, metavar="SECONDS", help="Default: 1.")
 @option("--mask", is_flag=True, help="Replace serial numbers and UUIDs.")
 @pass_session

@@ -70,7 +70,7 @@ OVERRIDES = (
 
 @click.command(help=HELP, short_help="Keep new work off sick GPUs.")
 @row_options(OVERRIDES)
-@option("--once", is_flag=True, help="Look and act once, print the plan, end.")
+@option("--once", is_flag=True, help="Run one cycle, print the plan, end.")
 @option("--release", is_flag=True, help="Remove everything of gpuwatch on this Node, end. For an uninstall.")
 @pass_session
 def remediator(session: Session, /, *, once: bool, release: bool, **options: Any) -> None:
@@ -113,7 +113,7 @@ def remediator(session: Session, /, *, once: bool, release: bool, **options: Any
             with contextlib.suppress(KubeError):
                 running.check()
         if once:
-            views.look()
+            views.poll()
             running.step()
             _print(session, running.state, views.trouble)
             return

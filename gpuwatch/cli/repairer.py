@@ -45,7 +45,7 @@ NEXT_STEP = "stop one of them; `gpuwatch describe gpu ID` shows what the running
 
 @click.command(help=HELP, short_help="Reset sick GPUs that nothing uses.")
 @row_options(OVERRIDES)
-@option("--once", is_flag=True, help="Look and act once, print how each GPU stands, end.")
+@option("--once", is_flag=True, help="Run one cycle, print how each GPU stands, end.")
 @pass_session
 def repairer(session: Session, /, *, once: bool, **options: Any) -> None:
     """Wire agent, policy, record and store to the repairer and run it."""
@@ -65,7 +65,7 @@ def repairer(session: Session, /, *, once: bool, **options: Any) -> None:
                 why = f"it holds {record.path.with_suffix('.lock')}, or that cannot be opened"
                 raise GpuwatchError("another repairer runs", why, NEXT_STEP)
             boot_id = first_line(boot_id_file(Path(config.sources.proc)))
-            signals.heed(ENDS)
+            signals.catch(ENDS)
 
             ended: list[int] = []
 

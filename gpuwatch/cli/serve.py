@@ -101,7 +101,7 @@ def serve(session: Session, listen: str) -> None:
         server = HttpServer(routes(pages), listen=listen, without_users=refusals, hosts=config.agent.hosts)
         server.start()
         signals = Signals()
-        signals.heed(ENDS)
+        signals.catch(ENDS)
         session.show_pages(server.port, listen)
         while signals.next(INTERVAL) is None:
             pages.publish()

@@ -173,5 +173,5 @@ def _guard(session: Session, config: "Config") -> None:
     with restorer(session, config, Trigger.GUARD) as restoring:
         place = state_directory(config)
         guarding = Guard(SettingsRecord(place), HeartbeatFile(place), restoring, SystemClock())
-        signals.heed(ENDS)
+        signals.catch(ENDS)
         guarding.run(lambda seconds: signals.next(seconds) is not None)

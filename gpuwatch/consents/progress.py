@@ -37,9 +37,9 @@ from gpuwatch.storage.versioned_file import VersionedFile
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 CONNECT_SECONDS, ANSWER_SECONDS = 0.3, 0.7
-"""For the connection, and for the whole answer: both together are one look."""
+"""For the connection, and for the whole answer: both together are one poll."""
 
 MOST_BYTES = 1 << 20
 """Of a page, and all pages may come at once; those of inference servers have 50 to 300 KB."""
@@ -212,7 +212,7 @@ def fetch(address: str, page: ProgressPage, *, loopback: bool = False) -> bytes:
 
 class ProgressFollower:
     """Reads `consents`, asks the pods in it that name a page, and writes `file`, with what is added at `socket`. `step`
-    looks once; `run` looks each second until it is stopped.
+    polls once; `run` polls each second until it is stopped.
     """
 
     def __init__(
@@ -230,15 +230,15 @@ class ProgressFollower:
         self._trouble: str | None = None
 
     def run(self, stopping: threading.Event) -> None:
-        """Look each second until `stopping` is set."""
-        while not stopping.wait(LOOK_SECONDS - self._clock.monotonic() % LOOK_SECONDS):
+        """Poll each second until `stopping` is set."""
+        while not stopping.wait(POLL_SECONDS - self._clock.monotonic() % POLL_SECONDS):
             try:
                 self.step()
             except Exception:  # a page that triggers a bug must not end the consents
                 log.exception("counters of progress were not read")
 
     def step(self) -> None:
-        """Look once, at all of them together."""
+        """Poll all of them once, together."""
         try:
             consents = self._consents.read()
             named = {} if consents is None or consents.is_old(self._clock.time()) else pages(consents)
@@ -249,8 +249,8 @@ class ProgressFollower:
             if named or found or self._known:
                 outside = {owner: self._sampled(owner, each) for owner, each in found.items() if owner not in named}
                 with ThreadPoolExecutor(max_workers=len(named) or 1) as pool:
-                    looks = pool.map(lambda uid: self._look(uid, named[uid], found.get(uid)), named)
-                    self._known = dict(zip(named, looks, strict=True)) | outside
+                    counters = pool.map(lambda uid: self._poll(uid, named[uid], found.get(uid)), named)
+                    self._known = dict(zip(named, counters, strict=True)) | outside
                 self._file.write(Progress(at=self._clock.time(), owners=self._known))
             trouble = None
         except GpuwatchError as error:
@@ -267,12 +267,12 @@ class ProgressFollower:
         if added is None:
             why = f"nothing was added at tuning.progress_socket for {SILENT_SECONDS:.0f} s"
             return replace(known, trouble=f"{NOTHING}; {why}")
-        at = max(added.at, self._clock.time() - LOOK_SECONDS)
+        at = max(added.at, self._clock.time() - POLL_SECONDS)
         if known.samples and at <= known.samples[-1][0]:
             return replace(known, trouble="")
         return replace(known, samples=(*known.samples, (at, added.total))[-KEPT_SAMPLES:], trouble="")
 
-    def _look(self, uid: str, named: NamedPage, added_here: Added | None) -> ProgressCounter:
+    def _poll(self, uid: str, named: NamedPage, added_here: Added | None) -> ProgressCounter:
         known, text = self._known.get(uid, ProgressCounter()), named.progress
         if text == SOCKET:
             known, text = self._sampled(uid, added_here), ""

@@ -33,8 +33,8 @@ SILENT_SECONDS, IDLE_SECONDS = 30.0, 300.0
 """Seconds without a line after which an owner has no counter any more, and a connection is closed."""
 
 PAUSE_SECONDS, ACCEPTED, RECEIVED = 0.05, 16, 128
-"""Seconds after each look; new connections, and bytes of each connection, in one look: a flood costs no more than 320
-looks into /proc and 400 lines of each connection in a second.
+"""Seconds after each step; new connections, and bytes of each connection, in one step: a flood costs no more than 320
+reads of /proc and 400 lines of each connection in a second.
 """
 
 LONGEST_LINE, LARGEST, LARGEST_TOTAL = 64, 1e15, 2.0**53
@@ -68,7 +68,7 @@ class Peer:
 
 
 class ProgressSocket:
-    """Listens at `path`, for all users of the machine. `step` looks once at all connections; `run` looks until it is
+    """Listens at `path`, for all users of the machine. `step` reads all connections once; `run` reads until it is
     stopped. Any thread may call `added` and replace `pods`.
 
     Raises:
@@ -98,7 +98,7 @@ class ProgressSocket:
             each.close()
 
     def run(self, stopping: threading.Event) -> None:
-        """Look until `stopping` is set."""
+        """Read until `stopping` is set."""
         while not stopping.wait(PAUSE_SECONDS):
             try:
                 self.step(1.0)
@@ -115,7 +115,7 @@ class ProgressSocket:
         }
 
     def step(self, seconds: float) -> None:
-        """Wait at most so long for something to do, then look at each connection once."""
+        """Wait at most so long for something to do, then read each connection once."""
         for key, _ in self._selector.select(seconds):
             if key.fileobj is self._listener:
                 self._accept()

@@ -20,12 +20,12 @@ from gpuwatch.model.errors import GpuwatchError
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 15.0
+CYCLE_SECONDS = 15.0
 SPREAD = 0.1
 """Share by which waits vary, so that the nodes of a fleet that was started at once do not always ask at once."""
 
-NAMESPACE_LOOKS = 4
-"""A namespace is read again after so many looks: a minute."""
+NAMESPACE_CYCLES = 4
+"""A namespace is read again after so many cycles: a minute."""
 
 
 class Source(Protocol):
@@ -49,7 +49,7 @@ class Source(Protocol):
 
 class Consenting:
     """Asks `source` and writes `file`. `boot_id`: this machine's, to be sure that the Node is this machine; None: it is
-    not known, and this is not checked. `step` looks once; `run` looks until it is stopped.
+    not known, and this is not checked. `step` reads once; `run` reads until it is stopped.
     """
 
     def __init__(
@@ -64,18 +64,18 @@ class Consenting:
         self._source, self._file, self._clock, self._boot_id = source, file, clock, boot_id
         self._chance = chance or random.Random()  # noqa: S311 no secret
         self._backoff = Backoff(self._chance)
-        self._looks = 0
+        self._cycle = 0
         self._namespaces: dict[str, tuple[int, dict[str, str]]] = {}
-        """The look at which each was asked for, and its annotations."""
+        """The cycle in which each was read, and its annotations."""
         self._trouble: str | None = ""
 
     def run(self, ended: Callable[[float], bool]) -> None:
-        """Look until `ended`, which waits so many seconds, returns True."""
+        """Read until `ended`, which waits so many seconds, returns True."""
         while not ended(self.step()):
             pass
 
     def step(self) -> float:
-        """Look once; seconds until the next look. All of it is written, or nothing: half of the annotations could allow
+        """Read once; seconds until the next cycle. All is written, or nothing: half of the annotations could allow
         what the other half forbids.
         """
         try:
@@ -88,10 +88,10 @@ class Consenting:
                     "check NODE_NAME",
                 )
             pods = self._source.gpu_pods()
-            self._looks += 1
+            self._cycle += 1
             names = sorted({pod.namespace for pod in pods})
-            recent = {name: each for name, each in self._namespaces.items() if self._looks - each[0] < NAMESPACE_LOOKS}
-            self._namespaces = {name: recent.get(name) or (self._looks, self._source.namespace(name)) for name in names}
+            recent = {name: old for name, old in self._namespaces.items() if self._cycle - old[0] < NAMESPACE_CYCLES}
+            self._namespaces = {name: recent.get(name) or (self._cycle, self._source.namespace(name)) for name in names}
             consents = Consents(
                 at=at,
                 node=kept(node.annotations),
@@ -102,13 +102,13 @@ class Consenting:
             )
             self._file.write(consents)
         except GpuwatchError as error:
-            self._say(str(error))
+            self._log_change(str(error))
             return self._backoff.failed(error.retry_after if isinstance(error, KubeError) else None)
-        self._say(None)
+        self._log_change(None)
         self._backoff.succeeded()
-        return LOOK_SECONDS * self._chance.uniform(1 - SPREAD, 1 + SPREAD)
+        return CYCLE_SECONDS * self._chance.uniform(1 - SPREAD, 1 + SPREAD)
 
-    def _say(self, trouble: str | None) -> None:
+    def _log_change(self, trouble: str | None) -> None:
         """Log each change once. None: there is no trouble."""
         if trouble == self._trouble:
             return

@@ -98,7 +98,7 @@ class NodePod(PodObject, frozen=True, kw_only=True):
 
 
 class ClusterFacts(Record, frozen=True, kw_only=True):
-    """One look at the API server at unix time `at`; `way`: the credentials that were used.
+    """One read of the API server at unix time `at`; `way`: the credentials that were used.
 
     `unseen`: what could not be read (`pods`, `pending`, `runtimeclasses`, `clusterpolicy`, `configmaps`) -> why,
     beginning with `forbidden:`, `absent:` or `failed:`; those members are None.

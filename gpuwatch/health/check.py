@@ -33,7 +33,7 @@ UNDECIDED = Detection("")
 Ends = Literal["clean", "repair", "time"]
 """What ends a finding, in this order: readings without the fault; evidence of a repair; the passing of time."""
 
-Blame = Literal["gpu", "node", "monitor"]
+FaultDomain = Literal["gpu", "node", "monitor"]
 
 
 class Check(NamedTuple):
@@ -61,7 +61,7 @@ class Check(NamedTuple):
     raise_after: tuple[int, int] = (1, 1)
     clear_after: int = 1
     boot_grace: bool = False
-    blame: Blame = "gpu"
+    fault_domain: FaultDomain = "gpu"
     scope: Scope = "gpu"
     """Of a fault of a GPU: `node` where it affects the other GPUs too. A fault of the node always takes the node."""
     ends: Ends = "clean"

@@ -27,7 +27,7 @@ Event = XidEvent | SxidEvent | BusLossEvent
 
 
 class Occurrence(NamedTuple):
-    """An event that makes or renews a finding. `order` grows with every event and every look; `amends`: it was known
+    """An event that makes or renews a finding. `order` grows with each event and snapshot; `completes`: it was known
     before, and the other source has completed it; `withdrawn`: the other source has shown that its class was wrong;
     `by_kernel`: only the kernel log had reported it; `confirmed`: the driver's own event has now come as well.
     """
@@ -38,7 +38,7 @@ class Occurrence(NamedTuple):
     gpu: str | None
     pods: tuple[Workload, ...]
     order: int
-    amends: bool = False
+    completes: bool = False
     withdrawn: bool = False
     by_kernel: bool = False
     confirmed: bool = False
@@ -150,7 +150,7 @@ class HealthHistory:
         if event.historical:
             return
         if self._is_known(key) and key not in self._waiting:
-            self._amend(event, key)
+            self._complete(event, key)
             return
         kind = classify(event, self.config.xids, final=False)
         if kind is None:
@@ -159,7 +159,7 @@ class HealthHistory:
         self._waiting.pop(key, None)
         self._understood(event, kind, key)
 
-    def _amend(self, event: XidEvent, key: tuple[object, ...]) -> None:
+    def _complete(self, event: XidEvent, key: tuple[object, ...]) -> None:
         """Take in what the other source adds to an event already classified; a late line may change its class."""
         if event.also is None or self._is_known((*key, "completed")):
             return

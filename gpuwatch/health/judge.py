@@ -53,13 +53,13 @@ class Judge:
         *,
         failures: Iterable[Finding] = (),
         uptime: float = 0.0,
-        patient: bool = True,
+        hysteresis: bool = True,
     ) -> None:
         """`memory`: findings that were open when the agent ended; `failures`: those of failed applications by then;
-        `uptime`: seconds the node has been up; `patient` False judges a single snapshot: a fault need not last, and
+        `uptime`: seconds the node has been up; `hysteresis` False judges a single snapshot: a fault need not last, and
         nothing is given time to come up.
         """
-        self._patient = patient
+        self._hysteresis = hysteresis
         self._config = self._own(config or ChecksConfig())
         self._history = HealthHistory(self._config, uptime)
         self._open: dict[str, OpenFinding] = {}
@@ -107,13 +107,13 @@ class Judge:
 
     def _own(self, config: ChecksConfig) -> ChecksConfig:
         """The settings in force: a single snapshot cannot wait for a GPU that does not answer."""
-        return config if self._patient else msgspec.structs.replace(config, unresponsive_after=0.0)
+        return config if self._hysteresis else msgspec.structs.replace(config, unresponsive_after=0.0)
 
     def _restore(self, snapshot: Snapshot) -> None:
         """Open again the findings of before the restart. Those that end with time have aged meanwhile."""
         for finding in self._memory:
             check = CHECK_BY_NAME.get(finding.check)
-            if check is not None and check.blame != "monitor":
+            if check is not None and check.fault_domain != "monitor":
                 age = max(0.0, snapshot.at - finding.latest) if check.ends == "time" else 0.0
                 self._open[finding.key] = OpenFinding(finding=finding, check=check, now=-age)
         for finding in (*self._failures, *self._memory):
@@ -126,13 +126,13 @@ class Judge:
         subject = past.uuid if past else None
         key = f"{check.name}/{subject or 'node'}"
         is_open = key in self._open
-        withheld = check.boot_grace and self._patient and self._history.in_grace and not is_open
+        withheld = check.boot_grace and self._hysteresis and self._history.in_grace and not is_open
         if check.alone and not is_open:
             open_here = (each.finding for each in self._open.values() if each.finding.gpu == subject)
             withheld = any(finding.severity is not Severity.INFO for finding in open_here)
         if detection is UNDECIDED or (detection is not None and withheld):
             return
-        enough, of = check.raise_after if self._patient else (1, 1)
+        enough, of = check.raise_after if self._hysteresis else (1, 1)
         track = self._tracks.get((check.name, subject))
         if track is None:
             track = self._tracks[check.name, subject] = _Track(deque(maxlen=of))
@@ -174,22 +174,22 @@ class Judge:
     def _add_occurrence(self, found: Finding, check: Check, news: Occurrence) -> None:
         """An XID or SXid, for the first time, once more, or completed by the other source."""
         if news.by_kernel and found.check in UNCONFIRMED:
-            doubted = unconfirmed(found)
+            candidate = unconfirmed(found)
             if not news.confirmed:
-                found, check = doubted, CHECK_BY_NAME[doubted.check]
-            elif (known := self._open.get(doubted.key)) is not None:  # else a state has confirmed it before the event
+                found, check = candidate, CHECK_BY_NAME[candidate.check]
+            elif (known := self._open.get(candidate.key)) is not None:  # else a state has confirmed it before the event
                 if known.finding.count == 1:
-                    del self._open[doubted.key]
+                    del self._open[candidate.key]
                 else:
                     known.finding = msgspec.structs.replace(known.finding, count=known.finding.count - 1)
-                news = news._replace(amends=False)
+                news = news._replace(completes=False)
                 found = msgspec.structs.replace(found, pods=known.finding.pods)
         known = self._open.get(found.key)
         if news.withdrawn:
             if known is not None and known.finding.count == 1:
                 del self._open[found.key]
             return
-        if news.amends:
+        if news.completes:
             if known is not None:
                 merged = {**found.evidence, **known.finding.evidence}
                 known.finding = msgspec.structs.replace(
@@ -211,11 +211,11 @@ class Judge:
     def _corroborate(self) -> None:
         """Replace each unconfirmed finding by the confirmed one, where the driver's state confirms it in time."""
         history, within = self._history, self._config.xid_confirm_within
-        doubted = [each for each in self._open.values() if each.check.name in UNCONFIRMED_CHECKS]
-        if not doubted:
+        candidate = [each for each in self._open.values() if each.check.name in UNCONFIRMED_CHECKS]
+        if not candidate:
             return
         states = [each.finding for each in self._open.values()]
-        for known in doubted:
+        for known in candidate:
             finding = known.finding
             if history.now - known.now > within:
                 continue

@@ -93,7 +93,7 @@ def is_repaired(finding: Finding, order: int, now: float, history: HealthHistory
         return False
     if _differs(finding, "boot_id", history.boot_id) or _differs(finding, "driver", history.driver):
         return True
-    if all(_began_anew(past, finding, order) for past in known):
+    if all(_began_again(past, finding, order) for past in known):
         return True
     clear_after = history.config.xid_clear_after
     return finding.gpu is not None and min(known[0].clean_seconds, history.now - now) >= clear_after
@@ -114,7 +114,7 @@ NODE = "node"
 """The subject of findings without a GPU."""
 
 
-def _began_anew(past: GpuHistory, finding: Finding, order: int) -> bool:
+def _began_again(past: GpuHistory, finding: Finding, order: int) -> bool:
     repair = past.repair
     if repair is not None and order < repair.order <= past.order:
         return repair.at is None or repair.at >= finding.latest

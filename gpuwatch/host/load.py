@@ -10,7 +10,7 @@ from gpuwatch.model.snapshot import Record
 
 
 class HostUse(Record, frozen=True, kw_only=True):
-    """Load of the host: `cpu` 0..1 of all processors since the previous look, memory in bytes, load of one minute."""
+    """Load of the host: `cpu` 0..1 of all processors since the previous read, memory in bytes, load of one minute."""
 
     cpu: float
     processors: int
@@ -32,7 +32,7 @@ def host_use() -> HostUse:
 
 
 class ProcessUse(Record, frozen=True, kw_only=True):
-    """`cpu` in processors since the previous look, `memory` (resident) in bytes, and the `seconds` since its start."""
+    """`cpu` in processors since the previous read, `memory` (resident) in bytes, and the `seconds` since its start."""
 
     cpu: float
     memory: int
@@ -42,14 +42,14 @@ class ProcessUse(Record, frozen=True, kw_only=True):
     uid: int
 
 
-class ProcessLooks:
-    """Looks at processes of this machine repeatedly: a process's `cpu` covers the time since the previous look."""
+class ProcessMeter:
+    """Reads processes of this machine repeatedly: a process's `cpu` covers the time since the previous read."""
 
     def __init__(self) -> None:
         self._known: dict[int, psutil.Process] = {}
 
-    def look(self, pids: Iterable[int], *, parents: bool = False) -> Mapping[int, ProcessUse]:
-        """By pid, without those that are gone or that this user may not look at; with `parents` all ancestors, too."""
+    def read(self, pids: Iterable[int], *, parents: bool = False) -> Mapping[int, ProcessUse]:
+        """By pid, without those that are gone or that this user may not read; with `parents` all ancestors, too."""
         found, known = {}, {}
         waiting = [*pids]
         while waiting:

@@ -15,7 +15,7 @@ from gpuwatch.model.snapshot import Record
 from gpuwatch.model.text import number
 
 _DEAD = b"\xff\xff\xff\xff"  # what the root complex returns for a device that does not answer
-_ASLEEP = "D3cold"  # without power; since Linux 5.11
+_POWERED_OFF = "D3cold"  # without power; since Linux 5.11
 _FIRST_CAPABILITY, _PCI_EXPRESS = 0x34, 0x10
 _FIRST_EXTENDED, _ACS = 0x100, 0x000D
 _REDIRECTS = 0x04 | 0x08  # P2P Request Redirect, P2P Completion Redirect
@@ -118,7 +118,7 @@ def acs_redirects(config: bytes) -> bool | None:
 
 def _config(device: Path, size: int) -> bytes:
     """Empty where it may not be read, or where reading it would wake the device."""
-    if text(device / "power_state") == _ASLEEP:
+    if text(device / "power_state") == _POWERED_OFF:
         return b""
     try:
         return content(device / "config", size)

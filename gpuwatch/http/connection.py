@@ -80,7 +80,7 @@ class Connection:
         except OSError:
             self._service.tally.rejected["tls_handshake"] += 1
             raise
-        if guard is not None and not guard.knows(transport.get_extra_info("peercert")):
+        if guard is not None and not guard.allows(transport.get_extra_info("peercert")):
             self._service.tally.rejected["tls_handshake"] += 1
             transport.abort()
             raise ConnectionAbortedError("the client's certificate bears no allowed name")
@@ -186,15 +186,15 @@ class Acceptor:
 
     async def _close_silent(self) -> None:
         """Close clients that have been silent for too long."""
-        patience = self._service.limits.head_seconds
+        timeout = self._service.limits.head_seconds
         while True:
             now = time.monotonic()
             for client, since in tuple(self._silent.items()):
-                if now - since < patience:
+                if now - since < timeout:
                     break
                 self._drop(client).close()
             oldest = next(iter(self._silent.values()), now)
-            await asyncio.sleep(max(0.01, oldest + patience - now))
+            await asyncio.sleep(max(0.01, oldest + timeout - now))
 
     def _evict(self) -> bool:
         """Close the connection that has waited longest for its client; False when all are being answered."""

@@ -22,7 +22,7 @@ from gpuwatch.model.errors import UsageError
 
 logger = logging.getLogger(__name__)
 
-_LOOK_SECONDS = 1.0
+_CHECK_SECONDS = 1.0
 _VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
 _CLIENT_AUTH = {
     "NoClientCert": ssl.CERT_NONE,
@@ -50,7 +50,7 @@ class WebGuard:
         """For new connections; None: plain HTTP."""
         self.headers: tuple[tuple[str, str], ...] = ()
         self.reload_failures = 0
-        self._looked = self._clock.monotonic()
+        self._checked = self._clock.monotonic()
         self._load()
 
     @property
@@ -62,11 +62,11 @@ class WebGuard:
         )
 
     def refresh(self) -> "WebGuard":
-        """Apply changed files; looks at most once a second."""
+        """Apply changed files; checks at most once a second."""
         now = self._clock.monotonic()
-        if now - self._looked < _LOOK_SECONDS:
+        if now - self._checked < _CHECK_SECONDS:
             return self
-        self._looked = now
+        self._checked = now
         if _stamps(self._stamps) != self._stamps:
             try:
                 self._load()
@@ -80,7 +80,7 @@ class WebGuard:
         """Return the refusal of a request without valid credentials, or None."""
         return await self._users.refuse(authorization) if self._users else None
 
-    def knows(self, certificate: Mapping[str, Any] | None) -> bool:
+    def allows(self, certificate: Mapping[str, Any] | None) -> bool:
         """Return whether a verified client certificate (`SSLSocket.getpeercert`) bears an allowed name."""
         tls = self._config.tls_server_config
         if tls is None or not tls.client_allowed_sans:

@@ -37,7 +37,7 @@ MIN_STALE_SECONDS = 3.0
 REMEMBERED = 8
 """Requests kept of a page: several scrapers come at uneven intervals, and the shortest of these counts."""
 
-PATIENCE = 3
+EXPIRY_GAPS = 3
 """A page is given up once its scrapers are silent for so many of their longest gaps."""
 
 EXPIRY_SECONDS = (15.0, 90.0)
@@ -108,8 +108,8 @@ class ScrapeSchedule:
     def is_expired(self, now: float) -> bool:
         """Whether its scrapers have stopped."""
         gaps, last = self._gaps()
-        patience = max(PATIENCE * max(gaps), EXPIRY_SECONDS[0]) if gaps else EXPIRY_SECONDS[1]
-        return now - last > patience
+        expiry = max(EXPIRY_GAPS * max(gaps), EXPIRY_SECONDS[0]) if gaps else EXPIRY_SECONDS[1]
+        return now - last > expiry
 
     def expects(self, until: float) -> bool:
         """Whether a request may come before `until`. After a single request the next may come at any time."""

@@ -1,4 +1,4 @@
-"""What one look at the node found: an immutable tree from node to GPU to link, in base units.
+"""What one sample of the node found: an immutable tree from node to GPU to link, in base units.
 
 Every optional value is `None` when the GPU does not support it, the driver does not know it or the read failed; it is
 never 0, -1 or NaN for "unknown". Ratios are 0..1, sizes bytes, clocks hertz, power watts, energy joules, times unix
@@ -23,12 +23,12 @@ class Utilization(Record, frozen=True, kw_only=True):
     decoder: float | None = None
     jpeg: float | None = None
     ofa: float | None = None
-    gpu_mean: float | None = None  # over all driver samples since the previous look
+    gpu_mean: float | None = None  # over all driver samples since the previous read
     gpu_max: float | None = None
 
 
 class Activity(Record, frozen=True, kw_only=True):
-    """Share of cycles a unit did work since the previous look, 0..1 (GPM, Hopper and newer)."""
+    """Share of cycles a unit did work since the previous read, 0..1 (GPM, Hopper and newer)."""
 
     graphics: float | None = None
     sm: float | None = None
@@ -56,7 +56,7 @@ class Power(Record, frozen=True, kw_only=True):
 
     average: float | None = None
     instant: float | None = None
-    mean: float | None = None  # over all driver samples since the previous look
+    mean: float | None = None  # over all driver samples since the previous read
     max: float | None = None
     energy: float | None = None
     limit_enforced: float | None = None
@@ -381,7 +381,7 @@ class Host(Record, frozen=True, kw_only=True):
 
 
 class Snapshot(Record, frozen=True, kw_only=True):
-    """One look at the node. `gpus` holds fresh samples only; `statuses` every GPU found since the agent started."""
+    """One sample of the node. `gpus` holds fresh samples only; `statuses` every GPU found since the agent started."""
 
     at: float
     interval: float

@@ -85,7 +85,7 @@ class RoleService(ABC):
 
     def run(self, started: Callable[[], None] = lambda: None) -> None:
         """Start, call `started`, and work until SIGTERM or SIGINT."""
-        self._signals.heed()
+        self._signals.catch()
         gc.freeze()
         self.start()
         started()

@@ -21,7 +21,7 @@ from gpuwatch.model.snapshot import SourceStatus
 log = logging.getLogger(__name__)
 
 ENDS = (signal.SIGTERM, signal.SIGINT)
-HEEDED = (*ENDS, signal.SIGHUP)
+CAUGHT = (*ENDS, signal.SIGHUP)
 
 
 class Signals:
@@ -30,7 +30,7 @@ class Signals:
     def __init__(self) -> None:
         self._came: SimpleQueue[int | None] = SimpleQueue()
 
-    def heed(self, numbers: Iterable[signal.Signals] = HEEDED) -> None:
+    def catch(self, numbers: Iterable[signal.Signals] = CAUGHT) -> None:
         """Queue these signals from now on. Only in the main thread."""
         for number in numbers:
             signal.signal(number, lambda came, _: self._came.put(came))
@@ -73,7 +73,7 @@ class ConfigWatch:
     """The configuration in force and the file behind it. `load` reads file, environment and options again.
 
     `error`: why the file's configuration is not in force: it is refused, unreadable, or gone. A file is gone when
-    absent at two looks; editors and the kubelet replace one by a rename, which leaves no gap.
+    absent at two checks; editors and the kubelet replace one by a rename, which leaves no gap.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class ConfigWatch:
         self.error: str | None = None
 
     def changed(self) -> bool:
-        """Whether the file has changed since the last look, or is gone; absence at one look only is no change."""
+        """Whether the file has changed since the last check, or is gone; absence at one check only is no change."""
         stamp = self._stamp()
         absent, self._absent = self._absent, stamp is None
         if stamp == self._seen or (stamp is None and not absent):

@@ -241,7 +241,7 @@ def _merged(old: dict[str, str], change: dict[str, str | None]) -> dict[str, str
 
 
 class Plan(Record, frozen=True, kw_only=True):
-    """What is to be done now, in order; what stands in the way; and when to look again at the latest."""
+    """What is to be done now, in order; what stands in the way; and when the next cycle is due at the latest."""
 
     node: str
     at: float
@@ -255,13 +255,13 @@ class Plan(Record, frozen=True, kw_only=True):
     blocked: tuple[Blocked, ...] = ()
     release_at: float | None = None
     """Unix time at which the node is released if it stays healthy."""
-    look_again: float | None = None
-    """Seconds from now."""
+    next_cycle: float | None = None
+    """Seconds from now, at most."""
     pods: tuple[str, ...] = ()
     """Those still to be evicted."""
     message: str = ""
     """A summary in one sentence."""
-    wants: tuple[Literal["slots", "pods", "devices"], ...] = ()
+    needs: tuple[Literal["slots", "pods", "devices"], ...] = ()
     """What has to be read; a new plan made with it can decide more."""
 
 

@@ -71,7 +71,7 @@ class Repairer:
             proc = Path(config.sources.proc)
             dev = Path(config.sources.dev)
             self._reset = GpuReset(
-                config.repair, proc, dev, self._file, self._audit, clock, self._look, self._close, wait
+                config.repair, proc, dev, self._file, self._audit, clock, self._poll, self._close, wait
             )
 
     def start(self) -> None:
@@ -81,8 +81,8 @@ class Repairer:
         self._publish()
 
     def step(self) -> None:
-        """One look, and at most one reset or one validation. Raises GpuwatchError: the record cannot be used."""
-        view = self._look()
+        """One cycle: at most one reset or one validation. Raises GpuwatchError: the record cannot be used."""
+        view = self._poll()
         if view is None:
             self.status = ()
         elif view.snapshot.host.boot_id != self._boot_id:
@@ -140,7 +140,7 @@ class Repairer:
             saved, text = keep_case(self._config.state_dir, at, "bug_report", "log", kept.bug_report, kept.deadline)
             entry = AuditEntry("support_case", f"gpu/{uuid}", "a reset is due", (finding.key,))
             self._audit.note(entry, Result.DONE if saved else Result.FAILED, text)
-            newest = self._look()  # the report took minutes
+            newest = self._poll()  # the report took minutes
             asks = newest is not None and uuid in candidates(newest, self._policy)
             if newest is None or not asks or (reason := self._not_quarantined() or refusal(newest, uuid)):
                 self._set(uuid, message=reason if asks else "it asks for no reset any more, or the agent is silent")
@@ -182,9 +182,9 @@ class Repairer:
         self.status = tuple(replace(each, **changes) if each.gpu == uuid else each for each in self.status)
         self._publish()
 
-    def _look(self) -> View | None:
+    def _poll(self) -> View | None:
         """The newest View, if it is fresh."""
-        self._views.look()
+        self._views.poll()
         view = self._views.view
         if view is None or self._views.age > max(STALE_INTERVALS * view.snapshot.interval, REST_SECONDS):
             return None

@@ -1,4 +1,4 @@
-"""One reset of one GPU: record, close, look once more, reset, restore.
+"""One reset of one GPU: record, close, poll once more, reset, restore.
 
 The order is what makes it safe. The try and the persistence mode before it are on the disk before anything is changed,
 so that after a kill in between the next start restores the mode and counts the try. The agent's reader then closes the
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 RECORD_NAME = "repair.json"
 
 CLOSE_SECONDS = 60.0
-"""Seconds for the agent to close the GPU, and to read it again; it looks every ten seconds."""
+"""Seconds for the agent to close the GPU, and to read it again; it polls every ten seconds."""
 
 LET_GO_SECONDS = 15.0
 """Seconds for the persistence daemon to close a GPU after persistence mode was switched off."""
@@ -68,7 +68,7 @@ def record_file(state_dir: Path) -> VersionedFile[RepairRecord]:
 
 
 class GpuReset:
-    """Resets GPUs for a repairer in mode `enforce`. `look` returns the newest View, `close` reports to the agent which
+    """Resets GPUs for a repairer in mode `enforce`. `poll` returns the newest View, `close` reports to the agent which
     GPU its reader may not hold open, `wait` sleeps.
     """
 
@@ -80,13 +80,13 @@ class GpuReset:
         file: VersionedFile[RepairRecord],
         audit: Audit,
         clock: Clock,
-        look: Callable[[], View | None],
+        poll: Callable[[], View | None],
         close: Callable[[str | None], None],
         wait: Callable[[float], None],
     ) -> None:
         self._config, self._proc, self._dev, self._file, self._audit = config, proc, dev, file, audit
         self._clock = clock
-        self._look, self._close, self._wait = look, close, wait
+        self._poll, self._close, self._wait = poll, close, wait
 
     def recover(self, boot_id: str | None) -> None:
         """Restore what a repairer that was killed had changed. Raises GpuwatchError: the record cannot be used."""
@@ -160,7 +160,7 @@ class GpuReset:
         if begun.persistence and (problem := self._set_persistence(begun, on=False)):
             return problem
         self._until(lambda: holders(self._proc, self._dev, minor) == (), LET_GO_SECONDS)
-        view, found = self._look(), holders(self._proc, self._dev, minor)
+        view, found = self._poll(), holders(self._proc, self._dev, minor)
         if found:
             return found if isinstance(found, str) else f"in use by another client: {', '.join(found)}"
         return "the agent does not answer" if view is None else allocation(view, begun.gpu) or ""
@@ -177,7 +177,7 @@ class GpuReset:
 
     def _changes(self, before: Gpu) -> list[str]:
         """Settings in the driver that the reset has changed, too."""
-        view = self._look()
+        view = self._poll()
         after = next((g for g in view.snapshot.gpus if g.identity.uuid == before.identity.uuid), None) if view else None
         if after is None:
             return []
@@ -189,11 +189,11 @@ class GpuReset:
         return [f"{name} was {old}, is {new}" for name, old, new in pairs if old != new]
 
     def _is_closed(self, uuid: str) -> bool:
-        view = self._look()
+        view = self._poll()
         return view is not None and all(gpu.identity.uuid != uuid for gpu in view.snapshot.gpus)
 
     def _is_read(self, uuid: str, since: float) -> bool:
-        view = self._look()
+        view = self._poll()
         states = {s.identity.uuid: s.state for s in view.snapshot.statuses} if view else {}
         fresh = {g.identity.uuid for g in view.snapshot.gpus if g.at > since} if view else set()
         return uuid in fresh and states.get(uuid) is GpuState.FRESH

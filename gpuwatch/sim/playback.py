@@ -40,10 +40,10 @@ from gpuwatch.sim.node.pods import allocatable, allocations, pods, processes
 from gpuwatch.sim.node.scenario import Scenario
 from gpuwatch.sim.nvml import SimNvml
 
-CLOSE = 2.0
+SHORT_STEP = 2.0
 """Seconds between samples for BUSY seconds after an action of the scenario."""
 
-AFAR = 60.0
+LONG_STEP = 60.0
 """Seconds between samples at other times."""
 
 BUSY = 60.0
@@ -64,13 +64,13 @@ def views(
     seed: int = 1,
     *,
     node: str = "node",
-    close: float = CLOSE,
-    afar: float = AFAR,
+    short_step: float = SHORT_STEP,
+    long_step: float = LONG_STEP,
     with_gpm: bool = False,
 ) -> Iterator[View]:
     """The Views that the agent of such a node would publish in `duration` seconds from unix time `started`.
 
-    `close`: seconds between samples after an action. There is a sample at every multiple of `afar` in any case.
+    `short_step`: seconds between samples after an action. There is a sample at every multiple of `long_step`.
     """
     playback = Playback(scenario, config, started, seed, node, with_gpm)
     at = busy_since = 0.0
@@ -79,9 +79,9 @@ def views(
         yield playback.view(at)
         if playback.node.changes != changes:
             changes, busy_since = playback.node.changes, at
-        grid = afar * (at // afar + 1)
+        grid = long_step * (at // long_step + 1)
         due = playback.node.next_action
-        following = min(at + close, grid) if at - busy_since < BUSY else grid
+        following = min(at + short_step, grid) if at - busy_since < BUSY else grid
         at = following if due is None or due <= at else min(following, due + 0.5)
 
 

@@ -158,9 +158,9 @@ class Rehearsal:
     def watch(self, views: Iterable[View]) -> Iterator[RehearsedAction]:
         """The actions on each View, as it comes."""
         for view in views:
-            yield from self._look(view)
+            yield from self._cycle(view)
 
-    def _look(self, view: View) -> Iterator[RehearsedAction]:
+    def _cycle(self, view: View) -> Iterator[RehearsedAction]:
         now = view.snapshot.at
         if view.snapshot.host == Host():  # a recording without a host: its View must belong to the imaginary Node
             view = replace(view, snapshot=replace(view.snapshot, host=Host(boot_id="recorded")))

@@ -54,24 +54,24 @@ class Audit:
         self._ledger, self._clock, self._actor, self.boot_id = ledger, clock, actor, boot_id
         self._open: dict[AuditEntry, int] = {}
 
-    def intend(self, deed: AuditEntry) -> int:
+    def intend(self, entry: AuditEntry) -> int:
         """Write that it is about to be tried; its number. Tried again after a conflict, it is not written twice."""
-        number = self._open.get(deed)
+        number = self._open.get(entry)
         if number is None:
             self._open.clear()  # an action that is tried again after another one is a new intention
-            number = self._open[deed] = self._write(deed, Result.INTENDED)
+            number = self._open[entry] = self._write(entry, Result.INTENDED)
         return number
 
-    def finish(self, deed: AuditEntry, number: int, result: Result, detail: str = "") -> None:
+    def finish(self, entry: AuditEntry, number: int, result: Result, detail: str = "") -> None:
         """Write the result."""
-        self._open.pop(deed, None)
-        self._write(deed, result, number=number, detail=detail)
+        self._open.pop(entry, None)
+        self._write(entry, result, number=number, detail=detail)
 
-    def note(self, deed: AuditEntry, result: Result, detail: str = "") -> None:
+    def note(self, entry: AuditEntry, result: Result, detail: str = "") -> None:
         """Write what needs no row before it: an action observed or left out."""
-        self._write(deed, result, detail=detail)
+        self._write(entry, result, detail=detail)
 
-    def _write(self, deed: AuditEntry, result: Result, *, number: int | None = None, detail: str = "") -> int:
+    def _write(self, entry: AuditEntry, result: Result, *, number: int | None = None, detail: str = "") -> int:
         event = ActionEvent(
             at=self._clock.time(),
             actor=self._actor,
@@ -79,7 +79,7 @@ class Audit:
             number=number,
             detail=detail,
             boot_id=self.boot_id,
-            **deed._asdict(),
+            **entry._asdict(),
         )
         given = self._ledger.record(event)
         log.info("%s", json_text(msgspec.json.encode(replace(event, number=given))))

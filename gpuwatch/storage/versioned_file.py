@@ -152,9 +152,9 @@ class VersionedFile(Generic[Content]):
             self.path.parent.parent.stat()
             make_private(self.path.parent, self._folder_mode)
 
-    def lock(self, patience: float) -> AbstractContextManager[bool]:
+    def lock(self, timeout: float) -> AbstractContextManager[bool]:
         """Keep other writers out: `lock_file` of the lock beside it."""
-        return lock_file(self.path.with_suffix(".lock"), patience)
+        return lock_file(self.path.with_suffix(".lock"), timeout)
 
     def error(self, error: OSError, what: str = "cannot read") -> GpuwatchError:
         """The message of a system call that failed."""
@@ -232,12 +232,12 @@ def replace_file(
 
 
 @contextlib.contextmanager
-def lock_file(path: Path, patience: float) -> Iterator[bool]:
+def lock_file(path: Path, timeout: float) -> Iterator[bool]:
     """Hold a lock against other processes and threads; the kernel releases that of a process that ends.
 
-    False: another holder did not release it for `patience` seconds, or the lock file cannot be opened.
+    False: another holder did not release it for `timeout` seconds, or the lock file cannot be opened.
     """
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + timeout
     with contextlib.ExitStack() as stack:
         try:
             lock = stack.enter_context(open(path, "ab", opener=_open_plain))

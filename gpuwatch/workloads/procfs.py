@@ -169,7 +169,7 @@ class Processes:
                 started = self._start_time(pid)
                 known = self._known.get(pid)
                 if known is None or known.start_time != started:
-                    known = self._look(pid, started)
+                    known = self._inspect(pid, started)
                 found[pid] = self._named(known)
             except (FileNotFoundError, ProcessLookupError):
                 self.vanished += 1
@@ -180,7 +180,7 @@ class Processes:
         self._containers = {ident: each for ident, each in self._containers.items() if ident in running}
         return dict(found)
 
-    def _look(self, pid: int, started: int) -> ProcessOwner:
+    def _inspect(self, pid: int, started: int) -> ProcessOwner:
         group = cgroup_owner(self._read(pid, "cgroup"))
         status = self._read(pid, "status")
         fields = next((line.split() for line in status.split("\n") if line.startswith("Uid:")), [])

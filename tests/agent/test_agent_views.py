@@ -7,7 +7,7 @@ import pytest
 from gpuwatch.agent.client import AgentViews
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.remediation.service.observation import HoldTimer
-from tests.remediation.model.remediating import HandClock, view
+from tests.remediation.model.remediating import FakeClock, view
 
 
 class Agent:
@@ -27,7 +27,7 @@ class Agent:
 
 @pytest.fixture
 def clock():
-    return HandClock()
+    return FakeClock()
 
 
 @pytest.fixture
@@ -46,50 +46,50 @@ def test_before_the_first_view_its_age_is_infinite(views):
 
 
 def test_each_question_names_the_view_before(views, agent, clock):
-    assert views.look()
-    assert not views.look(5.0)
+    assert views.poll()
+    assert not views.poll(5.0)
     assert agent.asked == [(None, 0.0), (agent.answer.snapshot.at, 5.0)]
     clock.go(2)
     agent.answer = view(clock.time())
-    assert views.look()
+    assert views.poll()
     assert views.age == 0
 
 
 def test_a_view_served_again_and_again_grows_old(views, clock):
-    views.look()
+    views.poll()
     for _ in range(10):
         clock.go(5)
-        views.look()
+        views.poll()
     assert views.age == 50
 
 
 def test_a_first_view_may_be_old_already(views, clock):
     clock.go(30)
-    views.look()
+    views.poll()
     assert views.age == 30
 
 
 def test_a_clock_set_back_makes_no_view_younger_than_new_and_one_set_ahead_none_fresh_for_ever(views, agent, clock):
     clock.wall -= 3600
-    views.look()
+    views.poll()
     assert views.age == 0
     clock.go(20)
     assert views.age == 20
 
 
 def test_an_agent_that_is_gone_keeps_its_last_view_and_says_why(views, agent, clock):
-    views.look()
+    views.poll()
     agent.answer = GpuwatchError("cannot reach the agent", "gone")
     clock.go(7)
-    assert not views.look()
+    assert not views.poll()
     assert views.trouble == "cannot reach the agent; gone"
     assert (views.view is not None, views.age) == (True, 7)
     agent.answer = view(clock.time())
-    assert views.look()
+    assert views.poll()
     assert views.trouble is None
 
 
-def test_a_hold_counts_only_time_in_which_somebody_looked(clock):
+def test_a_hold_counts_only_time_with_samples(clock):
     hold = HoldTimer(clock)
     assert hold.update(True, 10) == 0
     clock.go(8)

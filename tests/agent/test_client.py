@@ -52,7 +52,7 @@ def test_a_url_may_have_a_path_in_front(serve):
     assert AgentClient(f"http://127.0.0.1:{serve().port}/prefix/").view() == VIEW
 
 
-def test_who_speaks_http_to_tls_or_trusts_another_ca_is_told_so(serve, tmp_path, monkeypatch):
+def test_http_to_tls_and_an_unknown_ca_are_reported(serve, tmp_path, monkeypatch):
     authority = trustme.CA()
     authority.issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
@@ -113,14 +113,14 @@ def test_what_it_does_not_know_is_refused(serve, body, why):
         (404, GpuwatchError, "is it an agent of gpuwatch"),
     ],
 )
-def test_a_refusal_is_said_with_what_to_do(serve, status, kind, step):
+def test_a_refusal_is_reported_with_what_to_do(serve, status, kind, step):
     with pytest.raises(kind) as refused:
         AgentClient(f"http://127.0.0.1:{serve(b'why not', status).port}").view()
     assert "why not" in refused.value.why
     assert step in refused.value.next_step
 
 
-def test_credentials_go_along_and_are_never_said():
+def test_credentials_go_along_and_are_never_reported():
     seen = []
     server = HttpServer(
         {"/api/v1/view": lambda request: seen.append(request) or Response(status=401)}, listen="127.0.0.1:0"
@@ -137,7 +137,7 @@ def test_credentials_go_along_and_are_never_said():
     assert "me:" not in str(refused.value)
 
 
-def test_nobody_there_is_said_with_the_address(tmp_path):
+def test_nobody_there_is_reported_with_the_address(tmp_path):
     with pytest.raises(GpuwatchError, match=r"cannot reach the agent at .*none\.sock; No such file or directory"):
         AgentClient(str(tmp_path / "none.sock")).view()
     with pytest.raises(GpuwatchError, match="Connection refused"):

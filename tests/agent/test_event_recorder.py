@@ -59,11 +59,11 @@ def cursor(position: int) -> KernelCursor:
     return KernelCursor(boot_id="b", mode="kmsg", position=position)
 
 
-def told(store: Store) -> list[tuple[float, str, str, str | None]]:
+def recorded(store: Store) -> list[tuple[float, str, str, str | None]]:
     return [(each.at - AT, each.finding.check, each.change.value, each.boot_id) for each in store.events().findings]
 
 
-def test_a_finding_is_told_when_it_begins_and_when_it_ends(opened) -> None:
+def test_a_finding_is_reported_when_it_begins_and_when_it_ends(opened) -> None:
     store, recorder = opened()
     for at, findings in (
         (0, ()),
@@ -73,21 +73,21 @@ def test_a_finding_is_told_when_it_begins_and_when_it_ends(opened) -> None:
         (8, (HOT,)),
     ):
         recorder.record_view(view(AT + at, *findings), None, urgent=False)
-    assert told(store) == [(2, "gpu_lost", "began", "b"), (4, "hot", "began", "b"), (8, "gpu_lost", "ended", "b")]
+    assert recorded(store) == [(2, "gpu_lost", "began", "b"), (4, "hot", "began", "b"), (8, "gpu_lost", "ended", "b")]
     assert store.events().findings[-1].change is Change.ENDED
     assert store.open_findings() == (HOT,)
 
 
-def test_another_life_goes_on_with_what_was_open(opened) -> None:
+def test_another_life_continues_with_what_was_open(opened) -> None:
     store, recorder = opened()
     recorder.record_view(view(AT, LOST, HOT), None, urgent=True)
     store.close()
     store, recorder = opened()
     recorder.record_view(view(AT + 60, LOST), None, urgent=False)
-    assert told(store)[2:] == [(60, "hot", "ended", "b")]
+    assert recorded(store)[2:] == [(60, "hot", "ended", "b")]
 
 
-def test_only_what_lasts_is_kept_anew(opened) -> None:
+def test_only_what_lasts_is_kept_again(opened) -> None:
     store, recorder = opened()
     recorder.record_view(view(AT, LOST), None, urgent=False)
     recorder.record_view(view(AT + 2, replace(LOST, evidence={"power": "71.3"})), None, urgent=False)
@@ -111,7 +111,7 @@ def test_the_cursor_moves_at_first_with_news_and_now_and_then(opened, wall: Wall
     assert opened()[0].cursor("b") == cursor(5)
 
 
-def test_history_that_an_earlier_life_told_is_not_kept_again(opened) -> None:
+def test_history_that_an_earlier_life_reported_is_not_kept_again(opened) -> None:
     store, recorder = opened()
     old = XidEvent(at=AT, xid=31, source="kernel", boot_id="b", sequence=4, historical=True)
     new = replace(old, at=AT + 1, sequence=5, historical=False)

@@ -102,7 +102,7 @@ def test_one_view_is_rendered_once_however_many_pages_are_open():
     assert b"GPU is lost" in third.body
 
 
-def test_before_the_first_view_it_says_so():
+def test_before_the_first_view_it_reports_it():
     assert "has read no GPU yet" in page(None, Recent(), LINKS).body.decode()
 
 

@@ -130,7 +130,7 @@ def test_the_first_view_can_be_waited_for(stage: Stage, client: AgentClient, ser
     timer.join()
 
 
-def test_who_waits_is_told_in_milliseconds(stage: Stage, client: AgentClient) -> None:
+def test_who_waits_is_reported_in_milliseconds(stage: Stage, client: AgentClient) -> None:
     stage.publish(0.0)
     answered: list[float] = []
     waiting = threading.Event()
@@ -194,7 +194,9 @@ def test_events_are_asked_for_as_the_client_says(stage: Stage, client: AgentClie
     assert (status, line.startswith("unknown kind panic")) == (400, True)
 
 
-def test_recommendations_are_told_or_why_there_are_none(stage: Stage, server: HttpServer, client: AgentClient) -> None:
+def test_recommendations_are_reported_or_why_there_are_none(
+    stage: Stage, server: HttpServer, client: AgentClient
+) -> None:
     assert get(server, "/api/v1/recommendations") == (503, "nothing yet\n")
     stage.advice = advice(recommendation("chat", 24.0))
     assert client.recommendations() == stage.advice

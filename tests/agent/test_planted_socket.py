@@ -75,7 +75,7 @@ def test_a_view_of_another_users_process_is_not_taken(planted: Path) -> None:
 
 
 @as_root
-def test_a_look_passes_it_by_and_says_so(
+def test_a_read_passes_it_by_and_reports_it(
     planted: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("GPUWATCH_AGENT_SOCKET", str(planted))

@@ -38,7 +38,7 @@ def opened(tmp_path: Path):
         store.close()
 
 
-def test_the_agent_hears_what_another_process_said(opened) -> None:
+def test_the_agent_has_what_another_process_reported(opened) -> None:
     agent, person = opened(), opened()
     assert repaired_at(agent) == {}
     assert mark_repaired(person, {"GPU-1", "node"}, 10.0, ["xid_fatal/GPU-1/95"])
@@ -64,7 +64,7 @@ def test_what_cannot_be_read_is_nobodys_word(opened) -> None:
     assert repaired_at(store) == {}
 
 
-def test_a_store_that_cannot_be_written_is_said(opened, tmp_path: Path) -> None:
+def test_a_store_that_cannot_be_written_is_reported(opened, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     store = opened(tmp_path / "file" / "state")
     assert not mark_repaired(store, {"GPU-1"}, 1.0, [])
@@ -112,7 +112,7 @@ def test_an_agent_asks_by_its_clock(opened, tmp_path: Path) -> None:
         state_dir=str(tmp_path / "state"),
     )
     agent = Agent(config, Backend())
-    agent._look_at_bus()
+    agent._read_bus()
     agent._store.close()
     assert until(lambda: (repaired_at(opened()), validations(opened())) == ({}, ()))
 

@@ -37,7 +37,7 @@ def test_what_they_wrote_is_read_while_it_is_fresh(state_dir: str) -> None:
     assert role_reports("", 1040.0) == ()
 
 
-def test_who_stopped_the_tuner_is_said(tmp_path: Path) -> None:
+def test_who_stopped_the_tuner_is_reported(tmp_path: Path) -> None:
     TunerStatus(tmp_path).write(TunerState(mode="enforce", at=1.0, stopped="ann: maintenance"))
     assert [each.summary for each in role_reports(str(tmp_path), 1.0)] == ["stopped: ann: maintenance"]
 

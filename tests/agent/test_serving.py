@@ -18,7 +18,7 @@ from tests.waiting import BOUND_SECONDS, until
 INTERVAL = 2.0
 
 
-class HandClock:
+class FakeClock:
     """Moved by hand."""
 
     now = 1000.0
@@ -31,11 +31,11 @@ class HandClock:
 
 
 @pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
+def clock() -> FakeClock:
+    return FakeClock()
 
 
-def started(place: Path, clock: HandClock, api: Literal["users", "open"] = "users", state_dir: str = "") -> Agent:
+def started(place: Path, clock: FakeClock, api: Literal["users", "open"] = "users", state_dir: str = "") -> Agent:
     missing = str(place / "missing")
     config = Config(
         agent=AgentConfig(
@@ -55,7 +55,7 @@ def started(place: Path, clock: HandClock, api: Literal["users", "open"] = "user
 
 
 @pytest.fixture
-def agent(tmp_path: Path, clock: HandClock) -> Iterator[Agent]:
+def agent(tmp_path: Path, clock: FakeClock) -> Iterator[Agent]:
     agent = started(tmp_path, clock)
     yield agent
     agent.stop()
@@ -82,7 +82,7 @@ def test_pods_and_processes_are_shown_on_the_socket_and_not_over_tcp(agent: Agen
     assert get(agent, "/metrics")[0] == 200
 
 
-def test_an_agent_that_cannot_begin_leaves_no_thread_behind(tmp_path: Path, clock: HandClock) -> None:
+def test_an_agent_that_cannot_begin_leaves_no_thread_behind(tmp_path: Path, clock: FakeClock) -> None:
     place = tmp_path / "open"
     place.mkdir()
     place.chmod(0o777)
@@ -97,7 +97,7 @@ def test_a_name_of_another_machine_is_refused_on_loopback(agent: Agent) -> None:
     assert asked == {"127.0.0.1": 200, "gpu-7.example": 200, "evil.example": 421}
 
 
-def test_the_api_can_be_opened(tmp_path: Path, clock: HandClock) -> None:
+def test_the_api_can_be_opened(tmp_path: Path, clock: FakeClock) -> None:
     agent = started(tmp_path, clock, api="open")
     try:
         until(lambda: get(agent, "/api/v1/view")[0] == 200)
@@ -105,7 +105,9 @@ def test_the_api_can_be_opened(tmp_path: Path, clock: HandClock) -> None:
         agent.stop()
 
 
-def test_an_agent_whose_publisher_stands_still_is_not_healthy_until_it_goes_on(agent: Agent, clock: HandClock) -> None:
+def test_an_agent_whose_publisher_stands_still_is_not_healthy_until_it_continues(
+    agent: Agent, clock: FakeClock
+) -> None:
     until(lambda: agent.view() is not None)
     with agent._lock:  # as if somebody never let go of it
         while (answer := get(agent, "/-/healthy"))[0] == 200:
@@ -119,7 +121,7 @@ def test_an_agent_whose_publisher_stands_still_is_not_healthy_until_it_goes_on(a
 
 
 def test_a_publisher_that_fails_each_time_stands_still(
-    agent: Agent, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+    agent: Agent, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     until(lambda: agent.view() is not None)
     monkeypatch.setattr(agent, "board", None)  # no View can be rendered any more
@@ -127,7 +129,7 @@ def test_a_publisher_that_fails_each_time_stands_still(
     until(lambda: agent.wedged() is not None)
 
 
-def test_a_driver_that_never_answers_is_no_wedge(agent: Agent, clock: HandClock) -> None:
+def test_a_driver_that_never_answers_is_no_wedge(agent: Agent, clock: FakeClock) -> None:
     for _ in range(3):
         clock.now += WEDGED_INTERVALS * INTERVAL
         at = clock.now

@@ -40,7 +40,7 @@ def test_success_then_failure_then_success() -> None:
     assert status.duration_seconds is not None
 
 
-def test_what_is_not_named_goes_on() -> None:
+def test_what_is_not_named_continues() -> None:
     health = SourceHealth("procfs", FakeClock())
     with pytest.raises(KeyError), health.asking(OSError):
         raise KeyError("a bug")

@@ -201,7 +201,7 @@ def test_another_way_of_sharing_begins_a_counter_of_its_own_and_keeps_the_other(
     assert {row.method: row.joules for row in view.pod_energy} == {"size": 15.0, "utilization": 20.0}
 
 
-def test_a_counter_that_began_anew_takes_nothing_back(node: Node) -> None:
+def test_a_counter_that_started_over_takes_nothing_back(node: Node) -> None:
     node.tree.show([SimProcess(pid=10, workload=PODS[0])])
     on = (process(10, 0.5),)
     for energy in (1000.0, 1100.0):
@@ -261,7 +261,7 @@ def test_gpus_that_the_kubelet_may_give_nobody_are_known_while_it_may_give_other
     assert withheld("GPU-0") is None
 
 
-def test_a_kubelet_that_is_gone_is_believed_for_a_while(node: Node, kubelet: SimKubelet) -> None:
+def test_a_kubelet_that_is_gone_is_trusted_for_a_while(node: Node, kubelet: SimKubelet) -> None:
     kubelet.show([allocation(PODS[0], "GPU-0")])
     node.builder.refresh_allocations()
     kubelet.stop()
@@ -296,12 +296,12 @@ def test_a_lost_gpu_keeps_its_pod(node: Node, kubelet: SimKubelet) -> None:
 def test_each_stranger_is_asked_about_once(node: Node, kubelet: SimKubelet) -> None:
     node.tree.show([SimProcess(pid=10, workload=PODS[0])])
     node.view(gpu(0, processes=(process(10),)))
-    assert node.builder.wants_allocations
+    assert node.builder.needs_allocations
     node.view(gpu(0, processes=(process(10),)))
-    assert not node.builder.wants_allocations
+    assert not node.builder.needs_allocations
     node.tree.show([SimProcess(pid=10, workload=PODS[0]), SimProcess(pid=11, workload=PODS[1])])
     node.view(gpu(0, processes=(process(10), process(11))))
-    assert node.builder.wants_allocations
+    assert node.builder.needs_allocations
 
 
 def test_switched_off_is_not_asked(tmp_path: Path) -> None:
@@ -382,7 +382,7 @@ def test_gpus_that_the_container_runtime_does_not_list_are_not_missing(node: Nod
     assert node.view(gpu(0)).snapshot.bus == ("0000:01:00.0", "0000:03:00.0")
 
 
-def test_a_look_at_the_bus_counts_once_it_is_complete(node: Node) -> None:
+def test_a_read_of_the_bus_counts_once_it_is_complete(node: Node) -> None:
     """While the driver keeps its files to itself, a GPU that this container may not see is not called missing."""
     node.put_on_bus("0000:01:00.0", "nvidia")
     node.builder.refresh_bus()
@@ -448,7 +448,7 @@ def test_settings_change_what_is_found(node: Node) -> None:
     assert node.view(gpu(0), gpu(1), news=(xid(79),)).judgement.findings == ()
 
 
-def test_findings_of_an_earlier_life_go_on(node: Node) -> None:
+def test_findings_of_an_earlier_life_continue(node: Node) -> None:
     found = node.view(gpu(0), gpu(1), news=(xid(79),)).judgement.findings
     node.builder = ViewBuilder(node.config, node.clock, "node-7", found)
     assert node.view(gpu(0), gpu(1)).judgement.findings == found

@@ -97,8 +97,8 @@ def test_every_check_has_one_alert():
     assert sorted(check for check, _ in covered) == sorted(CHECK_BY_NAME)
 
 
-def test_checks_of_a_node_are_told_as_such():
-    assert set(NODE_CHECKS) == {name for name, check in CHECK_BY_NAME.items() if check.blame != "gpu"}
+def test_checks_of_a_node_are_reported_as_such():
+    assert set(NODE_CHECKS) == {name for name, check in CHECK_BY_NAME.items() if check.fault_domain != "gpu"}
 
 
 def test_xids_are_critical_or_not():

@@ -15,7 +15,7 @@ from gpuwatch.sim.playback import views
 from gpuwatch.tuning.service.metrics import TUNER_METRICS
 from tests.alerts import cases, dcgm_cases
 from tests.alerts.cases import OF_GPU, OF_NODE
-from tests.alerts.timeline import Case, ask, told, values_text
+from tests.alerts.timeline import Case, ask, description_of, values_text
 from tests.e2e.processes import Series, series
 from tests.promql import ROOT, RULES, alerts
 from tests.seeds import a_third
@@ -45,7 +45,7 @@ def firing(name: str, among: list[Case]) -> Case:
 
 @pytest.mark.parametrize("name", a_third(alerts()))
 def test_a_description_is_filled_in(name, tmp_path):
-    said = told(RULES, firing(name, cases.CASES), BESIDE, tmp_path)
+    said = description_of(RULES, firing(name, cases.CASES), BESIDE, tmp_path)
     assert not LEFT.search(said), said
     assert ("c1" if name == "GpuwatchAbsent" else "n1") in said
     if alerts()[name]["labels"]["component"] == "gpu" and name != "GpuFaultWidespread":
@@ -54,7 +54,7 @@ def test_a_description_is_filled_in(name, tmp_path):
 
 @pytest.mark.parametrize("name", alerts(PACK))
 def test_a_description_of_the_pack_is_filled_in(name, tmp_path):
-    said = told(PACK, firing(name, dcgm_cases.CASES), BESIDE_DCGM, tmp_path)
+    said = description_of(PACK, firing(name, dcgm_cases.CASES), BESIDE_DCGM, tmp_path)
     assert not LEFT.search(said), said
     if name != dcgm_cases.ABSENT:
         assert "NVIDIA H100" in said
@@ -62,11 +62,11 @@ def test_a_description_of_the_pack_is_filled_in(name, tmp_path):
 
 
 def test_the_whole_of_one(tmp_path):
-    assert told(RULES, firing("GpuFellOffBus", cases.CASES), BESIDE, tmp_path) == WHOLE
+    assert description_of(RULES, firing("GpuFellOffBus", cases.CASES), BESIDE, tmp_path) == WHOLE
 
 
 def test_a_gpu_that_nobody_has(tmp_path):
-    said = told(RULES, firing("GpuFellOffBus", cases.CASES), {}, tmp_path)
+    said = description_of(RULES, firing("GpuFellOffBus", cases.CASES), {}, tmp_path)
     assert "Newest XIDs: none. Pods that have it: none known. First: " in said
 
 
@@ -76,7 +76,7 @@ def test_a_healthy_node_raises_nothing(tmp_path):
     config = Config()
     played = [
         series(Encoder().encode(collect(view, config.metrics)))
-        for view in views(load("healthy"), config, 0.0, 60.0 * MINUTES, close=60.0)
+        for view in views(load("healthy"), config, 0.0, 60.0 * MINUTES, short_step=60.0)
     ]
     assert any(row.name == "gpuwatch_gpu_clock_hertz" for page in played for row in page)
     assert raised({"gpuwatch": played}, tmp_path) == ""
@@ -86,12 +86,12 @@ def test_a_healthy_node_raises_nothing(tmp_path):
 def test_a_healthy_node_with_a_tuner_raises_nothing(mode, tmp_path):
     """And every series of its tuner, which has a power budget, and holds caps if it may: then it has more series."""
     config, tuner = Config(), Imagined(NODES[0]._replace(tuning=mode))
-    seen = list(views(load("healthy"), config, 0.0, 60.0 * MINUTES, close=60.0, with_gpm=True))
+    seen = list(views(load("healthy"), config, 0.0, 60.0 * MINUTES, short_step=60.0, with_gpm=True))
     agent = [series(Encoder().encode(collect(view, config.metrics))) for view in seen]
-    told = [series(Encoder().encode(row.family(state) for row in TUNER_METRICS)) for state in map(tuner.see, seen)]
-    capped = any(row.name == "gpuwatch_tuner_clock_cap_hertz" for page in told for row in page)
+    tuning = [series(Encoder().encode(row.family(state) for row in TUNER_METRICS)) for state in map(tuner.see, seen)]
+    capped = any(row.name == "gpuwatch_tuner_clock_cap_hertz" for page in tuning for row in page)
     assert capped == (mode == "enforce")
-    assert raised({"gpuwatch": agent, "gpuwatch-tuner": told}, tmp_path) == ""
+    assert raised({"gpuwatch": agent, "gpuwatch-tuner": tuning}, tmp_path) == ""
 
 
 def raised(jobs: dict[str, list[dict[Series, float]]], place: Path) -> str:

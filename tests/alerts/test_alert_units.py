@@ -45,7 +45,7 @@ def test_nothing_fires_without_series(tmp_path):
     assert ask({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": [silence]}, tmp_path) == ""
 
 
-def test_what_many_nodes_have_is_said_in_the_same_evaluation(tmp_path):
+def test_what_many_nodes_have_is_reported_in_the_same_evaluation(tmp_path):
     """Else each node would page before it is known that they are many."""
     nodes = [f'job="gpuwatch",node="n{n}",instance="n{n}"' for n in range(9)]
     finding = 'gpuwatch_finding{{{},gpu="0",uuid="GPU-0",check="xid_fatal",severity="critical"}}'

@@ -236,11 +236,11 @@ def test_it_holds_back_what_is_superfluous(source, target):
         (("GpuwatchNvmlDown", ""), ("GpuwatchStoreDown", "")),
     ],
 )
-def test_it_lets_through_what_somebody_must_know(source, target):
+def test_it_lets_through_what_must_be_known(source, target):
     assert not holds_back(labels(*source), labels(*target))
 
 
-def test_a_cause_is_told_before_what_follows_from_it():
+def test_a_cause_is_reported_before_what_follows_from_it():
     """Both may begin at the same time: what waits longer could hold nothing back. What is told at once does not wait
     for its cause.
     """

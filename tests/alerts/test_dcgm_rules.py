@@ -119,7 +119,7 @@ def pages(name: str) -> tuple[dict[Series, float], ...]:
         scenario = load("healthy" if name == "gone" else name)
     config = Config()
     profiles, found = Profiles(config.metrics, node="n1"), []
-    for view in views(scenario, config, 0.0, 60.0 * LONGEST, close=10.0):
+    for view in views(scenario, config, 0.0, 60.0 * LONGEST, short_step=10.0):
         profiles.observe(view, view.snapshot.at)
         if view.snapshot.at % 60 == 0:
             found.append(series(Encoder().encode(profiles.collect(view, ["dcgm-4.8"]))))

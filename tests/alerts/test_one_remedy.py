@@ -45,7 +45,7 @@ def test_what_pages_is_in_one_list_with_its_reason() -> None:
 def test_what_a_gpu_contains_does_not_page() -> None:
     bench = Bench(0)
     bench.make(0, ecc=Ecc(counts={"uncorrected/volatile/total": 1}), row_remap=RowRemap(pending=True))
-    bench.look(bench.xid(94))
+    bench.cycle(bench.xid(94))
     found = {finding.check for finding in bench.last.findings}
     assert {"xid_contained", "ecc_uncorrected", "row_remap_pending"} <= found
     assert not {alert for alert, checks in FINDINGS.items() if found & set(checks)} & set(PAGES)
@@ -57,17 +57,17 @@ FATAL = [info for info in all_xids() if classify(XidEvent(at=0.0, xid=info.code,
 @pytest.mark.parametrize("info", FATAL, ids=lambda info: str(info.code))
 def test_a_fatal_xid_has_one_remedy_everywhere(info: XidInfo) -> None:
     bench = Bench(0)
-    bench.look(bench.xid(info.code))
+    bench.cycle(bench.xid(info.code))
     finding = bench.finding("xid_fatal")
-    assert finding.remedy == first_remedy(info, None, {}) == told(finding)["remedy"]
-    assert told(finding)["action"] == finding.action == FATAL_ACTIONS[finding.remedy]
+    assert finding.remedy == first_remedy(info, None, {}) == labels_of(finding)["remedy"]
+    assert labels_of(finding)["action"] == finding.action == FATAL_ACTIONS[finding.remedy]
     texts = (finding.action, REMEDY_STEPS[finding.remedy].text, ADVICE[finding.remedy].text)
     assert all(VERBS[finding.remedy].search(text) for text in texts)
 
 
 def test_a_gpu_that_fell_off_the_bus_asks_for_a_reboot_in_every_text() -> None:
     bench = Bench(0)
-    bench.look(bench.xid(79))
+    bench.cycle(bench.xid(79))
     assert bench.finding("xid_fatal").remedy == CHECK_BY_NAME["gpu_lost"].remedy == Remedy.REBOOT_NODE
     for alert in ("GpuFellOffBus", "GpuXidCritical"):
         assert "reboot" in (ROOT / "docs" / "runbooks" / f"{alert}.md").read_text()
@@ -79,7 +79,7 @@ def test_of_several_xids_the_gravest_remedy_counts() -> None:
         Finding(check="xid_fatal", severity=Severity.CRITICAL, message="", xid=xid, remedy=helps)
         for xid, helps in ((95, Remedy.RESET_GPU), (79, Remedy.REBOOT_NODE), (48, Remedy.RESET_GPU))
     ]
-    assert told(*several)["remedy"] == "reboot_node"
+    assert labels_of(*several)["remedy"] == "reboot_node"
 
 
 @pytest.mark.parametrize("name", ["fleet", "node", "workload"])
@@ -90,7 +90,7 @@ def test_dashboards_hold_no_advice_of_their_own(name: str) -> None:
     assert not [action for action in actions if json.dumps(action) in board]
 
 
-def told(*findings: Finding) -> dict[str, str | None]:
+def labels_of(*findings: Finding) -> dict[str, str | None]:
     """The labels of the one series of `gpuwatch_finding_info`, as of a fault of the node."""
     findings = tuple(msgspec.structs.replace(finding, gpu=None) for finding in findings)
     (row,) = (row for row in HEALTH if row.name == "finding_info")

@@ -147,7 +147,7 @@ def shipped(name: str) -> Story:
 
 def story(alert) -> Story:
     """What happens to the node; nothing, where the alert is not about a finding."""
-    case = next((c for c in CASES if alert in {name.partition("@")[0] for name in c.told + c.held_back}), None)
+    case = next((c for c in CASES if alert in {name.partition("@")[0] for name in c.notified + c.held_back}), None)
     if alert in SCENARIO or case is None or not checks(alert):
         return shipped(SCENARIO.get(alert, "healthy"))
     place = NODES[case.node]

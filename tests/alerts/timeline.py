@@ -120,7 +120,7 @@ def ask(tests: Mapping[str, Any], place: Path) -> str:
     return "" if done.returncode == 0 else done.stdout + done.stderr
 
 
-def told(path: Path, case: Case, beside: Mapping[str, Values], place: Path) -> str:
+def description_of(path: Path, case: Case, beside: Mapping[str, Values], place: Path) -> str:
     """The description of the alert as soon as it fires, with further series `beside`; as promtool shows what it got."""
     asked = group(path, case._replace(series={**beside, **case.series}))
     asked["promql_expr_test"] = []

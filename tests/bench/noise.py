@@ -125,7 +125,7 @@ TARGET = 'cluster="c1",node="n1",instance="n1",job="gpuwatch"'
 
 def _pages(scenario: Scenario) -> Iterator[str]:
     config, encoder = Config(), Encoder()
-    for view in views(scenario, config, 0.0, MINUTES * STEP, node="n1", close=10.0):
+    for view in views(scenario, config, 0.0, MINUTES * STEP, node="n1", short_step=10.0):
         if view.snapshot.at % STEP == 0:
             yield encoder.encode(collect(view, config.metrics)).decode()
 

@@ -54,7 +54,7 @@ REGULAR: tuple[tuple[int, dict[str, Any]], ...] = (
 )
 
 
-class Look(NamedTuple):
+class Sample(NamedTuple):
     """The processes at one moment; memory in MiB, private pages only."""
 
     at: float
@@ -68,7 +68,7 @@ class Look(NamedTuple):
     reader_files: int = 0
 
 
-def look(pid: int, at: float) -> Look:
+def sample(pid: int, at: float) -> Sample:
     """Measure the agent and its newest child."""
     agent = psutil.Process(pid)
     own = (at, private(pid), agent.num_threads(), agent.num_fds())
@@ -76,8 +76,8 @@ def look(pid: int, at: float) -> Look:
     with contextlib.suppress(psutil.Error, OSError, IndexError):
         reader = children[-1]
         theirs = (reader.pid, private(reader.pid), reader.num_threads(), reader.num_fds())
-        return Look(*own, len(children), *theirs)
-    return Look(*own, len(children), None)
+        return Sample(*own, len(children), *theirs)
+    return Sample(*own, len(children), None)
 
 
 def private(pid: int) -> float:
@@ -136,7 +136,7 @@ def agent(place: Path, world: World) -> Iterator[tuple[int, str]]:
         yield process.pid, url
 
 
-def live(pid: int, url: str, churn: Churn, seconds: float) -> tuple[list[Look], list[float]]:
+def live(pid: int, url: str, churn: Churn, seconds: float) -> tuple[list[Sample], list[float]]:
     """Turn by turn to the end; what was seen, and seconds of every scrape."""
     start, looks, scrapes = time.monotonic(), [], []
     turns = int(seconds)
@@ -146,7 +146,7 @@ def live(pid: int, url: str, churn: Churn, seconds: float) -> tuple[list[Look], 
         if number % 5 == 0:
             scrape(f"{url}/api/v1/view")
             scrape(f"{url}/api/v1/events")
-        looks.append(look(pid, time.monotonic() - start))
+        looks.append(sample(pid, time.monotonic() - start))
         if number % 60 == 0:
             last = looks[-1]
             print(f"  {number:4} s: agent {last.agent:.1f} MiB, reader {last.reader_memory:.1f} MiB", flush=True)
@@ -164,7 +164,7 @@ class Verdict(NamedTuple):
     good: bool
 
 
-def grew(what: str, looks: list[Look], member: Callable[[Look], float], bound: float, unit: str) -> Verdict:
+def grew(what: str, looks: list[Sample], member: Callable[[Sample], float], bound: float, unit: str) -> Verdict:
     """Compare the first and the last quarter of `looks`: medians of memory, else the most. To shrink is no fault."""
     quarter = max(len(looks) // 4, 1)
     of = statistics.median if unit == "MiB" else max
@@ -172,7 +172,7 @@ def grew(what: str, looks: list[Look], member: Callable[[Look], float], bound: f
     return Verdict(f"{what}, {unit}", before, after, f"+{bound:g}", after - before <= bound)
 
 
-def judge(looks: list[Look], page: bytes, churn: Churn, scrapes: list[float]) -> list[Verdict]:
+def judge(looks: list[Sample], page: bytes, churn: Churn, scrapes: list[float]) -> list[Verdict]:
     """What must not have grown, and what must be gone."""
     warm = looks[int(len(looks) * WARM_UP) :]
     settled = [one for one in warm if one.reader and one.at - _born(looks, one.reader) > SETTLE_SECONDS]
@@ -196,7 +196,7 @@ def judge(looks: list[Look], page: bytes, churn: Churn, scrapes: list[float]) ->
     ]
 
 
-def _born(looks: list[Look], reader: int) -> float:
+def _born(looks: list[Sample], reader: int) -> float:
     return next(one.at for one in looks if one.reader == reader)
 
 

@@ -23,7 +23,7 @@ from tests.e2e.processes import fetch
 from tests.waiting import until
 
 SCRAPE_SECONDS = 0.1
-LOOK_SECONDS = 0.3
+CHECK_SECONDS = 0.3
 SETTLE_SECONDS = 60.0
 P99_SECONDS = 0.05
 SLACK = (24.0, 4, 10)
@@ -96,7 +96,7 @@ class Watch:
 
     def _run(self) -> None:
         was: set[str] = set()
-        while not self._over.wait(LOOK_SECONDS):
+        while not self._over.wait(CHECK_SECONDS):
             nodes = {name: self._node.node(name) for name in NODE_NAMES.values()}
             for name, found in nodes.items():
                 if foreign(found) != self._node.before[name]:

@@ -37,7 +37,7 @@ def serving(
     happened = Response(content_type=JSON, body=msgspec.json.encode(events or Events()))
     followed = [] if followed is None else followed
 
-    def tell(request: Request) -> Response:
+    def answer(request: Request) -> Response:
         followed.append(request)
         return happened
 
@@ -45,7 +45,7 @@ def serving(
         "/api/v1/view": lambda _: (
             Response(content_type=JSON, body=body) if view else Response(status=503, body=b"no view")
         ),
-        "/api/v1/events": tell,
+        "/api/v1/events": answer,
         "/api/v1/recent": lambda _: Response(content_type=JSON, body=msgspec.json.encode(recent or Recent())),
         "/api/v1/recommendations": lambda _: (
             Response(content_type=JSON, body=msgspec.json.encode(advice))

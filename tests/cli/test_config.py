@@ -88,7 +88,7 @@ def test_the_machines_file_is_used_unless_another_is_named_or_none(machine, file
         (("node", "release", "--node", "gpu-node-1"), 2),
     ],
 )
-def test_with_a_mistake_in_it_commands_that_look_continue_and_those_that_act_refuse(machine, command, code):
+def test_with_a_mistake_in_it_commands_that_read_continue_and_those_that_act_refuse(machine, command, code):
     found = machine("agnet: {}", *command)
     assert (found.returncode, "continuing with the defaults" in found.stderr) == (code, code == 0)
     assert "unknown key agnet in /etc/gpuwatch/gpuwatch.yaml" in found.stderr
@@ -153,7 +153,7 @@ def test_a_wrong_file_is_2_with_the_reason(tmp_path, text, said):
         ("tuning: {mode: observe}", False),
     ],
 )
-def test_a_tuner_that_would_wait_for_a_faster_agent_for_ever_is_told_of(tmp_path, text, hints):
+def test_a_tuner_that_would_wait_for_a_faster_agent_for_ever_is_reported(tmp_path, text, hints):
     file = tmp_path / "gpuwatch.yaml"
     file.write_text(text)
     found = run("config", "check", str(file))

@@ -39,7 +39,7 @@ def test_status_speaks_to_other_monitors_in_their_codes(view, nagios, npd, word)
     assert ask(view(), "status", "--npd").exit_code == npd
 
 
-def test_a_monitor_that_cannot_look_is_unknown_to_other_monitors():
+def test_a_monitor_that_cannot_read_is_unknown_to_other_monitors():
     assert run("--source", "agent:/nowhere.sock", "status", "--nagios").exit_code == 3
     assert run("--source", "agent:/nowhere.sock", "status", "--npd").exit_code == 2
 

@@ -37,5 +37,5 @@ def test_a_command_that_needs_the_api_server_names_the_extra(command, kubeconfig
     assert error.endswith(EXTRA)
 
 
-def test_commands_that_look_need_no_extra():
+def test_commands_that_read_need_no_extra():
     assert ask(views.healthy(), "status").exit_code == 0

@@ -165,7 +165,7 @@ def test_completion_is_a_script_for_our_name(shell):
     assert "gpuwatch" in script
 
 
-def test_completion_knows_values():
+def test_completion_offers_values():
     words = subprocess.run(
         [sys.executable, "-m", "gpuwatch"],
         env={"COMP_WORDS": "gpuwatch sim run fallen", "COMP_CWORD": "3", "_GPUWATCH_COMPLETE": "bash_complete"},

@@ -82,7 +82,7 @@ def test_what_cannot_be_meant_is_wrong_usage(listening, arguments, why):
     assert listening.total == 0.0
 
 
-def test_without_a_listener_it_is_said_with_the_next_step(tmp_path):
+def test_without_a_listener_it_is_reported_with_the_next_step(tmp_path):
     result = run("5", "--socket", str(tmp_path / "none.sock"))
     assert result.returncode == 1
     assert result.stdout == b""
@@ -102,7 +102,7 @@ def test_lines_are_copied_as_they_are_and_counted(listening, match, counted):
     assert listening.total == counted
 
 
-def test_a_pipeline_is_whole_without_a_listener_and_is_told_once(tmp_path):
+def test_a_pipeline_is_whole_without_a_listener_and_is_reported_once(tmp_path):
     text = os.urandom(1 << 20)
     result = run("--lines", "--socket", str(tmp_path / "none.sock"), stdin=text)
     assert (result.returncode, result.stdout) == (0, text)

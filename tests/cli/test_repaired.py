@@ -33,7 +33,7 @@ def test_nobody_goes_by_that_name(tmp_path: Path, who: tuple[str, ...]) -> None:
     assert not (tmp_path / "state").exists()
 
 
-def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     result = ask(views.failing(), "repaired", "2", "--state-dir", str(tmp_path / "file" / "state"))
     assert result.exit_code == 6

@@ -80,7 +80,7 @@ def test_a_gpu_nobody_has_is_a_usage_error_that_names_those_there_are():
     assert "no GPU matches '7'; this node has GPUs 0, 1, 2" in result.stderr
 
 
-def test_an_empty_list_is_said_on_stderr_and_quiet_silences_it():
+def test_an_empty_list_is_reported_on_stderr_and_quiet_silences_it():
     result = ask(views.healthy(), "get", "xids")
     assert (result.stdout, result.stderr.strip(), result.exit_code) == ("", "No XIDs found.", 0)
     assert ask(views.healthy(), "-q", "get", "xids").stderr == ""
@@ -94,7 +94,7 @@ def test_the_fault_is_named_rather_than_the_advice_that_follows_it():
 
 
 @pytest.mark.parametrize(("name", "told"), [("ada", "ada: python"), (None, "1002: python")])
-def test_a_plain_process_is_told_with_its_user(name: str | None, told: str):
+def test_a_plain_process_is_reported_with_its_user(name: str | None, told: str):
     process = GpuProcess(pid=7, type="compute", name="python")
     view = views.healthy()
     gpus = (replace(view.snapshot.gpus[0], processes=(process,)),)
@@ -109,7 +109,7 @@ def test_a_kernel_log_that_is_off_is_hinted_with_the_remedy():
     )
 
 
-def test_what_is_true_of_several_gpus_is_said_once():
+def test_what_is_true_of_several_gpus_is_reported_once():
     brake = Finding(check="hw_power_brake", severity=Severity.WARNING, message="less power", action="check supplies")
     findings = tuple(replace(brake, gpu=views.uuid(index)) for index in (0, 1, 2))
     shown = replace(views.healthy(), judgement=replace(views.healthy().judgement, findings=findings))

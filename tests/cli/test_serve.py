@@ -46,7 +46,7 @@ def test_a_file_that_is_no_recording_is_refused(tmp_path: Path):
 
 
 @pytest.mark.slow  # two processes; the tests above hold what it refuses, tests/agent/test_live_page.py the page
-def test_its_page_is_the_recordings_and_no_file_that_tells_of_this_machine_is_opened(tmp_path: Path):
+def test_its_page_is_the_recordings_and_no_file_that_reports_this_machine_is_opened(tmp_path: Path):
     (tmp_path / "sitecustomize.py").write_text(OPENS)
     opened, port = tmp_path / "opened", free_port()
     env = {"PYTHONPATH": str(tmp_path), "OPENED": str(opened), "NODE_NAME": "this-machine"}

@@ -45,7 +45,7 @@ from gpuwatch.model.view import View
 from gpuwatch.remediation.model import FAULTS, OWNER, QUARANTINED, CreateEvent, Ownership, PatchNode
 from gpuwatch.remediation.planning.ownership import encode
 from gpuwatch.remediation.service.node_writer import NodeWriter
-from gpuwatch.remediation.service.process import LONGEST_LOOK
+from gpuwatch.remediation.service.process import LONGEST_POLL
 from gpuwatch.remediation.service.remediator import Remediator
 from gpuwatch.sim.fleet.agent import FAULTS as FLEET_FAULTS
 from gpuwatch.sim.fleet.agent import SimulatedAgent
@@ -169,14 +169,14 @@ class SickNode:
             wait = self.remediator.step()
             if self.rested is None and self._rests():
                 self.rested = time.monotonic()
-            self._news.wait(min(wait, LONGEST_LOOK))
+            self._news.wait(min(wait, LONGEST_POLL))
             self._news.clear()
 
     def _rests(self) -> bool:
         state = self.remediator.state
         if state.plan is None or state.trouble is not None or (self._sick and not state.plan.faults):
             return False
-        return state.plan.look_again is None or state.plan.look_again >= AT_REST
+        return state.plan.next_cycle is None or state.plan.next_cycle >= AT_REST
 
 
 def worker(descriptor: int) -> None:

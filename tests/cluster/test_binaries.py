@@ -50,14 +50,14 @@ def go(tmp_path, monkeypatch, nothing):
     return install
 
 
-def test_those_that_somebody_points_at_are_taken(tmp_path, monkeypatch, nothing):
+def test_those_that_are_named_are_taken(tmp_path, monkeypatch, nothing):
     for name in NAMES:
         (tmp_path / name).touch(mode=0o755)
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
     assert get() == tuple(tmp_path / name for name in NAMES)
 
 
-def test_a_folder_that_somebody_points_at_must_have_them(tmp_path, monkeypatch, nothing):
+def test_a_folder_that_is_named_must_have_them(tmp_path, monkeypatch, nothing):
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
     with pytest.raises(NoBinaries, match=f"{tmp_path} lacks kube-apiserver or etcd; correct it or unset it"):
         get()
@@ -73,7 +73,7 @@ def test_they_are_built_once(go):
     assert sorted(entry.name for entry in MODULE.home().parent.iterdir()) == [MODULE.home().name, f"{MODULE.name}.lock"]
 
 
-def test_two_who_want_them_at_once_build_them_once(go):
+def test_two_who_need_them_at_once_build_them_once(go):
     log = go()
     command = [sys.executable, "-m", "tests.cluster.binaries"]
     with (

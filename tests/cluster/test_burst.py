@@ -8,7 +8,7 @@ from tests.cluster.controlplane import ControlPlane
 
 
 @pytest.mark.cluster
-@pytest.mark.slow  # quick: test_of_many_nodes_that_want_the_last_slots_as_many_get_one_as_there_are of test_executor.py
+@pytest.mark.slow  # quick: test_of_many_nodes_that_need_the_last_slots_as_many_get_one_as_there_are of test_executor.py
 @pytest.mark.parametrize("budget", [10, "10%"])
 def test_a_burst_of_faults_uses_the_budget_and_no_more(tmp_path, budget):
     with ControlPlane(tmp_path, binaries()) as plane:

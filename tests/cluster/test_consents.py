@@ -5,7 +5,7 @@ import pytest
 from gpuwatch.config import MetricsConfig
 from gpuwatch.consents.file import ConsentsFile
 from gpuwatch.consents.kube import ConsentsReader
-from gpuwatch.consents.service import NAMESPACE_LOOKS, Consenting
+from gpuwatch.consents.service import NAMESPACE_CYCLES, Consenting
 from gpuwatch.kube.errors import Forbidden
 from gpuwatch.kube.objects import TAINT
 from gpuwatch.kube.transport import Transport
@@ -14,7 +14,7 @@ from tests.cluster.api import MERGE, NODES
 from tests.cluster.manifests import ACCOUNT
 from tests.cluster.remediating import make_node
 from tests.cluster.rights import asked
-from tests.remediation.model.remediating import NAMESPACE, HandClock
+from tests.remediation.model.remediating import NAMESPACE, FakeClock
 from tests.waiting import until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]  # quick: tests/consents on the simulated API server
@@ -33,7 +33,7 @@ class Team:
     """A node, a namespace of the same name and its pods; `reader` asks as the container does."""
 
     def __init__(self, fresh, name, token, folder):
-        self.api, self.name, self.clock, self.file = fresh.api, name, HandClock(), ConsentsFile(folder)
+        self.api, self.name, self.clock, self.file = fresh.api, name, FakeClock(), ConsentsFile(folder)
         self.node, self.namespace = f"{NODES}/{name}", f"{NAMESPACES}/{name}"
         self.pods = f"{self.namespace}/pods"
         make_node(self.api, name, f"boot-of-{name}")
@@ -60,14 +60,14 @@ class Team:
         assert status == 201, made
         return made["metadata"]["uid"]
 
-    def look(self):
+    def read(self):
         """What is in the file after one look."""
         self.consenting.step()
         return self.file.read()
 
     def sees(self, said, what):
         """The server's cache, of which lists are made, may be some milliseconds behind."""
-        until(lambda: said(self.look()), what)
+        until(lambda: said(self.read()), what)
 
 
 @pytest.fixture(scope="module", params=COMPONENTS)
@@ -82,7 +82,7 @@ def account(request, fresh, tmp_path_factory):
 @pytest.fixture
 def team(fresh, account, name, tmp_path):
     made = Team(fresh, name, fresh.plane.service_account_token(NAMESPACE, account), tmp_path)
-    until(lambda: made.look() is not None, "the right is in force")
+    until(lambda: made.read() is not None, "the right is in force")
     yield made
     made.transport.close()
 
@@ -104,18 +104,18 @@ def test_pods_of_the_node_with_gpus_come_with_what_they_and_their_namespace_say(
     assert (found.node, found.quarantined) == ({}, False)
 
 
-def test_a_changed_mind_is_seen_at_the_next_look(team):
+def test_a_changed_consent_is_seen_at_the_next_cycle(team):
     team.add_pod("train", annotations={AUTOTUNE: "enforce"})
     team.sees(lambda found: [pod.annotations for pod in found.pods] == [{AUTOTUNE: "enforce"}], "the pod's wish")
     team.annotate(f"{team.pods}/train", autotune="off")
     team.annotate(team.node, autotune="observe")
     team.sees(lambda found: [pod.annotations for pod in found.pods] == [{AUTOTUNE: "off"}], "the pod's new wish")
-    assert team.look().node == {AUTOTUNE: "observe"}
+    assert team.read().node == {AUTOTUNE: "observe"}
     team.annotate(team.node, autotune=None)
-    assert team.look().node == {}
+    assert team.read().node == {}
     team.annotate(team.namespace, autotune="off")
-    for _ in range(NAMESPACE_LOOKS):
-        found = team.look()
+    for _ in range(NAMESPACE_CYCLES):
+        found = team.read()
     assert found.namespaces == {team.name: {AUTOTUNE: "off"}}
 
 
@@ -125,13 +125,13 @@ def test_labels_that_the_metrics_export_come_with_the_same_rights(team):
     assert team.api.request("PATCH", team.node, {"metadata": {"labels": {"zone": "a"}}}, MERGE).status == 200
     exported = {"label_team": "vision", "annotation_x_y": 'a\\n"b"'}
     team.sees(lambda found: [pod.labels for pod in found.pods] == [exported], "the pod's labels")
-    assert team.look().node_labels == {"label_zone": "a"}
+    assert team.read().node_labels == {"label_zone": "a"}
 
 
 def test_our_taint_is_seen(team):
     taint = {"key": TAINT, "value": "gpu_lost", "effect": "NoSchedule"}
     assert team.api.request("PATCH", team.node, {"spec": {"taints": [taint]}}, MERGE).status == 200
-    assert team.look().quarantined is True
+    assert team.read().quarantined is True
 
 
 @pytest.mark.slow  # 1,500 questions; test_installed.py holds what the server lists
@@ -148,7 +148,7 @@ def test_even_one_pod_by_its_name_is_forbidden(team):
 
 def test_without_the_right_the_file_stays_and_the_right_is_named(team, fresh, request, caplog):
     """As `kubectl delete clusterrolebinding` has it."""
-    before = team.look()
+    before = team.read()
     binding = fresh.kubectl("get", "clusterrolebinding", BINDING, "-o", "yaml")
     fresh.kubectl("delete", "clusterrolebinding", BINDING)
     request.addfinalizer(lambda: fresh.kubectl("create", "-f", "-", stdin=binding))

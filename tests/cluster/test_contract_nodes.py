@@ -56,7 +56,7 @@ def test_a_name_is_given_once(apiserver, node, name):
     assert apiserver.request("POST", NODES, metadata(name)) == expected
 
 
-def test_a_node_made_anew_is_another_one(apiserver, node, path, name):
+def test_a_node_made_again_is_another_one(apiserver, node, path, name):
     status, body = apiserver.request("DELETE", path)
     assert (status, body["status"]) == (200, "Success")
     assert body["details"] == {"name": name, "kind": "nodes", "uid": node["metadata"]["uid"]}

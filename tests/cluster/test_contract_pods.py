@@ -27,7 +27,7 @@ def test_the_pods_of_a_node(apiserver, pod, node, name):
     assert apiserver.request("GET", "/api/v1/pods?fieldSelector=spec.nodeName=none").body["items"] == []
 
 
-def test_a_pod_leaves_when_nothing_speaks_against_it(apiserver, pod, evict, name):
+def test_a_pod_leaves_when_nothing_prevents_it(apiserver, pod, evict, name):
     status, body = evict()
     assert (status, body) == (
         201,

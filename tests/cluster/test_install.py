@@ -76,7 +76,7 @@ def test_a_component_without_the_one_it_builds_on_is_refused(tmp_path, fresh, re
     assert "containers[0].image: Required value" in done.stderr
 
 
-def test_a_missing_runtime_class_and_a_stricter_namespace_are_said(fresh, install):
+def test_a_missing_runtime_class_and_a_stricter_namespace_are_reported(fresh, install):
     """The words of docs/kubernetes.md, where they stand as what `kubectl describe daemonset` shows."""
     kubectl, made = fresh.kubectl, made_by_controller(install())
 
@@ -118,7 +118,7 @@ def test_one_command_stops_all_remediators_and_the_next_apply_lets_them_act_agai
 
 
 @pytest.mark.slow  # test_own_node_policy.py holds the policies for a token of a pod, which names the node the same way
-def test_a_token_made_by_hand_for_a_node_acts_on_that_node_alone(fresh, install):
+def test_a_token_made_manually_for_a_node_acts_on_that_node_alone(fresh, install):
     """Outside of pods: the command of docs/remediation.md."""
     install("remediation", "remediation-enforce")
     api, page = fresh.api, PAGE.with_name("remediation.md").read_text()

@@ -114,7 +114,7 @@ def test_the_installed_policy_lets_the_own_node_change_and_nothing_else(enforcin
 
 
 @pytest.mark.slow  # test_remediation_cluster.py releases on both API servers, tests/remediation with the command
-def test_before_an_uninstall_the_remediator_gives_back_what_is_its_own(fresh, tmp_path, enforcing):
+def test_before_an_uninstall_the_remediator_releases_what_is_its_own(fresh, tmp_path, enforcing):
     def keys():
         node = fresh.api.request("GET", f"{NODES}/{enforcing.node}").body
         metadata = node["metadata"]

@@ -17,7 +17,7 @@ from tests.cluster.manifests import ACCOUNT, POLICY, apply, manifests, renamed, 
 from tests.cluster.remediating import BUDGETS, OTHER, Objects, foreign, make_node, remove
 from tests.cluster.story import GPU_CONTAINER, OWN_PODS, VICTIM, live, pod_on, policy, set_up, tear_down
 from tests.cluster.tenant import OURS, Tenant, slot
-from tests.remediation.model.remediating import NAMESPACE, NODE, Bench, HandClock, fatal
+from tests.remediation.model.remediating import NAMESPACE, NODE, Bench, FakeClock, fatal
 from tests.waiting import until
 
 pytestmark = pytest.mark.cluster
@@ -207,7 +207,7 @@ def story(api, tenant):
 
 
 def bench_of(api, token):
-    return Bench(Objects(api), api.server.token_kubeconfig(token), HandClock(), policy())
+    return Bench(Objects(api), api.server.token_kubeconfig(token), FakeClock(), policy())
 
 
 def test_the_whole_story_is_allowed_on_the_own_node(api, story):
@@ -294,7 +294,7 @@ def test_the_device_plugin_may_be_named(api, tenant, asks_for_more, kind, name, 
         remove(api, f"{PODS}/of-a-plugin")
 
 
-def test_a_slot_may_be_taken_over_and_given_back(api, tenant):
+def test_a_slot_may_be_taken_over_and_released(api, tenant):
     name = "gpuwatch-slot-1000000"
     assert api.request("POST", BUDGETS, slot(name, tenant.other)).status == 201
     for holder in (tenant.node, None):

@@ -84,13 +84,13 @@ def test_a_new_token_is_read_once_the_old_one_is_refused(files: Path) -> None:
     assert reader.node().name == PLACE
 
 
-def test_a_server_of_another_authority_is_not_believed(files: Path) -> None:
+def test_a_server_of_another_authority_is_not_trusted(files: Path) -> None:
     trustme.CA().cert_pem.write_to_path(str(files / "ca.crt"))
     with pytest.raises(Unavailable, match="certificate verify failed"):
         read()
 
 
-def test_an_authority_that_is_none_and_a_token_that_is_gone_are_said(files: Path) -> None:
+def test_an_authority_that_is_none_and_a_token_that_is_gone_are_reported(files: Path) -> None:
     authority = (files / "ca.crt").read_bytes()
     (files / "ca.crt").write_text("no certificate")
     with pytest.raises(UsageError, match="certificate-authority is no certificate"):

@@ -162,7 +162,7 @@ def test_a_container_of_another_name_is_refused(cluster):
 
 
 @of_kinds("Pod", "Job")
-def test_what_is_made_anew_is_taken_with_the_fragment(cluster, kind):
+def test_what_is_made_again_is_taken_with_the_fragment(cluster, kind):
     made = owner(kind)
     cluster.make(made)
     (found,) = applied(resized(kind=kind, namespace=cluster.name)).apply
@@ -196,7 +196,7 @@ def test_a_job_that_is_idle_is_suspended(cluster):
     assert cluster.get("job", "server")["spec"]["suspend"] is True
 
 
-def test_a_cronjob_goes_on_when_its_job_is_suspended(cluster):
+def test_a_cronjob_continues_when_its_job_is_suspended(cluster):
     cluster.make(owner("CronJob"))
     job = owner("Job")
     job["metadata"]["name"] = "server-29000000"
@@ -254,7 +254,7 @@ def test_pods_that_run_say_that_they_may_be_tuned(cluster):
 
 
 @of_kinds("Deployment", "CronJob")
-def test_pods_to_come_say_so_too(cluster, kind):
+def test_pods_to_come_report_it_too(cluster, kind):
     cluster.make(owner(kind))
     (found,) = applied(advice(RecommendedAction.TUNE, ENERGY, kind=kind, namespace=cluster.name)).apply
     cluster.kubectl("patch", kind, "server", "-n", cluster.name, "-p", json.dumps(found.manifest))

@@ -24,7 +24,7 @@ from tests.cluster.api import EVENTS, MERGE, NODES, PODS, STRATEGIC
 from tests.cluster.remediating import BUDGETS, OTHER, Objects, foreign, make_node, remove
 from tests.e2e.processes import agent, fetch, running, series
 from tests.ports import free_port
-from tests.remediation.model.remediating import NAMESPACE, NODE, Bench, HandClock, Ledger, fatal, settings
+from tests.remediation.model.remediating import NAMESPACE, NODE, Bench, FakeClock, Ledger, fatal, settings
 from tests.waiting import until
 
 LIMIT_SECONDS = 1.0
@@ -46,7 +46,7 @@ def place(apiserver):
 @pytest.fixture
 def bench(place):
     make_node(place, NODE, f"boot-of-{NODE}", f"machine-of-{NODE}")
-    made = Bench(Objects(place), place.kubeconfig(), HandClock(), settings())
+    made = Bench(Objects(place), place.kubeconfig(), FakeClock(), settings())
     made.remediator.step()
     yield made
     remove(place, f"{NODES}/{NODE}")
@@ -61,7 +61,7 @@ def reasons(bench):
     return {obstacle.reason for obstacle in bench.remediator.state.plan.blocked}
 
 
-def test_it_takes_and_gives_back_exactly_what_is_ours(bench):
+def test_it_takes_and_releases_exactly_what_is_ours(bench):
     before = foreign(bench.node)
     bench.finds(fatal(bench.clock.time()))
     bench.remediator.step()
@@ -78,7 +78,7 @@ def test_it_takes_and_gives_back_exactly_what_is_ours(bench):
         assert each.startswith("GPU")
 
 
-def test_schedulers_are_told_and_nothing_is_left_of_it(bench, place):
+def test_schedulers_are_notified_and_nothing_is_left_of_it(bench, place):
     before = foreign(bench.node)
     bench.restarted(settings(labels=get_args(SchedulingLabel)))
     bench.run(10)
@@ -107,7 +107,7 @@ def test_a_person_may_overrule_it(bench, place):
     assert bench.holders == []
 
 
-def test_a_node_created_anew_is_another_one(bench, place):
+def test_a_node_created_again_is_another_one(bench, place):
     bench.finds(fatal(bench.clock.time()))
     bench.remediator.step()
     remove(place, f"{NODES}/{NODE}")
@@ -130,7 +130,7 @@ def test_a_slot_that_ran_out_is_taken_over_only_from_a_node_without_taint(bench,
     for _ in range(3):  # its own time counts for nothing: it has to be seen unchanged for so long
         bench.run(20)
         bench.clock.go(500)
-        bench.views.look()
+        bench.views.poll()
     bench.run(20)
     assert bool(bench.ours) is not tainted
     assert bench.holders == ([name] if tainted else [NODE])

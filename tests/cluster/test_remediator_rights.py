@@ -9,7 +9,7 @@ from tests.cluster.manifests import ACCOUNT, DRAIN, ENFORCE, OBSERVE, Right, man
 from tests.cluster.remediating import Objects
 from tests.cluster.simulated import Simulated
 from tests.cluster.story import VICTIM, live, policy, set_up
-from tests.remediation.model.remediating import Bench, HandClock, fatal
+from tests.remediation.model.remediating import Bench, FakeClock, fatal
 
 GRANTED = sorted(rights(manifests()))
 WRITES = {"create", "update", "patch", "delete"}
@@ -32,7 +32,7 @@ def begun(server, granted, config=None):
     server.cluster.add_user(ACCOUNT, rules)
     api = Api(server)
     set_up(api, ACCOUNT)
-    return Bench(Objects(api), server.kubeconfig(ACCOUNT), HandClock(), config or policy()), api
+    return Bench(Objects(api), server.kubeconfig(ACCOUNT), FakeClock(), config or policy()), api
 
 
 def asked(server):
@@ -50,7 +50,7 @@ def test_exactly_these_rights_are_needed(server):
 
 
 @pytest.mark.parametrize("missing", GRANTED, ids=lambda right: f"{right.verb} {right.resource} {right.namespace}")
-def test_a_missing_right_is_said(server, missing: Right, caplog):
+def test_a_missing_right_is_reported(server, missing: Right, caplog):
     bench, api = begun(server, [each for each in GRANTED if each != missing])
     live(bench, api)
     assert bench.remediator.state.errors["Forbidden"] >= 1

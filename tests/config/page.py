@@ -28,7 +28,7 @@ where it can be read, as beside the units and in pods; `--config ''` is for none
 for editors. Options and variables (`gpuwatch agent --help`) overrule the file.
 
 Changes of `metrics`, `remediation` and `tuning` take effect within seconds, others at a restart. A file with a mistake
-is refused, and the values in force stay; a command that only looks continues with the defaults, unless the file was
+is refused, and the values in force stay; a command that only reads continues with the defaults, unless the file was
 named. Times are seconds unless another unit is named.
 
 In brackets stand the default and the values; of words the default is **bold**. A key without a default is required.

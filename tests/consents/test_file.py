@@ -74,7 +74,7 @@ def test_a_reader_never_sees_half_of_it(file: ConsentsFile) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o666, 0o664, 0o602])
-def test_a_file_that_others_may_write_is_not_believed(file: ConsentsFile, mode: int) -> None:
+def test_a_file_that_others_may_write_is_not_trusted(file: ConsentsFile, mode: int) -> None:
     file.write(CONSENTS)
     file.path.chmod(mode)
     with pytest.raises(GpuwatchError, match="others may write it"):
@@ -82,7 +82,7 @@ def test_a_file_that_others_may_write_is_not_believed(file: ConsentsFile, mode: 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_a_file_of_somebody_else_is_not_believed(file: ConsentsFile) -> None:
+def test_a_file_of_another_user_is_not_trusted(file: ConsentsFile) -> None:
     file.write(CONSENTS)
     os.chown(file.path, 65534, 65534)
     with pytest.raises(GpuwatchError, match="user 65534"):
@@ -114,7 +114,7 @@ def test_a_pipe_is_not_waited_for(file: ConsentsFile) -> None:
         file.read()
 
 
-def test_a_folder_in_its_place_is_told(file: ConsentsFile) -> None:
+def test_a_folder_in_its_place_is_reported(file: ConsentsFile) -> None:
     file.path.mkdir(parents=True)
     with pytest.raises(GpuwatchError, match="cannot read"):
         file.read()
@@ -126,7 +126,7 @@ def test_a_huge_file_is_not_read(file: ConsentsFile) -> None:
         file.read()
 
 
-def test_another_version_is_told(file: ConsentsFile) -> None:
+def test_another_version_is_reported(file: ConsentsFile) -> None:
     lay(file, b'{"schema":2,"content":{"of":"the future"}}')
     with pytest.raises(GpuwatchError, match="schema 2, this gpuwatch knows 1"):
         file.read()
@@ -144,7 +144,7 @@ def test_where_there_is_no_state_directory_it_cannot_be_written(tmp_path: Path) 
 @example(b'{"schema":1,"content":{"at":"x"}}')
 @example(b'{"schema":1,"content":{"at":1,"pods":[{"name":"a"}]}}')
 @example(b'{"schema":1,"content":{"at":1},"more":0}')
-def test_what_gpuwatch_does_not_write_is_not_believed(file: ConsentsFile, body: bytes) -> None:
+def test_what_gpuwatch_does_not_write_is_not_trusted(file: ConsentsFile, body: bytes) -> None:
     lay(file, body)
     with pytest.raises(GpuwatchError, match="cannot use"):
         file.read()

@@ -74,7 +74,7 @@ def test_what_is_named_is_on_the_page_and_nothing_else(exporting):
     )  # fmt: skip
     exporting.cluster.add_pod("ml", "bare-0", node=NODE)
     exporting.cluster.add_pod("ml", "web-0", node=NODE, gpus=0, labels={"team": "web"})
-    exporting.look()
+    exporting.cycle()
     assert "planted" not in exporting.file.path.read_text()
     bare, train = sorted(exporting.series("gpuwatch_pod_labels"), key=lambda each: each["pod"])
     assert bare == {"namespace": "ml", "pod": "bare-0"}
@@ -93,13 +93,13 @@ def test_what_is_named_is_on_the_page_and_nothing_else(exporting):
 def test_labels_of_the_node_are_a_family_of_their_own(exporting):
     exporting.metrics = exporting.consenting._source.metrics = MetricsConfig(node_labels=("zone", "missing"))
     exporting.label("nodes", NODE, labels={"zone": "a", "other": "planted"})
-    exporting.look()
+    exporting.cycle()
     assert exporting.series("gpuwatch_node_labels") == [{"label_zone": "a"}]
     assert exporting.series("gpuwatch_pod_labels") == []
 
 
 def test_by_default_nothing_is_read_or_exported(exporting):
-    exporting.look()
+    exporting.cycle()
     exporting.metrics = MetricsConfig()
     assert exporting.view().consents is None
     assert exporting.up() is None
@@ -121,7 +121,7 @@ HOSTILE = {
 @pytest.mark.parametrize("value", HOSTILE)
 def test_a_value_cannot_leave_its_label(exporting, value):
     exporting.label("pods", "train-0", "ml", annotations={"example.com/costCenter": value})
-    exporting.look()
+    exporting.cycle()
     (found,) = exporting.series("gpuwatch_pod_labels")
     assert found.get("annotation_example_com_cost_center") == HOSTILE[value]
     assert [each["state"] for each in exporting.series("gpuwatch_gpus")].count("bus") <= 1
@@ -129,7 +129,7 @@ def test_a_value_cannot_leave_its_label(exporting, value):
 
 def test_labels_vanish_once_nobody_can_say_that_they_hold(exporting):
     exporting.label("pods", "train-0", "ml", labels={"team": "vision"})
-    exporting.look()
+    exporting.cycle()
     exporting.clock.go(OLD_SECONDS - 30)
     assert exporting.series("gpuwatch_pod_labels")
     exporting.node.builder.refresh_labels(exporting.metrics)
@@ -137,7 +137,7 @@ def test_labels_vanish_once_nobody_can_say_that_they_hold(exporting):
     assert exporting.node.view().consents is None, "also where the file was not read again"
     assert exporting.series("gpuwatch_pod_labels") == exporting.series("gpuwatch_pod_labels_omitted") == []
     assert (exporting.up().up, "two minutes old" in exporting.up().reason) == (False, True)
-    exporting.look()
+    exporting.cycle()
     assert exporting.series("gpuwatch_pod_labels")
     assert exporting.up().up is True
 
@@ -145,7 +145,7 @@ def test_labels_vanish_once_nobody_can_say_that_they_hold(exporting):
 @pytest.mark.parametrize(("state", "why"), [("", "no file"), ("not json", "cannot use")])
 def test_a_file_that_is_missing_or_cannot_be_read_is_a_source_that_fails(exporting, state, why):
     if state:
-        exporting.look()
+        exporting.cycle()
         exporting.file.path.write_text(state)
     assert (exporting.up().up, why in exporting.up().reason) == (False, True)
 
@@ -164,7 +164,7 @@ def test_more_pods_than_fit_are_counted_and_the_file_stays_small(exporting, monk
     assert [each.labels for each in reader.gpu_pods()] == [{}, {}, None]
     for number in range(3):
         exporting.cluster.add_pod("ml", f"more-{number}", node=NODE, labels={"team": "vision"})
-    exporting.look()
+    exporting.cycle()
     assert len(exporting.series("gpuwatch_pod_labels")) == 2
     cache = PageCache(exporting.metrics, node=NODE, clock=exporting.clock)
     cache.publish(exporting.view())
@@ -175,7 +175,7 @@ def test_the_fullest_file_can_be_written(exporting):
     names = tuple(f"example.com/annotation-{number}" for number in range(8))
     values = kube.exported("annotation", dict.fromkeys(names, "\x07𝄞" * 5000), names)
     full = PodConsent(namespace="n" * 63, name="p" * 253, uid="u" * 36, labels=values)
-    exporting.look()
+    exporting.cycle()
     consents = exporting.file.read()
     exporting.file.write(type(consents)(at=consents.at, pods=(full,) * kube.MOST_LABELLED))
     assert exporting.file.path.stat().st_size < MOST_BYTES
@@ -193,7 +193,7 @@ def test_pods_that_fill_all_that_is_kept_of_them_leave_the_file_writable(exporti
         images={f"{number:063}": "i" * kube.LONGEST_NAME for number in range(kube.MOST_CONTAINERS)},
         owner=("k" * kube.LONGEST_NAME, "n" * kube.LONGEST_NAME),
     )
-    exporting.look()
+    exporting.cycle()
     consents = exporting.file.read()
     exporting.file.write(type(consents)(at=consents.at, pods=(full,) * 256))
     assert len(exporting.file.read().pods) == 256

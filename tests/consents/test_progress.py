@@ -26,7 +26,7 @@ from gpuwatch.consents.progress import (
 )
 from gpuwatch.model.consent import OLD_SECONDS, PROGRESS, Consents, Histogram, PodConsent, Progress, ProgressCounter
 from gpuwatch.model.errors import GpuwatchError
-from tests.remediation.model.remediating import HandClock
+from tests.remediation.model.remediating import FakeClock
 
 PAGE = b"""# HELP vllm:generation_tokens_total Number of generation tokens processed.
 # TYPE vllm:generation_tokens_total counter
@@ -234,7 +234,7 @@ class Node:
     """Pods that name a counter, the files, and the process between them."""
 
     def __init__(self, folder, port: int, text: str = "", ip: str | None = "127.0.0.1") -> None:
-        self.clock, self.consents, self.file = HandClock(), ConsentsFile(folder), progress_file(folder)
+        self.clock, self.consents, self.file = FakeClock(), ConsentsFile(folder), progress_file(folder)
         self.text, self.ip = text or f"vllm:{port}", ip
         self.follower = ProgressFollower(self.consents, self.file, self.clock, loopback=True)
         self.say()
@@ -285,7 +285,7 @@ def test_a_namespace_may_name_the_counter_of_its_pods(server, tmp_path):
         ("vllm:1", "127.0.0.1", "refused"),
     ],
 )
-def test_what_cannot_be_asked_is_told(tmp_path, text, ip, why):
+def test_what_cannot_be_asked_is_reported(tmp_path, text, ip, why):
     assert why in Node(tmp_path, 1, text, ip).step().owners["u"].trouble
 
 

@@ -20,7 +20,7 @@ from gpuwatch.model.clock import SystemClock
 from gpuwatch.model.consent import PROGRESS, Consents, PodConsent
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.workloads.procfs import Processes
-from tests.remediation.model.remediating import HandClock
+from tests.remediation.model.remediating import FakeClock
 
 SCRIPT = Path(__file__).parents[2] / "deploy/progress/count_progress.py"
 POD = "0c2e8b1a-6f0d-4d0e-9b53-6a4b7c0d1e2f"
@@ -33,7 +33,7 @@ class Bench:
 
     def __init__(self, folder: Path) -> None:
         self.started = 100
-        self.proc, self.clock, self.path = folder / "proc", HandClock(), folder / "run" / "progress.sock"
+        self.proc, self.clock, self.path = folder / "proc", FakeClock(), folder / "run" / "progress.sock"
         self.be("0::/user.slice/user-0.slice/session-1.scope")
         processes = Processes(self.proc, users={os.getuid(): "ada", 7: "mallory"}.get, jobs="", runtimes=())
         self.socket = ProgressSocket(self.path, processes, self.clock)
@@ -306,7 +306,7 @@ if child:
 
 
 @pytest.mark.parametrize("there", [False, True])
-def test_a_script_goes_on_without_anybody_who_listens_or_answers(tmp_path, there):
+def test_a_script_continues_without_a_listener_or_an_answer(tmp_path, there):
     path = tmp_path / "p.sock"
     with contextlib.ExitStack() as stack:
         if there:

@@ -10,7 +10,7 @@ import pytest
 
 from gpuwatch.consents.file import ConsentsFile
 from gpuwatch.consents.kube import ConsentsReader
-from gpuwatch.consents.service import LOOK_SECONDS, NAMESPACE_LOOKS, SPREAD, Consenting
+from gpuwatch.consents.service import CYCLE_SECONDS, NAMESPACE_CYCLES, SPREAD, Consenting
 from gpuwatch.kube.errors import LONGEST_SECONDS
 from gpuwatch.kube.objects import TAINT
 from gpuwatch.kube.transport import Transport
@@ -18,17 +18,17 @@ from gpuwatch.model.consent import AUTOTUNE, CLASS
 from gpuwatch.sim.kubeapi.access import AccessRule
 from gpuwatch.sim.kubeapi.cluster import SimulatedCluster
 from gpuwatch.sim.kubeapi.server import SimulatedApiServer
-from tests.remediation.model.remediating import NODE, START, HandClock
+from tests.remediation.model.remediating import NODE, START, FakeClock
 from tests.waiting import BOUND_SECONDS, until
 
-SOONEST, LATEST = LOOK_SECONDS * (1 - SPREAD), LOOK_SECONDS * (1 + SPREAD)
+SOONEST, LATEST = CYCLE_SECONDS * (1 - SPREAD), CYCLE_SECONDS * (1 + SPREAD)
 
 
 class Bench:
     """A node with one GPU pod, its API server, and who asks that."""
 
     def __init__(self, server: SimulatedApiServer, folder: Path) -> None:
-        self.server, self.cluster, self.clock = server, server.cluster, HandClock()
+        self.server, self.cluster, self.clock = server, server.cluster, FakeClock()
         self.cluster.add_node(NODE)
         self.cluster.add_pod("ml", "train-0", node=NODE)
         self.transport = Transport(str(server.kubeconfig()))
@@ -53,7 +53,7 @@ class Bench:
         found = self.cluster.get("nodes", "", NODE)
         self.cluster.put("nodes", {**found, "spec": {**found["spec"], "taints": list(taints)}})
 
-    def look(self) -> float:
+    def cycle(self) -> float:
         wait = self.consenting.step()
         self.clock.go(wait)
         return wait
@@ -71,7 +71,7 @@ def test_node_pods_and_namespaces_are_in_the_file(bench):
     bench.annotate("nodes", NODE, {AUTOTUNE: "off", "other": "planted"})
     bench.annotate("namespaces", "ml", {CLASS: "batch"})
     bench.annotate("pods", "train-0", {AUTOTUNE: "enforce"}, "ml")
-    assert SOONEST <= bench.look() <= LATEST
+    assert SOONEST <= bench.cycle() <= LATEST
     found = bench.file.read()
     assert (found.at, found.node, found.quarantined) == (START, {AUTOTUNE: "off"}, False)
     assert found.namespaces == {"ml": {CLASS: "batch"}}
@@ -80,55 +80,55 @@ def test_node_pods_and_namespaces_are_in_the_file(bench):
 
 def test_only_our_own_taint_counts(bench):
     bench.taint({"key": "example.com/other", "effect": "NoSchedule"})
-    bench.look()
+    bench.cycle()
     assert bench.file.read().quarantined is False
     bench.taint({"key": TAINT, "effect": "NoSchedule"})
-    bench.look()
+    bench.cycle()
     assert bench.file.read().quarantined is True
 
 
-def test_a_changed_mind_is_in_the_file_at_the_next_look(bench):
-    bench.look()
+def test_a_changed_consent_is_in_the_file_at_the_next_cycle(bench):
+    bench.cycle()
     bench.annotate("pods", "train-0", {AUTOTUNE: "off"}, "ml")
     bench.annotate("nodes", NODE, {AUTOTUNE: "off"})
-    bench.look()
+    bench.cycle()
     found = bench.file.read()
     assert [each.annotations for each in found.pods] == [{AUTOTUNE: "off"}]
     assert found.node == {AUTOTUNE: "off"}
 
 
 def test_a_namespace_is_asked_for_once_a_minute(bench):
-    bench.look()
+    bench.cycle()
     bench.annotate("namespaces", "ml", {AUTOTUNE: "off"})
     heard = []
-    for _ in range(2 * NAMESPACE_LOOKS):
-        bench.look()
+    for _ in range(2 * NAMESPACE_CYCLES):
+        bench.cycle()
         heard.append(bench.file.read().namespaces["ml"] != {})
-    assert heard == [False] * (NAMESPACE_LOOKS - 1) + [True] * (NAMESPACE_LOOKS + 1)
-    looks = 1 + 2 * NAMESPACE_LOOKS
-    assert bench.transport.requests == 2 * looks + 3
+    assert heard == [False] * (NAMESPACE_CYCLES - 1) + [True] * (NAMESPACE_CYCLES + 1)
+    cycles = 1 + 2 * NAMESPACE_CYCLES
+    assert bench.transport.requests == 2 * cycles + 3
 
 
 def test_a_new_namespace_is_asked_for_at_once_and_an_old_one_forgotten(bench):
-    bench.look()
+    bench.cycle()
     bench.cluster.delete("pods", "ml", "train-0", grace=0)
     bench.cluster.add_pod("other", "train-1", node=NODE)
     bench.annotate("namespaces", "other", {CLASS: "serving"})
-    bench.look()
+    bench.cycle()
     assert bench.file.read().namespaces == {"other": {CLASS: "serving"}}
 
 
 def test_it_only_asks_for_what_the_role_grants(bench):
-    bench.look()
+    bench.cycle()
     asked = {(verb, resource) for _, verb, resource in bench.cluster.requests}
     assert asked == {("get", "nodes"), ("list", "pods"), ("get", "namespaces")}
 
 
-def test_a_bad_answer_loses_nothing_and_is_told_once(bench, caplog):
-    bench.look()
+def test_a_bad_answer_loses_nothing_and_is_reported_once(bench, caplog):
+    bench.cycle()
     before = bench.file.read()
     bench.server.stop()
-    waits = [bench.look() for _ in range(12)]
+    waits = [bench.cycle() for _ in range(12)]
     assert bench.file.read() == before
     assert waits[0] < 1 < LONGEST_SECONDS / 2 <= waits[-1] <= LONGEST_SECONDS
     told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
@@ -143,7 +143,7 @@ def test_a_missing_right_is_named(bench, caplog):
     assert "grant get on nodes" in caplog.text
 
 
-def test_half_of_what_is_said_is_not_written(bench, caplog):
+def test_half_of_what_is_reported_is_not_written(bench, caplog):
     """The namespace might forbid what the pod asks for."""
     bench.with_rights(
         AccessRule(verbs=["get"], resources=["nodes"]), AccessRule(verbs=["list"], resources=["pods"])
@@ -152,7 +152,7 @@ def test_half_of_what_is_said_is_not_written(bench, caplog):
     assert "cannot get namespaces ml" in caplog.text
 
 
-def test_another_machines_node_is_not_believed(bench, caplog):
+def test_another_machines_node_is_not_trusted(bench, caplog):
     stranger = bench.another(boot_id="boot-of-another")
     stranger.step()
     assert bench.file.read() is None
@@ -160,21 +160,21 @@ def test_another_machines_node_is_not_believed(bench, caplog):
     assert "check NODE_NAME" in caplog.text
 
 
-def test_a_machine_that_does_not_know_its_boot_believes_the_name(bench):
+def test_a_machine_that_does_not_know_its_boot_trusts_the_name(bench):
     bench.another(boot_id="").step()
     assert bench.file.read() is not None
 
 
-def test_a_file_that_cannot_be_written_is_told_and_tried_again(bench, caplog):
+def test_a_file_that_cannot_be_written_is_reported_and_tried_again(bench, caplog):
     bench.file.path.parent.write_text("in the way")
-    assert bench.look() < SOONEST
+    assert bench.cycle() < SOONEST
     assert "cannot write" in caplog.text
     bench.file.path.parent.unlink()
-    bench.look()
+    bench.cycle()
     assert bench.file.read() is not None
 
 
-def test_it_looks_until_it_is_told_to_end(bench):
+def test_it_runs_until_it_is_stopped(bench):
     waits = []
 
     def ended(seconds: float) -> bool:
@@ -215,7 +215,7 @@ def test_the_command_takes_over_which_labels_are_exported(bench, process, tmp_pa
     until(lambda: bench.file.read().pods[0].labels == {"label_team": "vision"}, "the label is in the file")
 
 
-def test_the_command_writes_the_file_and_ends_when_told(bench, process):
+def test_the_command_writes_the_file_and_ends_when_asked(bench, process):
     until(lambda: bench.file.path.exists(), "the file is there")
     assert [each.name for each in bench.file.read().pods] == ["train-0"]
     process.send_signal(signal.SIGTERM)
@@ -232,7 +232,7 @@ def test_the_command_writes_the_file_and_ends_when_told(bench, process):
         (("--state-dir", ""), "tuning needs a state directory"),
     ],
 )
-def test_what_can_never_work_is_told_at_once(more, words):
+def test_what_can_never_work_is_reported_at_once(more, words):
     command = (*COMMAND, "--node-name", NODE, *more)
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=BOUND_SECONDS)
     assert (done.returncode, words in done.stderr) == (2, True), done.stderr

@@ -123,7 +123,7 @@ def test_annotations_are_marks_once_each(url: str):
     assert purple == [pytest.approx(fault, abs=60)]
 
 
-def test_a_query_that_is_refused_is_told(url: str):
+def test_a_query_that_is_refused_is_reported(url: str):
     with pytest.raises(RuntimeError, match=r"in sum\($"):
         picture(dashboard(asking(1, "sum(")), STORY, url)
 

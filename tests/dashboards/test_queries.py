@@ -145,7 +145,7 @@ def test_legends_name_labels_that_are_there(answers: Callable[[Target], list[Ser
 
 
 @each_target
-def test_series_of_a_graph_are_told_apart(answers: Callable[[Target], list[Series]], target: Target):
+def test_series_of_a_graph_are_distinguished(answers: Callable[[Target], list[Series]], target: Target):
     if target.panel.json["type"] == "table":
         return
     node = "{{node}} " if target.panel.board == "node" else ""  # of which one is chosen

@@ -28,7 +28,7 @@ OPERATOR = ("monitoring.coreos.com/v1/PodMonitor", "monitoring.coreos.com/v1/Pro
 HELMS_OWN = ("helm.sh/chart", "app.kubernetes.io/managed-by", "app.kubernetes.io/version", "app.kubernetes.io/instance")
 
 
-class Said(NamedTuple):
+class HelmRun(NamedTuple):
     """What a run of Helm printed."""
 
     code: int
@@ -36,14 +36,14 @@ class Said(NamedTuple):
     error: str
 
 
-def run(*arguments: str | Path, values: Manifest | None = None) -> Said:
+def run(*arguments: str | Path, values: Manifest | None = None) -> HelmRun:
     """Helm with arguments, and values if there are any."""
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         json.dump(values or {}, file)
         file.flush()
         command = [helm(), *arguments, *(("--values", file.name) if values is not None else ())]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return Said(done.returncode, done.stdout, done.stderr)
+    return HelmRun(done.returncode, done.stdout, done.stderr)
 
 
 def case(name: str) -> Manifest:

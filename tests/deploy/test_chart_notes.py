@@ -121,6 +121,6 @@ def test_they_say_how_to_agree_and_how_to_stop_only_where_something_is_tuned():
     assert AUTOTUNE not in notes({"tuner": {"mode": "observe"}})
 
 
-def test_they_say_how_to_give_nodes_back_only_where_nodes_are_taken():
+def test_they_say_how_to_release_nodes_only_where_nodes_are_taken():
     assert "gpuwatch node release --forget" in notes({"remediation": ENFORCE})
     assert "gpuwatch node release" not in notes({"remediation": {"mode": "observe"}})

@@ -133,7 +133,7 @@ def test_the_namespace_and_the_account_are_in_the_policies():
     assert conditions == {"request.userInfo.username == 'system:serviceaccount:spaces:one-gpuwatch-remediator'"}
 
 
-def test_an_account_of_somebody_else_is_bound_and_not_made():
+def test_a_foreign_account_is_bound_and_not_made():
     found = rendered(case("names"), namespace="spaces")
     assert [each["metadata"]["name"] for each in found if each["kind"] == "ServiceAccount"] == ["gpus"]
     subjects = [subject for each in found for subject in each.get("subjects", ())]

@@ -109,7 +109,7 @@ def test_what_simulated_gpus_do_never_sets_the_clocks_of_real_ones():
 
 
 @pytest.mark.parametrize("interval", [1.5, 2])
-def test_a_tuner_that_acts_looks_each_second(interval):
+def test_a_tuner_that_acts_polls_each_second(interval):
     values = {"tuner": {"mode": "enforce"}, "config": {"agent": {"interval": interval}}}
     assert "config.agent.interval is above 1" in refusal(values)
     assert rendered({**values, "tuner": {"mode": "observe"}})

@@ -130,7 +130,7 @@ def test_s15_only_the_guard_and_the_repairer_have_the_right_to_change_gpus():
     assert set(map(tuple, allowed.values())) == {("",)}
 
 
-def test_s15_a_tuner_has_it_by_a_file_that_says_so_and_stays_in_its_sandbox(analyze, tmp_path):
+def test_s15_a_tuner_has_it_by_a_file_that_names_it_and_stays_in_its_sandbox(analyze, tmp_path):
     """Nothing else of its unit is undone."""
     told = settings(ENFORCE)
     assert told["CapabilityBoundingSet"] == ["CAP_SYS_ADMIN"]
@@ -146,7 +146,7 @@ def test_s15_a_tuner_has_it_by_a_file_that_says_so_and_stays_in_its_sandbox(anal
     assert ("✓", "CapabilityBoundingSet=~CAP_SYS_MODULE") in rows
 
 
-def test_s14_a_tuner_that_acts_is_stopped_before_its_guard_and_has_the_time_to_give_back():
+def test_s14_a_tuner_that_acts_is_stopped_before_its_guard_and_has_the_time_to_restore():
     assert "gpuwatch-tuner-guard.service" in settings(ENFORCE)["After"][0].split()
     units = {unit.stem: settings(unit) for unit in UNITS}
     assert "gpuwatch-tuner-guard.service" in units["gpuwatch-tuner"]["Wants"][0].split()
@@ -275,14 +275,14 @@ def test_slurm_s_account_and_partition_are_there_for_as_long_as_the_job(machines
 
 
 @pytest.mark.parametrize("script", ["prolog.sh", "epilog.sh"])
-def test_somebody_elses_reason_for_a_drain_stays(machines, tmp_path, script):
+def test_a_foreign_reason_for_a_drain_stays(machines, tmp_path, script):
     done = by_slurm(tmp_path, script, machines["sick"], "State=IDLE+DRAIN Reason=new disk [anna@2026-01-01]")
     assert done.returncode == (1 if script == "prolog.sh" else 0), done.stderr
     assert not (tmp_path / "told").exists()
 
 
 @pytest.mark.parametrize("script", ["prolog.sh", "epilog.sh"])
-def test_slurm_goes_on_where_the_monitor_does_not_answer(tmp_path, machines, script):
+def test_slurm_continues_where_the_monitor_does_not_answer(tmp_path, machines, script):
     gone = machines["well"]._replace(log=tmp_path / "nowhere" / "log")
     assert by_slurm(tmp_path, script, gone).returncode == 0
     assert not (tmp_path / "told").exists()

@@ -121,7 +121,7 @@ def test_a_wrong_argument_is_noticed():
         commands(["--config=/etc/gpuwatch/gpuwatch.yaml", "agent", "--wait"])
 
 
-def test_every_variable_is_read_by_somebody(every):
+def test_every_variable_is_read(every):
     for container in (each for found in every for each in containers(found)):
         known = variables(commands(container["args"])).keys() | READ_BY_CODE | READ_BY_RUNTIME
         assert {each["name"] for each in container["env"]} <= known

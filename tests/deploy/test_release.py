@@ -102,7 +102,7 @@ def test_two_builds_are_the_same_byte_by_byte(made, tmp_path):
     assert next((tmp_path / "third").glob("*.whl")).read_bytes() == wheel.read_bytes(), "the sdist lacks something"
 
 
-def test_an_audit_counts_what_it_could_not_look_up():
+def test_an_audit_counts_what_it_could_not_find():
     """The rows are pip-audit's."""
     safe = {"name": "click", "version": "8.5.1", "vulns": []}
     skipped = {"name": "rich", "skip_reason": "Dependency not found on PyPI and could not be audited: rich (15.0.0)"}

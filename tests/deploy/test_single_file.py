@@ -52,13 +52,13 @@ def test_two_builds_are_the_same_byte_by_byte(made):
 def test_it_runs_and_starts_its_reader(made, python, tmp_path):
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "LC_ALL": "C.UTF-8"}
 
-    def said(*command):
+    def output(*command):
         return subprocess.run(
             [python, made[0], *command], capture_output=True, text=True, check=True, env=environment, cwd=tmp_path
         ).stdout
 
-    assert said("version").startswith(f"gpuwatch  {__version__} (gpuwatch-agent; Python 3.")
-    assert said("--source", "sim", "status").startswith("NODE ")
+    assert output("version").startswith(f"gpuwatch  {__version__} (gpuwatch-agent; Python 3.")
+    assert output("--source", "sim", "status").startswith("NODE ")
     shutil.copy(made[0], tmp_path / "one.pex")
     here = [python, "one.pex", "--source", f"agent:{tmp_path}/nowhere", "status"]
     refused = subprocess.run(here, capture_output=True, text=True, env=environment, cwd=tmp_path).stderr
@@ -81,7 +81,7 @@ def test_a_file_beside_it_chooses_no_interpreter(made, python, tmp_path):
     assert not owned.exists()
 
 
-def test_it_unpacks_itself_where_it_is_told_to(made, tmp_path):
+def test_it_unpacks_itself_where_it_is_asked_to(made, tmp_path):
     environment = {"PATH": os.environ["PATH"], "HOME": "/proc/none", "PEX_ROOT": str(tmp_path / "here")}
     done = subprocess.run([made[0], "--version"], capture_output=True, text=True, env=environment, check=False)
     assert done.stdout == f"gpuwatch {__version__}\n", done.stderr

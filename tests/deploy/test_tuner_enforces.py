@@ -44,7 +44,7 @@ def variables(installed, name):
     return {each["name"]: each.get("value") for each in container(installed, name)["env"]}
 
 
-def test_it_acts_and_its_agent_looks_each_second(installed):
+def test_it_acts_and_its_agent_polls_each_second(installed):
     assert variables(installed, "tuner")["GPUWATCH_TUNER_MODE"] == "enforce"
     assert float(variables(installed, "agent")["GPUWATCH_AGENT_INTERVAL"]) <= 1
 
@@ -54,7 +54,7 @@ def test_who_has_the_token_touches_nothing_of_the_host(installed):
 
 
 @pytest.mark.parametrize("reader", ["tuner", "agent"])
-def test_whoever_reads_the_consents_has_them_where_they_are_written_and_cannot_write_there(installed, reader):
+def test_a_reader_of_the_consents_has_them_where_they_are_written_and_cannot_write_there(installed, reader):
     place = str(ConsentsFile(STATE).path.parent)
     written, read = (mounts(installed, name)[place] for name in ("consents", reader))
     assert written["name"] == read["name"]
@@ -83,13 +83,13 @@ def test_the_right_to_read_is_that_of_the_pods_account_and_is_only_to_read(insta
     assert verbs == {"get", "list"}
 
 
-def test_an_account_of_somebody_else_gets_the_right():
+def test_a_foreign_account_gets_the_right():
     values = {**case("names"), "tuner": {"mode": "enforce"}}
     subjects = one(rendered(values), "ClusterRoleBinding", "gpus-tuner-consents")["subjects"]
     assert [subject["name"] for subject in subjects] == ["of-ours"]
 
 
-def test_s14_whoever_deletes_the_pod_has_the_settings_given_back_on_its_own_node(installed):
+def test_s14_deleting_the_pod_restores_the_settings_on_its_own_node(installed):
     """helm uninstall, kubectl delete -k and an upgrade all end pods; no Job could act for every node."""
     hook = container(installed, "guard")["lifecycle"]["preStop"]["exec"]["command"]
     program, *words = hook

@@ -156,18 +156,18 @@ _shared: Path | None = None
 @cache
 def _seen(text: str) -> View:
     if _shared is None:
-        return _looked(text)
+        return _decoded(text)
     file = _shared / f"{sha256(text.encode()).hexdigest()[:24]}.json"
     with file.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not file.exists():
             part = file.with_suffix(".part")
-            part.write_bytes(msgspec.json.encode(_looked(text)))
+            part.write_bytes(msgspec.json.encode(_decoded(text)))
             part.replace(file)
     return msgspec.json.decode(file.read_bytes(), type=View)
 
 
-def _looked(text: str) -> View:
+def _decoded(text: str) -> View:
     timeline, workloads, node = msgspec.json.decode(text)
     scenario = _scenario(node, timeline, workloads)
     after = SimNode(scenario)

@@ -135,7 +135,7 @@ def test_a_quick_diagnosis_leaves_out_what_takes_long():
     assert [r.id for r in judged(row("A"), row("B", level="full"), level="quick").results] == ["A"]
 
 
-def test_remedy_and_commands_name_the_node_and_the_first_gpu_to_blame():
+def test_remedy_and_commands_name_the_node_and_the_first_faulty_gpu():
     broken = row("A", lambda context: failed("broken", gpus=(3, 5)), commands=("reset {gpu}",), remedy="Drain {node}.")
     found = judged(broken).of("A")
     assert (found.remedy, found.commands) == ("Drain n1.", ("reset 3",))

@@ -62,7 +62,7 @@ def test_an_old_log_is_no_skew_where_the_package_is_right():
     assert judged("F01", services=found, kernel=PROPRIETARY).result is CheckStatus.PASS
 
 
-def test_nobody_is_told_to_align_versions_that_are_not_known():
+def test_no_advice_to_align_versions_that_are_not_known():
     found = services("nv-fabricmanager", switches=4)
     assert judged("F01", services=found, kernel=PROPRIETARY).message == "version not known, 4 NVSwitches"
     assert judged("F01", services=found, kernel=Kernel()).result is CheckStatus.PASS
@@ -104,7 +104,7 @@ def test_a_registration_that_has_just_begun_is_no_failure_to_an_agent():
 
 
 @pytest.mark.parametrize("status", [400, 401, 403])
-def test_an_exporter_that_wants_credentials_is_not_judged(status):
+def test_an_exporter_that_needs_credentials_is_not_judged(status):
     page = Exporter(port=9400, status=status, error=f"HTTP status {status}")
     found = judged("C03", exporters=(page,), services=services("dcgm-exporter"))
     assert (found.result, found.message) == (CheckStatus.SKIP, "port 9400 wants TLS or credentials")

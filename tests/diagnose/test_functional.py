@@ -28,7 +28,7 @@ def run(index: int, test: str = "vector_add", **members: Any) -> DeviceRun:
     return DeviceRun(test=test, device=members.pop("device", f"GPU-{index}"), index=index, **members)
 
 
-def test_some_refused_is_still_a_pass_that_says_so():
+def test_some_refused_is_still_a_pass_that_reports_it():
     verdict = judged("X01", run(0), run(1, refused="allocated to ml/train-0"))
     assert (verdict.result, verdict.message) == (CheckStatus.PASS, "right on 1 GPU; 1 not tried")
     assert verdict.evidence == {"gpu 1": "not tried: allocated to ml/train-0"}
@@ -91,7 +91,7 @@ def test_copies_are_measured_by_their_link(speed, device, slow):
     assert judged("X02", run(0, "bandwidth", device=device, **speeds)).result is SPEEDS[speed, device]
 
 
-def test_a_link_that_nobody_knows_sets_no_limit():
+def test_an_unknown_link_sets_no_limit():
     verdict = judged("X02", run(7, "bandwidth", host_to_device=1e9, device_to_host=1e9))
     assert (verdict.result, verdict.message) == (CheckStatus.PASS, "1 GPU, at least 1.0 GB/s")
     assert pcie_bandwidth(None) is None

@@ -102,7 +102,7 @@ def test_a_lost_gpu_says_why_and_its_xid_is_no_second_failure(tmp_path):
     assert [r.id for r in found.results if r.result is CheckStatus.FAIL and r.stage in OWN] == ["N04"]
 
 
-def test_an_agents_view_tells_all_there_is_to_tell_of_xids(tmp_path):
+def test_an_agents_view_has_all_there_is_of_xids(tmp_path):
     """It has judged those of before, and their repair: only its findings count."""
     host = Host(tmp_path)
     happens({"do": "xid", "gpu": 3, "xid": 95})(host)
@@ -113,7 +113,7 @@ def test_an_agents_view_tells_all_there_is_to_tell_of_xids(tmp_path):
 
 
 @pytest.mark.parametrize(("hours", "expected"), [(0.5, True), (2.0, False)])
-def test_an_applications_xid_is_told_for_an_hour(tmp_path, hours, expected):
+def test_an_applications_xid_is_reported_for_an_hour(tmp_path, hours, expected):
     host = Host(tmp_path)
     happens({"do": "xid", "gpu": 3, "xid": 13})(host)
     old = tuple(replace(count, last=count.last - hours * 3600) if count.last else count for count in host.view.xids)
@@ -133,7 +133,7 @@ def test_an_applications_xid_is_held_against_no_gpu(tmp_path):
     assert "XID" not in evidence  # its name has said so
 
 
-def test_a_fatal_xid_lasts_where_the_driver_does_not_tell_what_it_asks_for(tmp_path):
+def test_a_fatal_xid_lasts_where_the_driver_does_not_show_what_it_asks_for(tmp_path):
     host = Host(tmp_path)
     happens({"do": "xid", "gpu": 3, "xid": 95})(host)
     host.gpu(3, recovery_action=None)
@@ -143,7 +143,7 @@ def test_a_fatal_xid_lasts_where_the_driver_does_not_tell_what_it_asks_for(tmp_p
 
 
 @pytest.mark.parametrize("knob", ["power_limit", "locked_clocks"])
-def test_what_gpuwatch_has_set_is_told_once(tmp_path, knob):
+def test_what_gpuwatch_has_set_is_reported_once(tmp_path, knob):
     """By the check that asks who answers for it, not by those that wonder about clocks and limits."""
     host = Host(tmp_path)
     caps = (
@@ -181,7 +181,7 @@ def test_exclusive_use_is_right_for_mps(tmp_path):
     assert of(host, "G11").result is CheckStatus.PASS
 
 
-def test_a_baseline_may_want_another_power_limit(tmp_path):
+def test_a_baseline_may_need_another_power_limit(tmp_path):
     host = Host(tmp_path)
     happens({"do": "power_limit", "gpu": "all", "watts": 500})(host)
     assert of(host, "G08").gpus == tuple(range(8))
@@ -205,7 +205,7 @@ def test_in_a_container_no_process_is_called_gone(tmp_path):
     assert of(host, "G12").result is CheckStatus.PASS
 
 
-def test_only_the_gpus_asked_for_are_blamed(tmp_path):
+def test_only_the_gpus_asked_for_are_at_fault(tmp_path):
     host = Host(tmp_path)
     happens({"do": "xid", "gpu": 3, "xid": 95}, {"do": "power_limit", "gpu": "all", "watts": 500})(host)
     host.selected = frozenset({5})

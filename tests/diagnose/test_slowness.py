@@ -117,7 +117,9 @@ def causes_of(known: Known) -> list[SlowCause]:
     node = {"model": known.model, "gpus": known.gpus} | known.node
     story = {"description": "", "node": node, "workloads": list(workloads), "timeline": list(known.timeline)}
     recent, view = RecentSamples(spacing=1), None
-    for view in views(parse(story, "story"), Config(), 1.7e9, known.duration, close=4, afar=6, with_gpm=known.gpus > 2):
+    for view in views(
+        parse(story, "story"), Config(), 1.7e9, known.duration, short_step=4, long_step=6, with_gpm=known.gpus > 2
+    ):
         recent.add(view)
     uuid = next(s.identity.uuid for s in view.snapshot.statuses if s.identity.index == known.gpu)
     settings = ()

@@ -182,10 +182,10 @@ class AgentProcess:
         start = time.monotonic()
         with self._news:
             done = self._news.wait_for(holds, seconds)
-        assert done, f"not within {seconds} s; the page says:\n" + "\n".join(self.told())
+        assert done, f"not within {seconds} s; the page says:\n" + "\n".join(self.problems())
         return time.monotonic() - start
 
-    def told(self) -> list[str]:
+    def problems(self) -> list[str]:
         """What the page says of sources, health and findings."""
         found = re.findall(r"^gpuwatch_(?:source_up|finding|gpu_health|gpu_un|gpu_lost|reader).*$", self.page, re.M)
         return [line for line in found if not line.endswith(" 0")]
@@ -252,9 +252,9 @@ class AgentProcess:
         except AssertionError:  # a test that has failed before, most likely
             self.process.kill()
             self.process.wait()
-        return self.said()
+        return self.stderr()
 
-    def said(self) -> str:
+    def stderr(self) -> str:
         """What it has written to stderr; nothing where that is no file."""
         return self._stderr.read_text() if self._stderr.is_file() else ""
 

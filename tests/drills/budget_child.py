@@ -54,7 +54,7 @@ def work(place: Place, seed: int) -> None:
         if second % 10 == 0:
             uuid = chance.choice(list(handles))
             wishes[uuid], owners[uuid] = chance.uniform(60.0, 690.0), str(second)
-        look = BudgetInputs(
+        inputs = BudgetInputs(
             view=_view(nvml, handles, wishes, began + second),
             fresh=True,
             now=float(second),
@@ -64,7 +64,7 @@ def work(place: Place, seed: int) -> None:
             results=results,
             owners=owners,
         )
-        step = cycle(memory, look)
+        step = cycle(memory, inputs)
         memory, results = step.memory, actuator.apply(step.orders) if step.orders else ()
 
 

@@ -13,7 +13,7 @@ import msgspec
 from gpuwatch.config import RemediationConfig
 from gpuwatch.sim.kubeapi.cluster import SimulatedCluster
 from gpuwatch.storage.store import Store
-from tests.remediation.model.remediating import START, Bench, HandClock, fatal
+from tests.remediation.model.remediating import START, Bench, FakeClock, fatal
 
 
 class Orders(msgspec.Struct):
@@ -31,7 +31,7 @@ class Orders(msgspec.Struct):
 
 def bench(orders: Orders, cluster: Any, store: Store, **more: Any) -> Bench:
     """The remediator of the story, in whichever process."""
-    clock = HandClock()
+    clock = FakeClock()
     clock.go(orders.after)
     made = Bench(cluster, orders.kubeconfig, clock, orders.config, store, **more)
     made.views.withheld = ("GPU-0",) if orders.withheld else None

@@ -97,7 +97,7 @@ def drill(driver: FakeDriver, folder: Path, kills: int, seed: int) -> Iterator[A
             driver.clear()
 
 
-def told(accounts: list[Account]) -> str:
+def summary(accounts: list[Account]) -> str:
     """One line."""
     writes, over = sum(each.writes for each in accounts), max(each.over for each in accounts)
     highest = max(each.highest for each in accounts)
@@ -113,7 +113,7 @@ def test_however_a_tuner_is_killed_the_limits_it_leaves_are_within_the_budget(
     tmp_path: Path, driver: FakeDriver, kills: int
 ) -> None:
     found = list(drill(driver, tmp_path, kills, seed=1))
-    print(told(found))
+    print(summary(found))
     assert sum(each.writes for each in found) > 2 * kills
     assert max(each.over for each in found) <= 0.01
     assert sum(each.rises_while_over for each in found) == 0
@@ -127,7 +127,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, FakeDriver(Path(folder) / "driver", gpus=GPUS) as driver:
-        print(told(list(drill(driver, Path(folder), chosen.count, chosen.seed))))
+        print(summary(list(drill(driver, Path(folder), chosen.count, chosen.seed))))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from gpuwatch.sim.kubeapi.access import AccessRule
 from gpuwatch.sim.kubeapi.cluster import SimulatedCluster
 from gpuwatch.sim.kubeapi.server import SimulatedApiServer
 from gpuwatch.sim.kubeapi.store import CommittedWrite
-from tests.remediation.model.remediating import NAMESPACE, NODE, Bench, HandClock, fatal, settings
+from tests.remediation.model.remediating import NAMESPACE, NODE, Bench, FakeClock, fatal, settings
 from tests.waiting import BOUND_SECONDS
 
 PACE = 0.01
@@ -75,7 +75,7 @@ def test_no_foreign_taint_is_lost_or_resurrected(server, rounds, edits):
     stop = threading.Event()
     others = [Controller(server.kubeconfig(), name, stop) for name in ("a", "b")]
     patient = settings(recovery_hold=5.0, repeats=1000, max_quarantines_per_day=1000)
-    bench = Bench(server.cluster, server.kubeconfig("gpuwatch"), HandClock(), patient)
+    bench = Bench(server.cluster, server.kubeconfig("gpuwatch"), FakeClock(), patient)
     for each in others:
         each.start()
     done, end = 0, time.monotonic() + BOUND_SECONDS

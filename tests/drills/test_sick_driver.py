@@ -35,7 +35,7 @@ def _newer(agent: AgentProcess, before: dict[int, float], gpus: set[int]) -> boo
     return all(gpu in now and now[gpu] > before.get(gpu, 0) for gpu in gpus)
 
 
-def told_within(agent: AgentProcess, since: float, intervals: float = 4.0) -> None:
+def reported_within(agent: AgentProcess, since: float, intervals: float = 4.0) -> None:
     """What was waited for was told in time, counted from monotonic `since`.
 
     Two intervals, which tests/agent/test_node_state.py holds on a turned clock, and two for a machine with other work,
@@ -56,7 +56,7 @@ def test_a_call_that_never_returns_costs_only_its_gpu(driver: FakeDriver, start:
     since = time.monotonic()
     driver.hang("nvmlDeviceGetUtilizationRates", gpu=2)
     agent.wait(lambda: sick(agent, 2))
-    told_within(agent, since)
+    reported_within(agent, since)
     # not seen, and no fault yet: it may be back in a moment
     assert agent.value("gpuwatch_gpu_health", gpu=2, state="unknown") == 1
     keeps_fresh(agent, {0, 1, 3})
@@ -90,11 +90,11 @@ def test_sigterm_leaves_no_reader_behind(start: Start) -> None:
     assert not psutil.pid_exists(reader.pid)
 
 
-def test_init_that_never_returns_is_told_and_ends_on_sigterm(driver: FakeDriver, start: Start) -> None:
+def test_init_that_never_returns_is_reported_and_ends_on_sigterm(driver: FakeDriver, start: Start) -> None:
     driver.hang("nvmlInit")
     agent = start(interval=1.0)
     agent.wait(lambda: agent.value("gpuwatch_source_up", source="nvml") == 0)
-    told_within(agent, agent.started)
+    reported_within(agent, agent.started)
     agent.wait(lambda: 'reason="starting: nvmlInit"' in agent.page)
     assert agent.get("/-/ready") is None
     agent.serves_within(SCRAPE_SECONDS)
@@ -174,7 +174,7 @@ def test_all_gpus_hung(driver: FakeDriver, start: Start) -> None:
     since = time.monotonic()
     driver.hang("nvmlDeviceGetUtilizationRates")
     agent.wait(lambda: all(sick(agent, gpu) for gpu in range(4)))
-    told_within(agent, since)
+    reported_within(agent, since)
     agent.wait(lambda: agent.value("gpuwatch_source_up", source="nvml") == 0)
     assert agent.value("gpuwatch_gpu_temperature_celsius", gpu=0) is None
     agent.serves_within(SCRAPE_SECONDS)
@@ -193,7 +193,7 @@ def test_gpus_that_hang_while_they_are_registered(driver: FakeDriver, start: Sta
     assert agent.terminate() <= STOP_SECONDS
 
 
-def test_a_lost_gpu_tells_its_xid_and_hides_nobody(driver: FakeDriver, start: Start) -> None:
+def test_a_lost_gpu_shows_its_xid_and_hides_nobody(driver: FakeDriver, start: Start) -> None:
     agent = start(interval=1.0)
     agent.wait_complete(4)
     uuid = driver.get(1, "uuid")
@@ -202,7 +202,7 @@ def test_a_lost_gpu_tells_its_xid_and_hides_nobody(driver: FakeDriver, start: St
     driver.xid(1, 79)
     agent.wait(lambda: agent.value("gpuwatch_gpu_xid_errors_total", uuid=uuid, xid=79) == 1)
     agent.wait(lambda: agent.value("gpuwatch_gpu_lost", uuid=uuid) == 1)
-    told_within(agent, since)
+    reported_within(agent, since)
     assert agent.value("gpuwatch_gpu_health", uuid=uuid, state="failed") == 1
     keeps_fresh(agent, {0, 2, 3})
     assert agent.value("gpuwatch_gpu_xid_errors_total", uuid=uuid, xid=79) == 1
@@ -233,7 +233,7 @@ def test_a_gpu_whose_every_read_fails_is_not_healthy(driver: FakeDriver, start: 
     since = time.monotonic()
     driver.error(UNKNOWN, "*", gpu=2)
     agent.wait(lambda: agent.value("gpuwatch_gpu_health", gpu=2, state="unknown") == 1)
-    told_within(agent, since)
+    reported_within(agent, since)
     keeps_fresh(agent, {0, 1, 3})
 
 

@@ -92,7 +92,7 @@ def test_a_kubelet_with_more_than_four_mebibytes_to_say(driver: FakeDriver, star
         assert agent.value("gpuwatch_source_up", source="podresources") == 1
 
 
-def test_a_kubelet_that_keeps_everybody_waiting(driver: FakeDriver, start: Start, tmp_path: Path) -> None:
+def test_a_kubelet_that_lets_all_wait(driver: FakeDriver, start: Start, tmp_path: Path) -> None:
     kubelet = SimKubelet(tmp_path / "kubelet.sock")
     with kubelet:
         kubelet.fail("slow")

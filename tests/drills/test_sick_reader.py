@@ -23,7 +23,7 @@ def open_library(target):
 """
 
 
-def blamed(agent: AgentProcess) -> set[int]:
+def at_fault(agent: AgentProcess) -> set[int]:
     """GPUs that are called failed."""
     return {gpu for gpu in range(4) if agent.value("gpuwatch_gpu_health", gpu=gpu, state="failed") == 1}
 
@@ -32,14 +32,14 @@ def restarts(agent: AgentProcess) -> float | None:
     return agent.value("gpuwatch_reader_restarts_total")
 
 
-def test_a_killed_reader_is_replaced_and_no_gpu_blamed(start: Start) -> None:
+def test_a_killed_reader_is_replaced_and_no_gpu_at_fault(start: Start) -> None:
     agent = start()
     agent.wait_complete(4)
     before = agent.sample_times()
     since = time.monotonic()
     agent.readers()[0].kill()
     agent.wait(lambda: restarts(agent) == 1)
-    assert not blamed(agent)
+    assert not at_fault(agent)
     agent.wait(lambda: min(agent.sample_times().values(), default=0) > max(before.values()))
     print(f"all GPUs were read again after {time.monotonic() - since:.2f} s")
     agent.wait(lambda: agent.value("gpuwatch_source_up", source="nvml") == 1)
@@ -57,18 +57,18 @@ def test_readers_that_die_again_and_again_are_started_ever_more_rarely(driver: F
     time.sleep(2)
     assert (restarts(agent) or 0) - (started or 0) <= 3
     agent.wait(lambda: 'reason="nvmlInit: Unknown Error"' in agent.page)
-    assert not blamed(agent)
+    assert not at_fault(agent)
     driver.clear()
     agent.wait(lambda: agent.value("gpuwatch_source_up", source="nvml") == 1)
 
 
-def test_a_stopped_reader_is_given_up_and_no_gpu_blamed(start: Start) -> None:
+def test_a_stopped_reader_is_given_up_and_no_gpu_at_fault(start: Start) -> None:
     agent = start()
     agent.wait_complete(4)
     (reader,) = agent.readers()
     os.kill(reader.pid, signal.SIGSTOP)
     agent.wait(lambda: agent.value("gpuwatch_gpu_health", gpu=0, state="unknown") == 1)
-    assert not blamed(agent)
+    assert not at_fault(agent)
     agent.wait(lambda: restarts(agent) == 1)
     agent.wait(lambda: agent.value("gpuwatch_gpu_health", gpu=0, state="healthy") == 1)
     assert reader.pid not in {other.pid for other in agent.readers()}
@@ -87,7 +87,7 @@ def test_ctrl_c_ends_the_agent_without_a_word(start: Start) -> None:
     agent = start()
     agent.wait_complete(4)
     (reader,) = agent.readers()
-    before = agent.said()  # on a busy machine: that the reader takes its time
+    before = agent.stderr()  # on a busy machine: that the reader takes its time
     os.kill(reader.pid, signal.SIGINT)
     assert agent.terminate(signal.SIGINT) <= 2
     assert agent.end() == before

@@ -37,15 +37,15 @@ def totals(rig: Rig) -> list[float]:
     return [sum(limits.values()) / 1e3 for limits in each]
 
 
-def told(rig: Rig, how: str) -> None:
+def wait_for(rig: Rig, how: str) -> None:
     """Wait until the tuner that lives says so of the budget."""
     status = TunerStatus(rig.place.state)
 
-    def said() -> Any:
+    def is_reported() -> Any:
         state = status.read()
         return state is not None and state.budget is not None and state.budget.how == how
 
-    until(said, f"the budget is {how}", step=0.005)
+    until(is_reported, f"the budget is {how}", step=0.005)
 
 
 @pytest.mark.parametrize("deaths", [2, pytest.param(6, marks=pytest.mark.slow)])
@@ -54,8 +54,8 @@ def test_the_budget_is_kept_while_one_tuner_dies_after_the_other(rig: Rig, death
         rig.kill(rig.tuner)
         TunerStatus(rig.place.state).path.unlink(missing_ok=True)
         rig.start_tuner()
-        told(rig, "learning")
-        told(rig, "roomy")
+        wait_for(rig, "learning")
+        wait_for(rig, "roomy")
     found = totals(rig)
     kept = next(number for number, total in enumerate(found) if total <= BUDGET)
     assert max(found[kept:]) <= BUDGET
@@ -66,7 +66,7 @@ def test_the_budget_is_kept_while_one_tuner_dies_after_the_other(rig: Rig, death
     assert rig.is_forgotten()
 
 
-def test_a_tuner_whose_budget_was_taken_away_gives_back_what_it_finds(rig: Rig) -> None:
+def test_a_tuner_whose_budget_was_removed_restores_what_it_finds(rig: Rig) -> None:
     rig.kill(rig.tuner)
     rig.place = replace(rig.place, budget=None)
     rig.start_tuner()

@@ -153,7 +153,7 @@ def tune(driver: FakeDriver, state: Path, *message: str) -> subprocess.Completed
     )
 
 
-def test_s4_after_kill_9_the_guard_gives_everything_back(driver: FakeDriver, start: Start, state: Path) -> None:
+def test_s4_after_kill_9_the_guard_restores_everything(driver: FakeDriver, start: Start, state: Path) -> None:
     holder = holding(start, state)
     start("-c", GUARD, str(state))
     assert limits(driver) == [400, 300]
@@ -189,7 +189,7 @@ def test_s6_while_the_driver_refuses_the_guard_keeps_the_record_and_tries_again(
     until(lambda: is_original(driver) and not recorded(state), "the other one, too")
 
 
-def test_a_guard_that_is_told_to_end_leaves_nothing_behind(
+def test_a_guard_that_is_asked_to_end_leaves_nothing_behind(
     tmp_path: Path, driver: FakeDriver, start: Start, state: Path
 ) -> None:
     holding(start, state)
@@ -200,7 +200,7 @@ def test_a_guard_that_is_told_to_end_leaves_nothing_behind(
     assert is_original(driver)
 
 
-def test_s14_a_person_gives_everything_back_but_not_from_under_a_living_tuner(
+def test_s14_a_person_restores_everything_but_not_from_under_a_living_tuner(
     driver: FakeDriver, start: Start, state: Path
 ) -> None:
     holder = holding(start, state)
@@ -222,7 +222,7 @@ def test_s14_a_person_gives_everything_back_but_not_from_under_a_living_tuner(
         pytest.param(pynvml.NVML_ERROR_UNKNOWN, 1, marks=pytest.mark.slow),  # as the other, but for its exit code
     ],
 )
-def test_what_a_person_cannot_give_back_is_an_error(
+def test_what_a_person_cannot_restore_is_an_error(
     driver: FakeDriver, start: Start, state: Path, code: int, exit_code: int
 ) -> None:
     holding(start, state).kill()
@@ -282,7 +282,7 @@ def test_a9_a_tuner_that_observes_calls_no_setter_and_has_a_page_that_pleases_pr
     assert SettingsRecord(state).read() == Actuation()
 
 
-def test_s4_a_tuner_that_enforces_gives_back_what_it_finds_and_sets_nothing_without_a_guard(
+def test_s4_a_tuner_that_enforces_restores_what_it_finds_and_sets_nothing_without_a_guard(
     tmp_path: Path, driver: FakeDriver, start: Start, state: Path
 ) -> None:
     holding(start, state).kill()
@@ -315,11 +315,11 @@ def test_s12_enforce_is_refused_at_a_reload_of_a_tuner_that_was_started_without(
     until(lambda: fetch(f"http://127.0.0.1:{port}/-/ready"), "a tuner that is off is ready")
     file.write_text(json.dumps({"tuning": {"mode": "enforce"}}))
 
-    def told() -> dict[str, float]:
+    def metrics() -> dict[str, float]:
         page = fetch(f"http://127.0.0.1:{port}/metrics") or b""
         return {each.name: value for each, value in series(page).items()}
 
-    until(lambda: told().get("gpuwatch_tuner_config_last_reload_successful") == 0.0, "the refusal shows")
+    until(lambda: metrics().get("gpuwatch_tuner_config_last_reload_successful") == 0.0, "the refusal shows")
     assert b'mode="off"' in (fetch(f"http://127.0.0.1:{port}/metrics") or b"")
     running.terminate()
     assert running.wait(BOUND_SECONDS) == 0

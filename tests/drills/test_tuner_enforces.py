@@ -82,11 +82,11 @@ class Node:
         return took
 
     @property
-    def told(self) -> TunerState | None:
+    def tuner_state(self) -> TunerState | None:
         return TunerStatus(self.state).read()
 
     def gpu(self, index: int) -> GpuTuning:
-        gpus = self.told.gpus if self.told else ()
+        gpus = self.tuner_state.gpus if self.tuner_state else ()
         unknown = GpuTuning(index=index, uuid="", state=TuningState.IDLE)
         return next((each for each in gpus if each.index == index), unknown)
 
@@ -227,7 +227,7 @@ def s7_other_work_does_not_inherit_a_cap(node: Node) -> None:
 
 def a_reload_to_observe_sets_nothing_more(node: Node) -> None:
     node.configure("observe")
-    until(lambda: node.told is not None and node.told.mode == "observe", "it observes")
+    until(lambda: node.tuner_state is not None and node.tuner_state.mode == "observe", "it observes")
     node.freed("all is given back")
     node.driver.reset_calls()
     until(lambda: node.gpu(0).state is TuningState.ELIGIBLE, "it says what it would do")

@@ -9,7 +9,7 @@ import pytest
 from gpuwatch.tuning.service.state_dir import TunerStatus
 from tests.drills.tuner_failures import drills
 from tests.drills.tuner_mishaps import KINDS
-from tests.drills.tuner_rig import EXIT_SECONDS, PATH_SECONDS, Rig, Told
+from tests.drills.tuner_rig import EXIT_SECONDS, PATH_SECONDS, DrillResult, Rig
 from tests.e2e.shared import once
 from tests.waiting import until
 
@@ -29,42 +29,44 @@ QUICK = (
 
 
 def test_a8_after_the_failures_that_matter_most_everything_is_as_it_was(tmp_path: Path) -> None:
-    told = drills(len(QUICK), SEED, tmp_path, 3, QUICK, guard=GUARD)
-    assert [each.kind for each in told] == list(QUICK)
-    assert not [each for each in told if each.trouble]
-    assert all(each.sets > 1 for each in told)
+    results = drills(len(QUICK), SEED, tmp_path, 3, QUICK, guard=GUARD)
+    assert [each.kind for each in results] == list(QUICK)
+    assert not [each for each in results if each.trouble]
+    assert all(each.sets > 1 for each in results)
 
 
 @pytest.fixture(scope="session")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Sequence[Told]:
+def results(tmp_path_factory: pytest.TempPathFactory) -> Sequence[DrillResult]:
     """Two of each kind, once in a run."""
     return once(tmp_path_factory, "drills", lambda place: drills(EACH * len(KINDS), SEED, place, RIGS, guard=GUARD))
 
 
 @pytest.mark.slow  # as the next ones: the quick test above has one of each sort
 @pytest.mark.parametrize("kind", KINDS)
-def test_a8_after_each_failure_everything_is_as_it_was(kind: str, told: Sequence[Told]) -> None:
-    own = [each for each in told if each.kind == kind]
+def test_a8_after_each_failure_everything_is_as_it_was(kind: str, results: Sequence[DrillResult]) -> None:
+    own = [each for each in results if each.kind == kind]
     assert len(own) == EACH
     assert not [each for each in own if each.trouble]
 
 
 @pytest.mark.slow
-def test_s1_no_setter_was_ever_called_with_more_than_the_original(told: Sequence[Told]) -> None:
-    assert all(each.sets > 1 for each in told)
-    assert not [each for each in told if "above the original" in each.trouble]
+def test_s1_no_setter_was_ever_called_with_more_than_the_original(results: Sequence[DrillResult]) -> None:
+    assert all(each.sets > 1 for each in results)
+    assert not [each for each in results if "above the original" in each.trouble]
 
 
 @pytest.mark.slow
-def test_s3_a_tuner_that_is_told_to_end_has_given_everything_back_in_five_seconds(told: Sequence[Told]) -> None:
-    ends = [each.exit for each in told if each.exit is not None]
+def test_s3_a_tuner_that_is_asked_to_end_has_restored_everything_in_five_seconds(
+    results: Sequence[DrillResult],
+) -> None:
+    ends = [each.exit for each in results if each.exit is not None]
     assert len(ends) > len(KINDS) / 2
     assert max(ends) <= EXIT_SECONDS
 
 
 @pytest.mark.slow
-def test_s4_the_guards_path_takes_thirty_five_seconds_at_most(told: Sequence[Told]) -> None:
-    paths = [each.path for each in told if each.path is not None]
+def test_s4_the_guards_path_takes_thirty_five_seconds_at_most(results: Sequence[DrillResult]) -> None:
+    paths = [each.path for each in results if each.path is not None]
     assert len(paths) >= 4 * EACH
     assert max(paths) <= PATH_SECONDS
 

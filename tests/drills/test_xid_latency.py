@@ -79,7 +79,7 @@ def tellers(driver: FakeDriver, kernel: Kernel) -> dict[str, Callable[[int, int]
 
 
 @pytest.mark.parametrize("origin", ["the event set", "a kernel line"])
-def test_most_xids_are_told_within_a_tenth_of_a_second(
+def test_most_xids_are_reported_within_a_tenth_of_a_second(
     driver: FakeDriver, start: Start, kernel: Kernel, origin: str
 ) -> None:
     agent = start(interval=1.0, kmsg=str(kernel.path))
@@ -91,7 +91,7 @@ def test_most_xids_are_told_within_a_tenth_of_a_second(
 
 @pytest.mark.slow  # 99 of 100, where the machine lets it; the median above holds the case
 @pytest.mark.parametrize("origin", ["the event set", "a kernel line"])
-def test_nearly_all_xids_are_told_within_a_tenth_of_a_second(
+def test_nearly_all_xids_are_reported_within_a_tenth_of_a_second(
     driver: FakeDriver, start: Start, kernel: Kernel, origin: str
 ) -> None:
     agent = start(interval=1.0, kmsg=str(kernel.path))
@@ -104,7 +104,7 @@ def test_nearly_all_xids_are_told_within_a_tenth_of_a_second(
 
 
 @pytest.mark.parametrize("first", ["nvml", "kernel"])
-def test_told_by_both_it_counts_once(driver: FakeDriver, start: Start, kernel: Kernel, first: str) -> None:
+def test_reported_by_both_it_counts_once(driver: FakeDriver, start: Start, kernel: Kernel, first: str) -> None:
     agent = start(kmsg=str(kernel.path))
     agent.wait_complete(4)
     uuid = driver.get(2, "uuid")
@@ -132,7 +132,7 @@ def test_two_of_the_same_kind_count_twice(driver: FakeDriver, start: Start, kern
     assert count(agent, uuid, 31) == 2
 
 
-def test_a_gpu_that_has_vanished_still_tells_its_xid_and_its_pod(
+def test_a_gpu_that_has_vanished_still_shows_its_xid_and_its_pod(
     driver: FakeDriver, start: Start, kernel: Kernel, tmp_path: Path
 ) -> None:
     uuid = driver.get(3, "uuid")
@@ -167,7 +167,7 @@ def test_an_event_of_a_gpu_that_is_lost_in_the_same_moment(driver: FakeDriver, s
     assert event["pci"] == "0000:0f:00"
 
 
-def test_an_event_set_that_fails_for_one_lost_gpu_tells_of_the_others(driver: FakeDriver, start: Start) -> None:
+def test_an_event_set_that_fails_for_one_lost_gpu_reports_the_others(driver: FakeDriver, start: Start) -> None:
     """As drivers do: the wait answers that a GPU is lost, whichever GPU it was asked for."""
     agent = start()
     agent.wait_complete(4)

@@ -154,7 +154,7 @@ class ControlViews:
         """Seconds since the newest."""
         return 0.0 if self.view is None else self._clock.time() - self.view.snapshot.at
 
-    def look(self, wait: float = 0.0) -> bool:
+    def poll(self, wait: float = 0.0) -> bool:
         """Wait for the next one."""
         before = None if self.view is None else self.view.snapshot.at
         left = self._pause if before is None else (before + 1.0 - self._clock.time()) * self._pause

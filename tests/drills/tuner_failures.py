@@ -18,20 +18,20 @@ from tests.bench.measure import table
 from tests.drills.tuner_mishaps import KINDS, NEED_CLOCKS
 from tests.drills.tuner_rig import (
     GUARD,
+    DrillResult,
     Rig,
-    Told,
 )
 
 
 def drills(
     count: int, seed: int, folder: Path, rigs: int, kinds: Sequence[str] = tuple(KINDS), guard: float = GUARD
-) -> list[Told]:
+) -> list[DrillResult]:
     """So many drills, one kind after the other, on some rigs at once; `guard`: how fast theirs is."""
     jobs = [(kinds[number % len(kinds)], f"{seed} {number}") for number in range(count)]
     free = threading.local()
     numbers = iter(range(rigs))
 
-    def one(job: tuple[str, str]) -> Told:
+    def one(job: tuple[str, str]) -> DrillResult:
         if not hasattr(free, "rig"):
             own = folder / f"rig-{next(numbers)}"
             own.mkdir()
@@ -43,9 +43,9 @@ def drills(
         return list(pool.map(one, jobs))
 
 
-def show(found: Sequence[Told]) -> None:
+def show(found: Sequence[DrillResult]) -> None:
     """A line for each kind."""
-    kinds: dict[str, list[Told]] = defaultdict(list)
+    kinds: dict[str, list[DrillResult]] = defaultdict(list)
     for each in found:
         kinds[each.kind].append(each)
         kinds["all"].append(each)

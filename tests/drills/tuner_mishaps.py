@@ -110,7 +110,7 @@ def reboot(rig: Rig) -> None:
     rig.driver.set(0, power_limit_mw=theirs, power_limit_enforced_mw=theirs)
     before = len(rig.driver.sets())
     rig.start_guard()
-    until(rig.is_forgotten, "what went with the boot is forgotten", rig.patience)
+    until(rig.is_forgotten, "what went with the boot is forgotten", rig.timeout)
     assert len(rig.driver.sets()) == before, "something was set that went with the boot"
     assert rig.limits() == [theirs, LIMIT]
     rig.driver.set(0, power_limit_mw=LIMIT, power_limit_enforced_mw=LIMIT)

@@ -33,7 +33,7 @@ _processes = get_context("forkserver")
 _processes.set_forkserver_preload(["tests.drills.tuner_children"])
 
 
-class Told(NamedTuple):
+class DrillResult(NamedTuple):
     """One drill. `path`: seconds a guard would have taken in earnest; `exit`: those a tuner took to end."""
 
     kind: str
@@ -67,11 +67,11 @@ class Rig:
         return SettingsRecord(self.place.state)
 
     @property
-    def patience(self) -> float:
+    def timeout(self) -> float:
         """Real seconds in which a guard has given everything back, and tried twice."""
         return 4 * PATH_SECONDS / self.place.guard
 
-    def drill(self, kind: str, seed: str, mishap: "Callable[[Rig], None]", *, clocked: bool) -> Told:
+    def drill(self, kind: str, seed: str, mishap: "Callable[[Rig], None]", *, clocked: bool) -> DrillResult:
         """One failure from start to end; what was wrong is told, never raised. `clocked`: not without a clock cap."""
         self.chance, self.path, self.exit = random.Random(seed), None, None
         clocked, sets = self.chance.random() < 0.5 or clocked, 0
@@ -90,7 +90,7 @@ class Rig:
             trouble = f"{type(error).__name__}: {error}"
         finally:
             self.end()
-        return Told(kind, seed, trouble, self.path, self.exit, clocked, sets)
+        return DrillResult(kind, seed, trouble, self.path, self.exit, clocked, sets)
 
     def reset(self) -> None:
         """As after a boot."""
@@ -173,7 +173,7 @@ class Rig:
 
     def restored(self, since: float | None = None) -> None:
         """Wait until everything is as it was; `since`: when the guard could begin to count."""
-        until(self.is_original, "everything is as it was", self.patience, step=0.005)
+        until(self.is_original, "everything is as it was", self.timeout, step=0.005)
         if since is not None:
             self.path = in_earnest(time.monotonic() - since, self.place.guard)
             assert self.path <= PATH_SECONDS, f"the guard's path took {self.path:.1f} s"
@@ -186,7 +186,7 @@ class Rig:
         if not self.guard.is_alive():
             self.start_guard()
         self.restored()
-        until(self.is_forgotten, "nothing is recorded", self.patience)
+        until(self.is_forgotten, "nothing is recorded", self.timeout)
 
     def judge(self) -> str:
         """What the driver's log says against us."""

@@ -38,7 +38,7 @@ class Case(NamedTuple):
     node: str
     gpus: tuple[str, ...]
     faults: tuple[Fault, ...]
-    told: tuple[str, ...] = ()
+    notified: tuple[str, ...] = ()
     held_back: tuple[str, ...] = ()
     after: tuple[str, str] | None = None  # node and alert that must have been told before
     lasts: dict[str, str] = {}  # alert -> why it does not resolve within the test
@@ -76,7 +76,7 @@ CASES = (
         "xids",
         ("4",),
         ({"do": "lose", "gpu": 4},),
-        told=("GpuFellOffBus",),
+        notified=("GpuFellOffBus",),
         held_back=("GpuXidCritical",),
     ),
     Case(
@@ -88,7 +88,7 @@ CASES = (
             {"do": "ecc", "gpu": 3, "kind": "uncorrected"},
             {"do": "xid", "gpu": 3, "xid": 95},
         ),
-        told=("GpuRecoveryActionRequired",),
+        notified=("GpuRecoveryActionRequired",),
         held_back=("GpuXidCritical", "GpuEccUncorrectable"),
     ),
     Case(
@@ -100,7 +100,7 @@ CASES = (
             {"do": "remap", "gpu": 0},
             {"do": "xid", "gpu": 0, "xid": 94},
         ),
-        told=("GpuXidContained",),
+        notified=("GpuXidContained",),
         held_back=("GpuEccUncorrectable", "GpuRepairPending"),
     ),
     Case(
@@ -108,7 +108,7 @@ CASES = (
         "memory",
         ("1",),
         ({"do": "remap", "gpu": 1, "failure": True, "pending": False},),
-        told=("GpuMemoryUnrepairable",),
+        notified=("GpuMemoryUnrepairable",),
         held_back=("GpuXidCritical",),
     ),
     Case(
@@ -116,63 +116,67 @@ CASES = (
         "memory",
         ("2",),
         ({"do": "ecc", "gpu": 2, "kind": "corrected", "count": 1200},),
-        told=("GpuEccCorrectableRateHigh",),
+        notified=("GpuEccCorrectableRateHigh",),
     ),
     Case(
         "the driver advises to drain peer-to-peer work",
         "memory",
         ("4",),
         ({"do": "recovery_action", "gpu": 4, "action": 3},),
-        told=("GpuRecoveryAdvised",),
+        notified=("GpuRecoveryAdvised",),
     ),
-    Case("corrupt infoROM", "memory", ("5",), ({"do": "inforom", "gpu": 5},), told=("GpuInforomCorrupt",)),
+    Case("corrupt infoROM", "memory", ("5",), ({"do": "inforom", "gpu": 5},), notified=("GpuInforomCorrupt",)),
     Case(
         "a TPC waits for its repair",
         "memory",
         ("6",),
         ({"do": "repair", "gpu": 6, "tpc": True},),
-        told=("GpuRepairPending",),
+        notified=("GpuRepairPending",),
     ),
     Case(
         "a notebook holds a GPU and does nothing",
         "memory",
         ("7",),
         (_idle_pod(7),),
-        told=("GpuAllocatedIdle",),
+        notified=("GpuAllocatedIdle",),
     ),
     Case(
         "a link goes down",
         "links",
         ("0",),
         ({"do": "nvlink", "gpu": 0, "link": 7, "active": False},),
-        told=("GpuNvlinkDown",),
+        notified=("GpuNvlinkDown",),
     ),
     Case(
         "1,200 CRC errors of a link",
         "links",
         ("1",),
         ({"do": "nvlink", "gpu": 1, "link": 2, "errors": {"crc": 1200}},),
-        told=("GpuNvlinkErrors",),
+        notified=("GpuNvlinkErrors",),
     ),
     Case(
-        "8 lanes instead of 16", "links", ("2",), ({"do": "pcie", "gpu": 2, "width": 8},), told=("GpuPcieLinkDegraded",)
+        "8 lanes instead of 16",
+        "links",
+        ("2",),
+        ({"do": "pcie", "gpu": 2, "width": 8},),
+        notified=("GpuPcieLinkDegraded",),
     ),
     Case(
         "cannot join its fabric",
         "links",
         ("3",),
         ({"do": "fabric", "gpu": 3, "state": 2},),
-        told=("GpuFabricUnhealthy",),
+        notified=("GpuFabricUnhealthy",),
     ),
     Case(
         "clocks stuck in the middle of a job",
         "links",
         ("4",),
         ({"do": "stuck_clock", "gpu": 4, "megahertz": 345},),
-        told=("GpuClocksStuck", "GpuStraggler"),
+        notified=("GpuClocksStuck", "GpuStraggler"),
         lasts={"GpuStraggler": "a mean of five minutes"},
     ),
-    Case("power brake", "links", ("5",), ({"do": "power_brake", "gpu": 5},), told=("GpuHardwareSlowdown",)),
+    Case("power brake", "links", ("5",), ({"do": "power_brake", "gpu": 5},), notified=("GpuHardwareSlowdown",)),
     Case(
         "its cooling fails",
         "links",
@@ -180,23 +184,23 @@ CASES = (
         # So slowly that the cause is there long before the slowdown: the power brake's alert has begun the message that
         # a second slowdown on this node joins without a wait.
         ({"do": "thermal", "gpu": 7, "ambient": 60, "cooling": 0.6},),
-        told=("GpuThermalHeadroomLow",),
+        notified=("GpuThermalHeadroomLow",),
         held_back=("GpuHardwareSlowdown",),
     ),
-    Case("memory without an owner", "links", ("6",), ({"do": "zombie", "gpu": 6},), told=("GpuZombieMemory",)),
+    Case("memory without an owner", "links", ("6",), ({"do": "zombie", "gpu": 6},), notified=("GpuZombieMemory",)),
     Case(
         "an application faults (XID 31)",
         "xids",
         ("0",),
         ({"do": "xid", "gpu": 0, "xid": 31},),
-        told=("GpuXidApplication",),
+        notified=("GpuXidApplication",),
     ),
     Case(
         "applications of three pods fault on one GPU (XID 13)",
         "shared",
         ("0",),
         ({"do": "xid", "gpu": 0, "xid": 13},),
-        told=("GpuXidApplicationRepeated", "GpuXidApplication"),
+        notified=("GpuXidApplicationRepeated", "GpuXidApplication"),
         lasts={"GpuXidApplicationRepeated": "counts for a day"},
     ),
     Case(
@@ -204,19 +208,23 @@ CASES = (
         "forged",
         ("0",),
         ({"do": "xid", "gpu": 0, "xid": 79, "event": False},),
-        told=("GpuXidUnconfirmed",),
+        notified=("GpuXidUnconfirmed",),
     ),
-    Case("an unknown XID (999)", "xids", ("1",), ({"do": "xid", "gpu": 1, "xid": 999},), told=("GpuXidUnknown",)),
+    Case("an unknown XID (999)", "xids", ("1",), ({"do": "xid", "gpu": 1, "xid": 999},), notified=("GpuXidUnknown",)),
     Case(
-        "many corrected errors (XID 92)", "xids", ("2",), ({"do": "xid", "gpu": 2, "xid": 92},), told=("GpuXidWarning",)
+        "many corrected errors (XID 92)",
+        "xids",
+        ("2",),
+        ({"do": "xid", "gpu": 2, "xid": 92},),
+        notified=("GpuXidWarning",),
     ),
-    Case("GSP timeout (XID 119)", "xids", ("3",), ({"do": "xid", "gpu": 3, "xid": 119},), told=("GpuXidCritical",)),
+    Case("GSP timeout (XID 119)", "xids", ("3",), ({"do": "xid", "gpu": 3, "xid": 119},), notified=("GpuXidCritical",)),
     Case(
         "no call of the driver returns",
         "hung",
         ("", "0", "1"),
         ({"do": "hang"},),
-        told=("GpuUnresponsive",),
+        notified=("GpuUnresponsive",),
         held_back=("GpuUnresponsive@0", "GpuUnresponsive@1", "GpuwatchNvmlDown", "GpuwatchMonitoringDegraded"),
     ),
     Case(
@@ -228,7 +236,7 @@ CASES = (
             link_is_down,
             {"do": "sxid", "sxid": 20034, "severity": "Fatal"},
         ),
-        told=("GpuNvswitchFatal",),
+        notified=("GpuNvswitchFatal",),
         held_back=("GpuNvlinkDown@0",),
     ),
     Case(
@@ -236,24 +244,24 @@ CASES = (
         "old",
         ("0",),
         ({"do": "retire", "gpu": 0, "pages": 60},),
-        told=("GpuRetiredPagesHigh",),
+        notified=("GpuRetiredPagesHigh",),
         held_back=("GpuRepairPending",),
         lasts={"GpuRetiredPagesHigh": "no reset brings pages back"},
     ),
-    Case("a node joins with 2 of 3 GPUs", "short", ("", "0", "1"), (join,), told=("GpuMissing",)),
+    Case("a node joins with 2 of 3 GPUs", "short", ("", "0", "1"), (join,), notified=("GpuMissing",)),
     Case(
         "agent and remediator end",
         "blind",
         ("", "0"),
         (end_all,),
-        told=("GpuwatchDown", "GpuwatchRemediatorDown"),
+        notified=("GpuwatchDown", "GpuwatchRemediatorDown"),
     ),
     Case(
         "the kubelet's socket refuses",
         "unmapped",
         ("", "0"),
         ({"do": "kubelet", "state": "refused"},),
-        told=("GpuwatchWorkloadMappingDown",),
+        notified=("GpuwatchWorkloadMappingDown",),
         held_back=("GpuwatchMonitoringDegraded",),
     ),
     Case(
@@ -261,7 +269,7 @@ CASES = (
         "mistaken",
         ("", "0"),
         (mistake,),
-        told=("GpuwatchConfigRejected",),
+        notified=("GpuwatchConfigRejected",),
         held_back=("GpuwatchMonitoringDegraded",),
     ),
     Case(
@@ -269,7 +277,7 @@ CASES = (
         "north",
         ("", "0"),
         ({"do": "xid", "gpu": 0, "xid": 119},),
-        told=("GpuXidCritical@0", "GpuNodeQuarantined", "GpuNodeQuarantinedLong"),
+        notified=("GpuXidCritical@0", "GpuNodeQuarantined", "GpuNodeQuarantinedLong"),
     ),
     Case(
         "power brake of another GPU there",
@@ -284,7 +292,7 @@ CASES = (
         "south",
         ("", "0", "1"),
         ({"do": "xid", "gpu": 0, "xid": 119},),
-        told=("GpuXidCritical@0", "GpuRemediationBlocked"),
+        notified=("GpuXidCritical@0", "GpuRemediationBlocked"),
         after=("north", "GpuNodeQuarantined"),
     ),
 )

@@ -49,7 +49,7 @@ class Result(NamedTuple):
     """What came of a case. `seconds`: from the fault to the webhook."""
 
     case: Case
-    told: set[Alert]
+    notified: set[Alert]
     held_back: dict[Alert, set[str]]
     without: set[Alert]
     """What the Alertmanager without inhibition told."""
@@ -78,10 +78,10 @@ def run(place: Path, cases: Sequence[Case] = CASES) -> list[Result]:
         stage.begin(*(node for node in nodes if not NODES[node].get("late")))
         stack.enter_context(_prometheus(place / "prometheus", stage, (manager, plain), rules))
         began = _strike(stage, manager, plain, cases)
-        told, without = manager.told(), plain.told()
+        notified, without = manager.notified(), plain.notified()
         held = {alert: set(by) for alert, by in manager.held_back.copy().items()}  # a thread goes on filling it
         resolved = _repair(stage, manager, cases)
-    return [_result(case, began[case.story], manager, told, held, without, resolved) for case in cases]
+    return [_result(case, began[case.story], manager, notified, held, without, resolved) for case in cases]
 
 
 @contextlib.contextmanager
@@ -100,7 +100,7 @@ def _prometheus(place: Path, stage: Stage, managers: tuple[Alertmanager, ...], r
 def _strike(stage: Stage, manager: Alertmanager, plain: Alertmanager, cases: Sequence[Case]) -> dict[str, float]:
     """Story -> when its fault was; over when all that is expected has come, and some more seconds have passed."""
     began: dict[str, float] = {}
-    due = {alert for case in cases for alert in wanted(case, case.told)}
+    due = {alert for case in cases for alert in wanted(case, case.notified)}
     kept = {alert for case in cases for alert in wanted(case, case.held_back)}
     deadline = time.monotonic() + BOUND_SECONDS
     while time.monotonic() < deadline:
@@ -108,7 +108,7 @@ def _strike(stage: Stage, manager: Alertmanager, plain: Alertmanager, cases: Seq
             if case.story not in began and (case.after is None or _has_come(manager, *case.after)):
                 began[case.story] = time.monotonic()
                 stage.do(case)
-        if due <= manager.told() and kept <= set(manager.held_back) and due | kept <= plain.told():
+        if due <= manager.notified() and kept <= set(manager.held_back) and due | kept <= plain.notified():
             break
         time.sleep(0.1)
     time.sleep(SETTLE_SECONDS)
@@ -116,7 +116,7 @@ def _strike(stage: Stage, manager: Alertmanager, plain: Alertmanager, cases: Seq
 
 
 def _has_come(manager: Alertmanager, node: str, name: str) -> bool:
-    return any((alert.node, alert.name) == (node, name) for alert in manager.told())
+    return any((alert.node, alert.name) == (node, name) for alert in manager.notified())
 
 
 def _repair(stage: Stage, manager: Alertmanager, cases: Sequence[Case]) -> set[Alert]:
@@ -124,27 +124,27 @@ def _repair(stage: Stage, manager: Alertmanager, cases: Sequence[Case]) -> set[A
     since = time.monotonic()
     for node in dict.fromkeys(case.node for case in cases):
         stage.repair(node)
-    due = {alert for case in cases for alert in wanted(case, case.told) if alert.name not in case.lasts}
+    due = {alert for case in cases for alert in wanted(case, case.notified) if alert.name not in case.lasts}
     deadline = since + BOUND_SECONDS
     while time.monotonic() < deadline and not all(manager.first(alert, "resolved", after=since) for alert in due):
         time.sleep(0.1)
-    return manager.told("resolved")
+    return manager.notified("resolved")
 
 
 def _result(
     case: Case,
     began: float,
     manager: Alertmanager,
-    told: set[Alert],
+    notified: set[Alert],
     held: dict[Alert, set[str]],
     without: set[Alert],
     resolved: set[Alert],
 ) -> Result:
     places = {(case.node, gpu) for gpu in case.gpus}
-    mine = {alert for alert in told if (alert.node, alert.gpu) in places}
+    mine = {alert for alert in notified if (alert.node, alert.gpu) in places}
     return Result(
         case=case,
-        told=mine,
+        notified=mine,
         held_back={alert: by for alert, by in held.items() if (alert.node, alert.gpu) in places},
         without={alert for alert in without if (alert.node, alert.gpu) in places},
         seconds={alert: (manager.first(alert) or began) - began for alert in mine},
@@ -160,13 +160,16 @@ def table(results: list[Result]) -> str:
 
 def _row(result: Result) -> str:
     case = result.case
-    sent = ", ".join(_sent(alert, result) for alert in _sorted(result.told | wanted(case, case.told), result)) or "none"
+    sent = (
+        ", ".join(_sent(alert, result) for alert in _sorted(result.notified | wanted(case, case.notified), result))
+        or "none"
+    )
     held = ", ".join(sorted({f"{alert.name} by {' and '.join(sorted(by))}" for alert, by in result.held_back.items()}))
     return f"| {case.story} | {sent} | {held} |"
 
 
 def _sent(alert: Alert, result: Result) -> str:
-    if alert not in result.told:
+    if alert not in result.notified:
         return f"{alert.name} missing"
     why = "" if alert in result.resolved else f" (not yet resolved: {result.case.lasts.get(alert.name, 'unexpected')})"
     return f"{alert.name} {result.seconds[alert]:.1f}{why}"
@@ -178,10 +181,10 @@ def _sorted(alerts: set[Alert], result: Result) -> list[Alert]:
 
 def summary(results: list[Result]) -> str:
     """What inhibition saves."""
-    told, without = (
-        sum(len(found) for found in sets) for sets in zip(*((r.told, r.without) for r in results), strict=True)
+    notified, without = (
+        sum(len(found) for found in sets) for sets in zip(*((r.notified, r.without) for r in results), strict=True)
     )
-    return f"{told} alerts told; without inhibition {without}."
+    return f"{notified} alerts told; without inhibition {without}."
 
 
 def main() -> None:

@@ -61,7 +61,7 @@ class Alertmanager:
         times = (each.at for each in self.notices if (each.alert, each.status) == (alert, status) and each.at >= after)
         return min(times, default=None)
 
-    def told(self, status: str = "firing") -> set[Alert]:
+    def notified(self, status: str = "firing") -> set[Alert]:
         """All that the webhook has heard of."""
         return {each.alert for each in self.notices if each.status == status}
 

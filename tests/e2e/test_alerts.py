@@ -47,21 +47,22 @@ alert's rule (tests/alerts), inhibition included.
 
 def trouble(result: Result) -> list[str]:
     """In what a case was otherwise than it should be."""
-    case, names = result.case, {alert.name for alert in result.told - result.resolved}
+    case, names = result.case, {alert.name for alert in result.notified - result.resolved}
     promises = {
-        f"told {result.told}": result.told == wanted(case, case.told),
+        f"notified {result.notified}": result.notified == wanted(case, case.notified),
         f"held back {result.held_back}": set(result.held_back) == wanted(case, case.held_back),
-        f"told where nothing is held back {result.without}": result.without == result.told | set(result.held_back),
-        f"told and held back {result.told}": result.told.isdisjoint(result.held_back),
+        f"notified where nothing is held back {result.without}": result.without
+        == result.notified | set(result.held_back),
+        f"notified and held back {result.notified}": result.notified.isdisjoint(result.held_back),
         f"never resolved {names}": set(case.lasts) - FADES <= names <= set(case.lasts),
     }
     return [f"{case.story}: {words}" for words, holds in promises.items() if not holds]
 
 
-def test_a_fault_and_its_end_are_told_and_its_consequence_is_held_back(tmp_path):
+def test_a_fault_and_its_end_are_reported_and_its_consequence_is_held_back(tmp_path):
     """From a simulated GPU through agent, Prometheus and Alertmanager to the webhook."""
     (result,) = run(tmp_path, [case for case in CASES if case.story == QUICK])
-    assert result.told
+    assert result.notified
     assert result.held_back
     assert not trouble(result)
 
@@ -77,12 +78,12 @@ def results(tmp_path_factory):
 
 @slow
 @pytest.mark.parametrize("story", STORIES)
-def test_exactly_its_alerts_are_told_held_back_and_resolved(results, story):
+def test_exactly_its_alerts_are_reported_held_back_and_resolved(results, story):
     assert not trouble(results[story])
 
 
 @slow
-def test_what_is_urgent_is_told_at_once(results):
+def test_what_is_urgent_is_reported_at_once(results):
     rules = [rule for group in hurried()["groups"] for rule in group["rules"] if "alert" in rule]
     at_once = {rule["alert"] for rule in rules if "for" not in rule and rule["labels"]["severity"] == "critical"}
     seconds = {a: s for result in results.values() for a, s in result.seconds.items() if a.name in at_once}
@@ -93,7 +94,7 @@ def test_what_is_urgent_is_told_at_once(results):
 def test_each_alert_is_tried_here_or_elsewhere():
     rules = fast_yaml.load(RULES.read_text())
     alerts = {rule["alert"] for group in rules["groups"] for rule in group["rules"] if "alert" in rule}
-    tried = {alert.name for case in CASES for alert in wanted(case, case.told + case.held_back)}
+    tried = {alert.name for case in CASES for alert in wanted(case, case.notified + case.held_back)}
     assert tried | set(ELSEWHERE) == alerts
     assert tried.isdisjoint(ELSEWHERE)
 

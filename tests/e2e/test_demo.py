@@ -66,7 +66,7 @@ STORY = (
 """What is printed, in this order; between these there is more."""
 
 
-def told_by(text):
+def unwrapped(text):
     """The text with its wrapped lines made whole and their times taken off."""
     return re.sub(r"^\d\d:\d\d:\d\d  ", "", re.sub(r"\n {22}", " ", text), flags=re.M)
 
@@ -144,7 +144,7 @@ def played(place, program):
     with playing(place, program, "--pace", "1", "--end") as demo:
         told, errors = demo.communicate(timeout=STORY_SECONDS)
     assert (demo.returncode, errors) == (0, "")
-    return told_by(told)
+    return unwrapped(told)
 
 
 def in_order(patterns, story):
@@ -160,7 +160,7 @@ def in_order(patterns, story):
     return True
 
 
-def test_a_short_story_of_a_fault_is_told_in_order_and_touches_only_what_it_must(tmp_path):
+def test_a_short_story_of_a_fault_is_reported_in_order_and_touches_only_what_it_must(tmp_path):
     story = played(tmp_path, (sys.executable, "-c", SHORTENED))
     assert in_order(SHORT_STORY, story)
     assert (story.count("taints gpu-node-1"), story.count("tainted ("), story.count("cordons")) == (0, 0, 0)
@@ -179,7 +179,7 @@ def story(tmp_path_factory):
 
 @pytest.mark.slow  # a minute; the short story above has what matters of each
 class TestWholeStory:
-    def test_it_tells_what_happens_in_order(self, story):
+    def test_it_shows_what_happens_in_order(self, story):
         assert in_order(STORY, story)
 
     def test_an_application_error_a_sick_gpu_and_a_hang_taint_nothing(self, story):
@@ -199,7 +199,7 @@ class TestWholeStory:
 
 
 @pytest.mark.slow  # quick: the short story is below
-def test_its_cluster_obeys_another_terminal_until_it_is_told_to_end(tmp_path):
+def test_its_cluster_obeys_another_terminal_until_it_is_stopped(tmp_path):
     with playing(tmp_path, COMMAND, "--pace", "60") as process:
         heard = ""
         while "1. A cluster at work" not in heard:
@@ -225,6 +225,6 @@ def test_its_cluster_obeys_another_terminal_until_it_is_told_to_end(tmp_path):
         told, errors = process.communicate(timeout=BOUND_SECONDS)
     assert process.returncode == 130
     assert "Traceback" not in errors
-    told = told_by(told)
+    told = unwrapped(told)
     assert "a person    taints gpu-node-1 with gpuwatch.io/gpu-fault=operator:NoSchedule" in told
     assert "a person    takes the taint" in told

@@ -131,7 +131,7 @@ def test_figures_of_who_is_alone_are_the_gpus(seen):
     assert (window.gpu, window.index, window.node, window.holders) == (uuid("a"), 0, "node-1", 1)
 
 
-def test_counters_are_rates_also_where_they_begin_anew(seen):
+def test_counters_are_rates_also_where_they_start_over(seen):
     rates = [window.pcie for window in seen["train-abcde"]]
     assert min(rates) > 1.4e6
     assert max(rates) < 2.1e6
@@ -141,7 +141,7 @@ def test_the_model_is_what_it_is_called_now(seen):
     assert {window.model for window in seen["train-abcde"]} == {H100}
 
 
-def test_kubernetes_tells_owner_image_class_start_and_throttling(seen):
+def test_kubernetes_shows_owner_image_class_start_and_throttling(seen):
     window = seen["train-abcde"][5]
     assert (window.key.kind, window.key.name, window.key.image) == ("CronJob", "train", "registry/train:7")
     assert (window.declared_class, window.autotune) == ("batch", "off")
@@ -173,7 +173,7 @@ def test_who_shares_a_gpu_has_only_what_is_his_own(seen):
         assert (window.sm, window.dram, window.pipe, window.pcie, window.processes) == (None,) * 5
 
 
-def test_an_instance_is_told_in_shares_of_the_whole_gpu(seen):
+def test_an_instance_is_reported_in_shares_of_the_whole_gpu(seen):
     window = seen["jupyter-ann"][3]
     share = instance(H100, None, "1g.10gb").sm_share
     assert (window.profile, window.busy, window.sm) == ("1g.10gb", 0.4, pytest.approx(0.5 * share))
@@ -271,7 +271,7 @@ def test_tls_and_a_password_as_prometheus_knows_them(closed):
         ("tls_config: {ca_file: ca.pem}", GpuwatchError, "certificate"),
     ],
 )
-def test_who_is_not_let_in_is_told_why(closed, tmp_path, config, error, words):
+def test_a_refused_user_gets_the_reason(closed, tmp_path, config, error, words):
     url, place = closed
     file = place / "wrong.yaml"
     file.write_text(config)
@@ -279,7 +279,7 @@ def test_who_is_not_let_in_is_told_why(closed, tmp_path, config, error, words):
         read_plan(asked, OPTIONS, END)
 
 
-def test_a_prometheus_without_gpus_is_told_from_one_with_idle_ones(tmp_path):
+def test_a_prometheus_without_gpus_is_distinguished_from_one_with_idle_ones(tmp_path):
     other = backfill(tmp_path / "other", lines("up", {"job": "x"}, TIMES))
     with serving(other) as server, pytest.raises(GpuwatchError, match="knows no GPU"):
         history(server.url).read()

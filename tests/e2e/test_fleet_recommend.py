@@ -65,7 +65,7 @@ def test_another_namespace_has_nothing(url, tmp_path):
         (["-n", "no_name"], 2, "no_name is no namespace"),
     ],
 )
-def test_what_is_wrong_is_said_in_a_line(url, tmp_path, options, code, words):
+def test_what_is_wrong_is_reported_in_a_line(url, tmp_path, options, code, words):
     done = recommend(url, tmp_path, *options)
     assert (done.returncode, done.stdout) == (code, "")
     assert words in done.stderr

@@ -181,7 +181,7 @@ def test_a_stop_waits_for_no_credential_plugin(tmp_path, command_words, is_chang
 
 
 @pytest.mark.slow  # quick: an old View in tests/remediation/planning
-def test_an_agent_that_goes_is_said_and_changes_nothing(server, node, command):
+def test_an_agent_that_goes_is_reported_and_changes_nothing(server, node, command):
     with running(command.words, command.log):
         until(lambda: fetch(f"{command.url}/-/ready"), "it is ready")
         node.process.send_signal(signal.SIGTERM)
@@ -192,7 +192,7 @@ def test_an_agent_that_goes_is_said_and_changes_nothing(server, node, command):
 
 
 @pytest.mark.slow  # quick: a day in the life gives back, too; one look without a cluster has --once
-def test_once_prints_the_plan_and_release_gives_everything_back(server, node, command):
+def test_once_prints_the_plan_and_release_restores_everything(server, node, command):
     said = command.once("--once", "--mode", "observe")
     assert said.returncode == 0, said.stderr
     assert said.stdout.startswith(f"{NODE}: healthy; no fault\n")
@@ -220,7 +220,7 @@ def test_once_prints_the_plan_and_release_gives_everything_back(server, node, co
     assert "nothing on node" in again.stderr
 
 
-def test_one_look_without_a_cluster_and_one_at_the_wrong_node_say_what_is_wrong(server, node, command, tmp_path):
+def test_one_sample_without_a_cluster_and_one_at_the_wrong_node_say_what_is_wrong(server, node, command, tmp_path):
     words = ["--once", "--mode", "observe", "--kubeconfig", str(tmp_path / "nothing")]
     said = command.once(*words)
     assert said.returncode == 0, said.stderr
@@ -255,7 +255,7 @@ def test_its_pages_can_be_for_known_users_only(command, tmp_path):
         ({}, ("--once", "--agent", "/nowhere/agent.sock"), 1, "cannot reach the agent"),
     ],
 )
-def test_what_can_never_work_is_said_at_once(command, policy, more, code, words):
+def test_what_can_never_work_is_reported_at_once(command, policy, more, code, words):
     command.policy({**POLICY, **policy})
     said = command.once(*more)
     assert said.returncode == code

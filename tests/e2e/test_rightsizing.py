@@ -22,7 +22,7 @@ SOME_VIEWS, VIEWS = 10, 30
 """In six seconds: an agent that has seen so many knows who holds what, and began to learn some seconds ago."""
 
 
-def said(url: str) -> tuple[int, str]:
+def fetched(url: str) -> tuple[int, str]:
     """Status and body of the page; 0 while nobody answers."""
     with contextlib.suppress(OSError, http.client.HTTPException):
         try:
@@ -60,8 +60,8 @@ def seconds_to_end(process: subprocess.Popen[bytes]) -> float:
 
 def advice(url: str) -> dict[str, object]:
     """What an agent says that has found a checkpoint: at its first View."""
-    until(lambda: said(url)[0] == 200, "advice")
-    found: dict[str, object] = json.loads(said(url)[1])
+    until(lambda: fetched(url)[0] == 200, "advice")
+    found: dict[str, object] = json.loads(fetched(url)[1])
     return found
 
 
@@ -69,7 +69,7 @@ def advice(url: str) -> dict[str, object]:
 def test_what_was_learned_outlives_sigterm_and_kill_and_can_be_switched_off_and_on(tmp_path: Path) -> None:
     with agent(tmp_path, source=SIM, config=CONFIG) as first:
         first.settle()
-        assert said(first.url) == (503, f"{LEARNING}\n")
+        assert fetched(first.url) == (503, f"{LEARNING}\n")
         wait_for_views(first.url, VIEWS)
         assert seconds_to_end(first.process) < END_SECONDS
     with agent(tmp_path, source=SIM, config=CONFIG) as second:
@@ -88,8 +88,8 @@ def test_what_was_learned_outlives_sigterm_and_kill_and_can_be_switched_off_and_
 def switches_off_and_on(found: Agent, file: Path) -> None:
     """By its configuration, while it runs."""
     file.write_text(json.dumps({**CONFIG, "rightsizing": {"enabled": False}}))
-    until(lambda: said(found.url)[0] == 503, "it is off")
-    assert "rightsizing.enabled" in said(found.url)[1]
+    until(lambda: fetched(found.url)[0] == 503, "it is off")
+    assert "rightsizing.enabled" in fetched(found.url)[1]
     until(lambda: b"gpuwatch_recommendations{" not in found.page(), "its series are gone")
     file.write_text(json.dumps(CONFIG))
     assert advice(found.url)["workloads"] == 6
@@ -99,6 +99,6 @@ def test_a_state_directory_that_cannot_be_written_hurts_nobody(tmp_path: Path) -
     (tmp_path / "state").write_text("no folder")
     with agent(tmp_path, source=SIM, config=CONFIG) as found:
         wait_for_views(found.settle().url, SOME_VIEWS)
-        assert said(found.url)[0] == 503
+        assert fetched(found.url)[0] == 503
         assert b"gpuwatch_gpu_power_watts{" in found.page()
         assert "Traceback" not in found.log.read_text()

@@ -32,7 +32,7 @@ class Town:
         source = f"sim:{self.node}"
         self._start("--source", source, "agent", "--interval", "1", "--listen", "", "--socket", self.socket)
         self._start("--source", source, "tuner", "--guard")
-        until(self._looks, "the agent has looked at all GPUs")
+        until(self._has_limits, "the agent has looked at all GPUs")
         words = ("tuner", "--mode", "enforce", "--agent", self.socket)
         self.tuner = self._start("--config", str(self._config), "--source", source, *words)
 
@@ -58,7 +58,7 @@ class Town:
         gpus = AgentClient(self.socket).view().snapshot.gpus
         return [gpu.power.limit_configured or TDP_WATTS for gpu in gpus]
 
-    def _looks(self) -> bool:
+    def _has_limits(self) -> bool:
         with suppress(GpuwatchError):  # nobody answers yet
             return len(self.limits()) == GPUS
         return False
@@ -88,7 +88,7 @@ def is_kept(town: Town) -> bool:
 
 
 @pytest.mark.slow  # the same on a turned clock: tests/tuning/service/test_tuner_enforcing.py
-def test_a_simulated_node_keeps_its_budget_until_it_is_told_to_stop_and_the_tuner_ends(town: Town) -> None:
+def test_a_simulated_node_keeps_its_budget_until_it_is_stopped_and_the_tuner_ends(town: Town) -> None:
     until(lambda: is_kept(town), "the budget is kept")
     assert town.limits()[OPTED_OUT] == TDP_WATTS
     status = town.status()

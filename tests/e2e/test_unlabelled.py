@@ -52,22 +52,22 @@ def names(found):
 
 
 @pytest.mark.parametrize("gone", ["target", "agent"])
-def test_a_fault_is_told_and_so_is_that_nobody_watches_any_more(tmp_path, gone):
+def test_a_fault_is_reported_and_so_is_that_nobody_watches_any_more(tmp_path, gone):
     with site(tmp_path) as (node, targets, database, manager):
         code, results = checked(database)
         assert (code, results["agent"], results["label cluster"]) == (3, "ok", "note")
         assert {check for check, result in results.items() if result == "missing"} == {"label node"}
 
         inject(node.directory, {"do": "lose", "gpu": 4})
-        until(lambda: "GpuFellOffBus" in names(manager.told()), "the fault is told")
+        until(lambda: "GpuFellOffBus" in names(manager.notified()), "the fault is told")
         until(lambda: "GpuXidCritical" in names(manager.held_back), "its consequence is held back")
-        assert "GpuXidCritical" not in names(manager.told())
+        assert "GpuXidCritical" not in names(manager.notified())
 
         if gone == "target":
             targets.write_text("[]")
         else:
             node.process.terminate()
-        until(lambda: "GpuwatchAbsent" in names(manager.told()), "nothing is scraped")
+        until(lambda: "GpuwatchAbsent" in names(manager.notified()), "nothing is scraped")
         assert database.query("prometheus_rule_evaluation_failures_total > 0") == []
         code, results = checked(database)
         assert (code, results) == (4, {"agent": "missing"})
@@ -86,10 +86,10 @@ def test_a_quarantine_holds_warnings_back_though_the_remediator_has_an_address_o
         targets.write_text(json.dumps([{"targets": hosts}]))
         until(lambda: database.query("gpuwatch_remediator_quarantined == 0"), "the remediator is scraped")
         inject(node.directory, {"do": "xid", "gpu": 0, "xid": 119})
-        until(lambda: "GpuNodeQuarantined" in names(manager.told()), "the node is quarantined")
+        until(lambda: "GpuNodeQuarantined" in names(manager.notified()), "the node is quarantined")
         inject(node.directory, {"do": "power_brake", "gpu": 1})
         until(lambda: "GpuHardwareSlowdown" in names(manager.held_back), "a warning is held back")
-        assert "GpuHardwareSlowdown" not in names(manager.told())
+        assert "GpuHardwareSlowdown" not in names(manager.notified())
         assert manager.held_back[next(a for a in manager.held_back if a.name == "GpuHardwareSlowdown")] == {
             "GpuNodeQuarantined"
         }

@@ -126,14 +126,14 @@ def test_a_wrong_launch_fails(tmp_path, name):
     assert fake.misuses()[0].startswith(misuse)
 
 
-def test_what_is_not_given_back_is_told(tmp_path):
+def test_what_is_not_restored_is_reported(tmp_path):
     lines = "cuda.start()\nwith opened(cuda, 0) as gpu: cuda.call('cuMemAlloc_v2', byref(at), 4096)"
     last, fake = program(tmp_path, lines)
     assert last == ""
     assert fake.leaks() == [f"{GPUS[0]}: 1 allocations of 4096 bytes, 0 events, 0 modules"]
 
 
-def test_a_context_that_is_kept_is_told(tmp_path):
+def test_a_context_that_is_kept_is_reported(tmp_path):
     _, fake = program(tmp_path, OPEN)
     assert fake.leaks() == [f"{GPUS[0]}: its context"]
 

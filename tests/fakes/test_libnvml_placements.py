@@ -60,7 +60,7 @@ def test_every_cut_is_made_of_placements_that_nvml_calls_possible(model: str, tm
     assert all(len(by_name[name]) == count for name, count in most.items()), "apart, each place is one instance"
 
 
-def test_nobody_is_told_without_mig_mode_or_of_a_strange_profile(tmp_path: Path) -> None:
+def test_no_advice_without_mig_mode_or_of_a_strange_profile(tmp_path: Path) -> None:
     with FakeDriver(tmp_path, gpus=1) as driver:
         assert placements(driver, (19,)) == "NVMLError_NotSupported"
         driver.set_mig(0, [FakeMig(gi=1)])

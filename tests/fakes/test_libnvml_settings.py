@@ -68,7 +68,7 @@ def test_setters_check_their_values(client: Client, function: str, arguments: An
     assert client.gpu(function, 0, *arguments) == answer
 
 
-def test_a_gpu_without_a_knob_says_so(driver: FakeDriver, client: Client) -> None:
+def test_a_gpu_without_a_knob_reports_it(driver: FakeDriver, client: Client) -> None:
     driver.set(0, clock_min_mhz=None, power_limit_mw=None)
     answers = {
         client.gpu("nvmlDeviceSetGpuLockedClocks", 0, 210, 1200),
@@ -104,7 +104,7 @@ def test_every_call_of_a_setter_is_kept(driver: FakeDriver, client: Client) -> N
     assert driver.sets() == ()
 
 
-def test_a_driver_that_is_loaded_anew_has_forgotten_what_was_set(driver: FakeDriver, client: Client) -> None:
+def test_a_driver_that_is_loaded_again_has_forgotten_what_was_set(driver: FakeDriver, client: Client) -> None:
     client.gpu("nvmlDeviceSetPowerManagementLimit", 0, 300_000)
     client.gpu("nvmlDeviceSetGpuLockedClocks", 0, 210, 1200)
     driver.reload()
@@ -112,7 +112,7 @@ def test_a_driver_that_is_loaded_anew_has_forgotten_what_was_set(driver: FakeDri
     assert driver.get(0, "locked_max_mhz") is None
 
 
-def test_the_same_driver_loaded_anew_is_met_by_a_new_session_once_the_old_ones_have_ended(
+def test_the_same_driver_loaded_again_is_met_by_a_new_session_once_the_old_ones_have_ended(
     driver: FakeDriver, client: Client
 ) -> None:
     client.ask("n.nvmlInit()")
@@ -151,7 +151,7 @@ def test_a_coupled_gpu_obeys_a_locked_clock_and_a_power_limit(driver: FakeDriver
     assert state(driver) == (1980, 550_000, 0)
 
 
-def test_a_tests_hand_and_a_client_come_to_the_same(driver: FakeDriver, client: Client) -> None:
+def test_a_test_and_a_client_come_to_the_same(driver: FakeDriver, client: Client) -> None:
     driver.couple()
     for cap, watts in ((1980, 700), (1500, 700), (1980, 400), (1500, 250), (900, 200), (210, 200)):
         client.gpu("nvmlDeviceSetGpuLockedClocks", 0, 210, cap)

@@ -59,7 +59,7 @@ def says(field: Field, text: str, original: str) -> bool:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_describe_says_what_nvidia_smi_said(case):
+def test_describe_says_what_nvidia_smi_shows(case):
     texts = described(case)
     pairs = {field: (texts[PLACES[field.path]], original) for field, original in rows(case)}
 

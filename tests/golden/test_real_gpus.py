@@ -367,7 +367,7 @@ def rows(case: Case, *, absent: bool) -> list[Field]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_gpuwatch_says_what_nvidia_smi_said(case):
+def test_gpuwatch_says_what_nvidia_smi_shows(case):
     assert len(rows(case, absent=False)) > 10
     for field in rows(case, absent=False):
         expected = field.convert(printed(case)[field.label])

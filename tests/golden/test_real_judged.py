@@ -10,7 +10,7 @@ from gpuwatch.sim.capture import open_capture
 from tests.golden.printed import CAPTURES
 
 FILES = sorted(CAPTURES.glob("*.txt"))
-LOOKS = 30
+CYCLES = 30
 INTERVAL = 2.0
 
 
@@ -21,11 +21,11 @@ def sample(file: str, phase: str) -> Gpu:
 
 @pytest.mark.parametrize("phase", ["idle", "load"])
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-@pytest.mark.parametrize("patient", [True, False])
-def test_a_real_gpu_that_is_well(file: str, phase: str, patient: bool) -> None:
-    gpu, judge = sample(file, phase), Judge(uptime=1e6, patient=patient)
+@pytest.mark.parametrize("hysteresis", [True, False])
+def test_a_real_gpu_that_is_well(file: str, phase: str, hysteresis: bool) -> None:
+    gpu, judge = sample(file, phase), Judge(uptime=1e6, hysteresis=hysteresis)
     status = GpuStatus(identity=gpu.identity, state=GpuState.FRESH)
-    for number in range(1, LOOKS):
+    for number in range(1, CYCLES):
         at = number * INTERVAL
         seen = Snapshot(at=at, interval=INTERVAL, gpus=(replace(gpu, at=at),), statuses=(status,))
         assert judge.judge(seen).findings == ()

@@ -16,7 +16,7 @@ from gpuwatch.model.view import View
 pytestmark = pytest.mark.gpu
 
 
-def look() -> View:
+def new_view() -> View:
     with OneShotCollector(Config(), Backend(), interval=1.0) as looking:
         looking.wait(2, 30)
         return looking.view()
@@ -26,7 +26,7 @@ def look() -> View:
 def view() -> View:
     """The machine before the checks."""
     try:
-        return look()
+        return new_view()
     except NoGpuStack as error:
         pytest.skip(f"no GPU here: {error}")
 
@@ -58,8 +58,8 @@ def test_copies_are_as_fast_as_the_link_allows(active: Active, view: View) -> No
                 assert speed > most / 4
 
 
-def test_memory_is_given_back(active: Active, view: View) -> None:
+def test_memory_is_returned(active: Active, view: View) -> None:
     """Afterwards as much is free as before, give or take what the driver keeps for itself."""
     before = {gpu.identity.uuid: gpu.memory.used or 0 for gpu in view.snapshot.gpus}
-    for gpu in look().snapshot.gpus:
+    for gpu in new_view().snapshot.gpus:
         assert (gpu.memory.used or 0) - before[gpu.identity.uuid] < 256 << 20

@@ -94,7 +94,7 @@ def test_nvidias_assembler_takes_the_kernels(tmp_path: Path, architecture: str) 
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_a_load_works_tells_and_returns_everything(tmp_path: Path, name: str) -> None:
+def test_a_load_works_reports_and_returns_everything(tmp_path: Path, name: str) -> None:
     uuid = "GPU-00000000-5e4d-4c3b-2a19-000000000000"
     with FakeDriver(tmp_path / "driver", gpus=1) as driver, FakeCuda(tmp_path / "cuda", [uuid]) as cuda:
         env = environment(driver, cuda) | {"CUDA_VISIBLE_DEVICES": uuid}

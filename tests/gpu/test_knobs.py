@@ -41,7 +41,7 @@ def test_an_observing_tuner_sees_nearly_the_same_ladder(view: View, capabilities
             assert seen[board.uuid].limit == board.limit
 
 
-def test_gpus_with_gpm_tell_dram_and_pipe_activity(view: View) -> None:
+def test_gpus_with_gpm_show_dram_and_pipe_activity(view: View) -> None:
     """Hopper and newer: the two signals that the search goes by, as ratios."""
     counted = [gpu for gpu in view.snapshot.gpus if gpu.activity.window_seconds]
     if not counted:

@@ -48,7 +48,7 @@ def line(
 
 
 class Chain:
-    """`look` turns the clock by one interval, judges what was written since, plans, and does what was planned."""
+    """`cycle` turns the clock by one interval, judges what was written since, plans, and does what was planned."""
 
     def __init__(self, folder: Path, written: str = "", **settings: Any) -> None:
         """`written`: what the log holds before the agent begins."""
@@ -83,21 +83,21 @@ class Chain:
             self.write(xid, gpu=gpu, **parts)
             for event in self.log.read(TOP):
                 self.ledger.observe(event)
-            self.tell(xid, gpu)
+            self.report(xid, gpu)
 
-    def tell(self, xid: int, gpu: int = 0, **parts: Any) -> None:
-        """NVML tells of an XID."""
+    def report(self, xid: int, gpu: int = 0, **parts: Any) -> None:
+        """NVML reports an XID."""
         self.ledger.observe(XidEvent(at=self.bench.now, xid=xid, source="nvml", uuid=f"GPU-{gpu}", **parts))
 
-    def look(self, times: int = 1, *, seconds: float = INTERVAL, read: bool = False, heard: bool = True) -> None:
-        """`read`: something may have been written; `heard`: the remediator hears of this look."""
+    def cycle(self, times: int = 1, *, seconds: float = INTERVAL, read: bool = False, reported: bool = True) -> None:
+        """`read`: something may have been written; `reported`: the remediator gets this View."""
         for _ in range(times):
             for event in self.log.read(TOP) if read else ():
                 self.ledger.observe(event)
-            self.bench.look(*self.ledger.news(), seconds=seconds)
+            self.bench.cycle(*self.ledger.news(), seconds=seconds)
             self.story.wait(seconds)
-            self.story.age = 0.0 if heard else self.story.age + seconds
-            if heard:
+            self.story.age = 0.0 if reported else self.story.age + seconds
+            if reported:
                 self.story.view = self.view()
             self.story.settle(limit=40)  # Events come a few at a time
 

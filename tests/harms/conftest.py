@@ -9,18 +9,18 @@ import pytest
 from gpuwatch.model.finding import SchedulingLabel
 from gpuwatch.sim.kubeapi.cluster import SimulatedCluster
 from gpuwatch.sim.kubeapi.server import SimulatedApiServer
-from tests.remediation.model.remediating import NAMESPACE, NODE, Bench, HandClock, settings
+from tests.remediation.model.remediating import NAMESPACE, NODE, Bench, FakeClock, settings
 
 Start = Callable[..., Bench]
 
 
 @pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
+def clock() -> FakeClock:
+    return FakeClock()
 
 
 @pytest.fixture
-def server(clock: HandClock, tmp_path: Path) -> Iterator[SimulatedApiServer]:
+def server(clock: FakeClock, tmp_path: Path) -> Iterator[SimulatedApiServer]:
     cluster = SimulatedCluster(clock)
     cluster.add_namespace(NAMESPACE)
     with SimulatedApiServer(cluster, folder=tmp_path) as running:
@@ -28,7 +28,7 @@ def server(clock: HandClock, tmp_path: Path) -> Iterator[SimulatedApiServer]:
 
 
 @pytest.fixture
-def start(server: SimulatedApiServer, clock: HandClock) -> Start:
+def start(server: SimulatedApiServer, clock: FakeClock) -> Start:
     """Return `start(user="admin", **remediation) -> Bench`: a node and its remediator."""
 
     def make(user: str = "admin", **changes: Any) -> Bench:

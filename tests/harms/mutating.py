@@ -28,7 +28,7 @@ EXCEPTIONS_OF_ASSERTS = ("AssertionError", "Failed")
 COMPILED = "__pycache__"
 
 
-class Told(NamedTuple):
+class MutationRun(NamedTuple):
     """What became of one run: pytest's exit code, (test, phase, exception classes) of failures, files of modules."""
 
     code: int
@@ -50,7 +50,7 @@ class Runner(AbstractContextManager["Runner"]):
     def __exit__(self, *_: object) -> None:
         self._process.communicate()
 
-    def run(self, copy: Path, test: str, modules: tuple[str, ...]) -> Told:
+    def run(self, copy: Path, test: str, modules: tuple[str, ...]) -> MutationRun:
         """Run one test with the copy's program and tests."""
         report, output = copy.parent / "witness.json", copy.parent / "output.txt"
         own = {"PYTHONPATH": str(copy), "WITNESS": str(report), "WITNESS_MODULES": ",".join(modules)}
@@ -72,7 +72,7 @@ class Runner(AbstractContextManager["Runner"]):
         code = json.loads(self._process.stdout.readline())
         told: dict[str, Any] = json.loads(report.read_text()) if report.exists() else {"failures": [], "loaded": {}}
         failures = [tuple(each) for each in told["failures"]]
-        return Told(code, failures, told["loaded"], output.read_text()[-6000:])
+        return MutationRun(code, failures, told["loaded"], output.read_text()[-6000:])
 
 
 def _environment() -> dict[str, str]:

@@ -82,7 +82,7 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{FLEET}test_a_bad_driver_on_every_node_taints_no_more_than_the_budget",
                 "remediation/planning/slots.py",
-                "free = [n for n in range(_reach(others, most - astray)) if n not in others]",
+                "free = [n for n in range(_reach(others, most - without_slot)) if n not in others]",
                 "free = [n for n in range(1000) if n not in others]",
             ),
             proof(
@@ -109,7 +109,7 @@ HARMS: tuple[Harm, ...] = (
         ),
         (
             proof(
-                f"{FLEET}test_a_restart_of_everybody_forgets_no_tainted_node",
+                f"{FLEET}test_a_restart_of_all_forgets_no_tainted_node",
                 "remediation/planning/slots.py",
                 "return bool(lease.holder) and (lease.holder == node or lease.name not in slots.given_up)",
                 "return lease.holder == node",
@@ -117,8 +117,8 @@ HARMS: tuple[Harm, ...] = (
             proof(
                 f"{FLEET}test_who_deletes_the_leases_makes_no_room",
                 "remediation/planning/slots.py",
-                "astray = len(slots.astray - {node})",
-                "astray = 0",
+                "without_slot = len(slots.without_slot - {node})",
+                "without_slot = 0",
             ),
             proof(
                 f"{FLEET}test_a_wrong_clock_makes_no_room_in_the_budget[behind]",
@@ -136,7 +136,7 @@ HARMS: tuple[Harm, ...] = (
         ("remediation/planning/recovery.py:_well", "remediation/planning/recovery.py:release"),
         (
             proof(
-                f"{FLEET}test_a_budget_never_keeps_a_node_from_being_given_back",
+                f"{FLEET}test_a_budget_never_keeps_a_node_from_being_released",
                 "remediation/planning/recovery.py",
                 "    elif left <= 0:\n        return release(",
                 "    elif left <= 0 and inputs.slots and inputs.slots.leases is not None:\n        return release(",
@@ -306,9 +306,9 @@ HARMS: tuple[Harm, ...] = (
                 "            draft = keep_quarantine(inputs)\n",
             ),
             proof(
-                f"{MEMORY}test_an_agent_that_starts_anew_remembers_what_it_found",
+                f"{MEMORY}test_an_agent_that_starts_again_remembers_what_it_found",
                 "health/judge.py",
-                'if check is not None and check.blame != "monitor":',
+                'if check is not None and check.fault_domain != "monitor":',
                 "if False:",
             ),
         ),
@@ -401,7 +401,7 @@ HARMS: tuple[Harm, ...] = (
                 "                continue\n",
             ),
             proof(
-                "tests/collect/kernel_log/test_follower.py::test_an_overrun_ring_is_counted_and_reading_goes_on",
+                "tests/collect/kernel_log/test_follower.py::test_an_overrun_ring_is_counted_and_reading_continues",
                 "collect/kernel_log/ring.py",
                 "            self._overrun = True\n",
                 "            self._overrun = False\n",
@@ -509,7 +509,7 @@ HARMS: tuple[Harm, ...] = (
         ("agent/node_state.py:_unread", "health/checks/node.py:MONITOR_CHECKS"),
         (
             proof(
-                "tests/agent/test_node_state.py::test_a_reader_that_ended_blames_no_gpu",
+                "tests/agent/test_node_state.py::test_a_reader_that_ended_faults_no_gpu",
                 "agent/node_state.py",
                 'return GpuState.UNKNOWN, self.failure.reason if self.failure else "the reader is starting"',
                 'return GpuState.LOST, self.failure.reason if self.failure else "the reader is starting"',
@@ -581,7 +581,7 @@ HARMS: tuple[Harm, ...] = (
         ("remediation/planning/plan.py:plan", "remediation/planning/ownership.py:read_claim"),
         (
             proof(
-                f"{PEOPLE}test_what_a_person_said_of_a_former_node_does_not_count",
+                f"{PEOPLE}test_what_a_person_declared_of_a_former_node_does_not_count",
                 "remediation/planning/plan.py",
                 "memory=memory if memory.node_uid in (None, node.uid) else _of_the_machine(memory)",
                 "memory=memory",
@@ -655,13 +655,13 @@ HARMS: tuple[Harm, ...] = (
                 "    metadata: Json = {}\n",
             ),
             proof(
-                f"{CYCLE}test_a_node_as_it_was_before_changes_nothing_and_is_read_anew",
+                f"{CYCLE}test_a_node_as_it_was_before_changes_nothing_and_is_read_again",
                 "remediation/service/remediator.py",
                 "if not again and self._node is not None",
                 "if self._node is not None",
             ),
             proof(
-                f"{CYCLE}test_a_claim_that_was_given_up_is_not_believed_again",
+                f"{CYCLE}test_a_claim_that_was_given_up_is_not_trusted_again",
                 "remediation/service/remediator.py",
                 "            if OWNER not in node.annotations:\n                return node\n",
                 "            return node\n",
@@ -750,7 +750,7 @@ HARMS: tuple[Harm, ...] = (
         ),
         (
             proof(
-                f"{LINES}test_the_process_in_the_line_is_not_blamed",
+                f"{LINES}test_the_process_in_the_line_is_not_at_fault",
                 "health/history.py",
                 "pods = past.pods(event.gi) if past else ()",
                 "pods = (Workload(pod=event.name),)",
@@ -851,7 +851,7 @@ HARMS: tuple[Harm, ...] = (
         ),
         (
             proof(
-                f"{PEOPLE}test_a_node_that_others_have_in_hand_gets_nothing_new",
+                f"{PEOPLE}test_a_node_that_others_use_gets_nothing_new",
                 "remediation/planning/ownership.py",
                 "if mark.idle is None or value not in mark.idle:",
                 "if False:",
@@ -950,7 +950,7 @@ HARMS: tuple[Harm, ...] = (
         ("health/checks/node.py:gpus_missing", "agent/view_builder.py:view"),
         (
             proof(
-                f"{SIGHT}test_a_wrong_number_of_gpus_is_told_and_not_acted_on",
+                f"{SIGHT}test_a_wrong_number_of_gpus_is_reported_and_not_acted_on",
                 "health/checks/node.py",
                 "        Response.CONDITION,\n        node=gpus_missing,",
                 "        Response.TAINT,\n        node=gpus_missing,",
@@ -969,7 +969,7 @@ HARMS: tuple[Harm, ...] = (
         ),
         (
             proof(
-                f"{RESTORING}test_s9_what_somebody_else_has_set_since_is_left_alone",
+                f"{RESTORING}test_s9_what_another_program_has_set_since_is_left_alone",
                 "tuning/model/setting.py",
                 "ours = any(is_same(now.configured, applied) for applied in setting.applied)",
                 "ours = True",
@@ -1002,7 +1002,7 @@ HARMS: tuple[Harm, ...] = (
                 "if False:",
             ),
             proof(
-                f"{RESTORING}test_s6_while_the_boot_cannot_be_told_nothing_is_written",
+                f"{RESTORING}test_s6_while_the_boot_is_unknown_nothing_is_written",
                 "tuning/actuation/restore.py",
                 "if self._boot_id is None:",
                 "if False:",
@@ -1017,7 +1017,7 @@ HARMS: tuple[Harm, ...] = (
         ("tuning/actuation/guard.py:_abandoned", "tuning/actuation/guard.py:step"),
         (
             proof(
-                f"{GUARD}test_s4_three_missed_beats_of_ten_seconds_and_all_is_given_back",
+                f"{GUARD}test_s4_three_missed_beats_of_ten_seconds_and_all_is_restored",
                 "tuning/actuation/guard.py",
                 "        if age >= self._timeout:\n",
                 "        if False:\n",
@@ -1029,7 +1029,7 @@ HARMS: tuple[Harm, ...] = (
                 "        if False:\n",
             ),
             proof(
-                f"{GUARD}test_a_tuner_that_begins_while_the_guard_looks_keeps_its_settings",
+                f"{GUARD}test_a_tuner_that_begins_while_the_guard_reads_keeps_its_settings",
                 "tuning/actuation/guard.py",
                 "        recorded = self._is_recorded()\n        latest =",
                 "        self._latest = self._heartbeat.latest()\n"
@@ -1132,13 +1132,13 @@ HARMS: tuple[Harm, ...] = (
         (
             proof(
                 "tests/tuning/actuation/test_actuator_restores.py::"
-                "test_s3_a_hand_that_is_closed_has_given_back_and_sets_nothing_any_more",
+                "test_s3_an_actuator_that_is_closed_has_restored_and_sets_nothing_any_more",
                 "tuning/actuation/actuator.py",
                 "            elif not self._closed:\n",
                 "            else:\n",
             ),
             proof(
-                f"{ENFORCING}test_s3_at_the_end_all_is_given_back_nothing_is_set_any_more_and_the_next_one_knows",
+                f"{ENFORCING}test_s3_at_the_end_all_is_restored_nothing_is_set_any_more_and_the_next_one_knows",
                 "tuning/service/tuner.py",
                 "                self._restore(self._actuator, Trigger.EXIT)\n",
                 "",
@@ -1166,7 +1166,7 @@ HARMS: tuple[Harm, ...] = (
         ("tuning/cycle/obstacles.py:node_obstacles", "tuning/service/state_dir.py:is_alive"),
         (
             proof(
-                f"{ENFORCING}test_s4_without_a_guard_nothing_is_set_and_what_was_set_is_given_back",
+                f"{ENFORCING}test_s4_without_a_guard_nothing_is_set_and_what_was_set_is_restored",
                 "tuning/cycle/obstacles.py",
                 "    if not inputs.guarded:\n",
                 "    if False:\n",
@@ -1207,7 +1207,7 @@ HARMS: tuple[Harm, ...] = (
         ("consents/file.py:read", "storage/versioned_file.py:read"),
         (
             proof(
-                "tests/consents/test_file.py::test_a_file_that_others_may_write_is_not_believed",
+                "tests/consents/test_file.py::test_a_file_that_others_may_write_is_not_trusted",
                 "storage/versioned_file.py",
                 " or status.st_mode & excess:",
                 ":",
@@ -1266,13 +1266,13 @@ HARMS: tuple[Harm, ...] = (
         ("tuning/gates/conflict.py:check", "tuning/gates/cooldowns.py:conflict_cooldown"),
         (
             proof(
-                f"{LOOP}test_s9_clocks_that_somebody_else_has_reset_are_theirs_for_an_hour",
+                f"{LOOP}test_s9_clocks_that_another_program_has_reset_are_theirs_for_an_hour",
                 "tuning/cycle/obstacles.py",
                 ", *cooldown_obstacles(gpu.uuid, cooldowns, inputs.now)",
                 "",
             ),
             proof(
-                "tests/tuning/actuation/test_order_values.py::test_s9_what_is_neither_ours_nor_the_original_is_somebody_elses",
+                "tests/tuning/actuation/test_order_values.py::test_s9_what_is_neither_ours_nor_the_original_belongs_to_another_program",
                 "tuning/model/setting.py",
                 "    if is_foreign(before, board.limit):\n",
                 "    if False:\n",
@@ -1286,7 +1286,7 @@ HARMS: tuple[Harm, ...] = (
         ("tuning/gates/cooldowns.py:wait_seconds", "tuning/cycle/gang.py:_attempt"),
         (
             proof(
-                f"{ENFORCING}test_s10_the_hand_is_asked_for_no_more_than_the_loop_allows",
+                f"{ENFORCING}test_s10_the_actuator_is_asked_for_no_more_than_the_loop_allows",
                 "tuning/cycle/gang.py",
                 "    if wait := max((each or 0.0 for each in waits), default=0.0):\n",
                 "    if wait := 0.0:\n",
@@ -1344,7 +1344,7 @@ HARMS: tuple[Harm, ...] = (
         ("cli/tune/driver_access.py:nvml_actuator", "tuning/service/tuner.py:checked", "tuning/cycle/cycle.py:_orders"),
         (
             proof(
-                f"{ACTUATOR}test_s12_in_no_other_mode_than_enforce_there_is_a_hand",
+                f"{ACTUATOR}test_s12_in_no_other_mode_than_enforce_there_is_an_actuator",
                 "cli/tune/driver_access.py",
                 '    if config.tuning.mode != "enforce":\n',
                 "    if False:\n",
@@ -1486,7 +1486,7 @@ HARMS: tuple[Harm, ...] = (
             ),
             proof(
                 "tests/tuning/cycle/test_progress.py::"
-                "test_a_count_that_tells_of_no_loss_is_overruled_where_all_gpu_counters_tell_of_one",
+                "test_a_count_that_shows_no_loss_is_overruled_where_all_gpu_counters_show_one",
                 "tuning/energy/estimate.py",
                 "< 1 - slowdown - VETO",
                 "< 0",
@@ -1504,7 +1504,7 @@ HARMS: tuple[Harm, ...] = (
                 "",
             ),
             proof(
-                f"{SLO}test_a_page_that_says_all_is_well_is_overruled_where_all_gpu_counters_tell_of_a_slowdown",
+                f"{SLO}test_a_page_that_says_all_is_well_is_overruled_where_all_gpu_counters_show_a_slowdown",
                 "tuning/energy/search.py",
                 "if contradicted(pairs, terms.slowdown) or work.mean",
                 "if work.mean",
@@ -1832,13 +1832,13 @@ HARMS: tuple[Harm, ...] = (
                 "False, ",
             ),
             proof(
-                f"{PLUGIN}test_one_that_counts_it_out_anew_is_restarted_once_in_two_days_at_most",
+                f"{PLUGIN}test_one_that_counts_it_out_again_is_restarted_once_in_two_days_at_most",
                 "remediation/planning/device_plugin.py",
                 "min(*found.values(), now - MIN_AGE)",
                 "min(found.values())",
             ),
             proof(
-                f"{PLUGIN}test_a_plugin_that_goes_on_counting_it_out_is_left_to_a_person",
+                f"{PLUGIN}test_a_plugin_that_continues_counting_it_out_is_left_to_a_person",
                 "remediation/planning/device_plugin.py",
                 "min(*found.values(), now - MIN_AGE)",
                 "now - MIN_AGE",

@@ -18,7 +18,7 @@ from gpuwatch.sim.kubeapi.messages import Object
 from gpuwatch.sim.kubeapi.server import SimulatedApiServer
 from gpuwatch.sim.kubeapi.store import CommittedWrite
 from tests.harms.conftest import Start
-from tests.remediation.model.remediating import INTERVAL, NAMESPACE, HandClock, Ledger, Views, fatal, settings
+from tests.remediation.model.remediating import INTERVAL, NAMESPACE, FakeClock, Ledger, Views, fatal, settings
 
 SELECTOR = "nvidia.com/gpu.present"
 
@@ -30,11 +30,11 @@ def is_tainted(node: Object) -> bool:
 class Member:
     """One node of the fleet, and its remediator. `restart` leaves nothing of its memory."""
 
-    def __init__(self, name: str, connect: Callable[[], Transport], clock: HandClock, budget: BudgetConfig) -> None:
+    def __init__(self, name: str, connect: Callable[[], Transport], clock: FakeClock, budget: BudgetConfig) -> None:
         self.name, self._connect, self._clock, self._budget = name, connect, clock, budget
         self.views = Views(clock, boot_id=f"boot-of-{name}")
         self.alive = True
-        self.look()
+        self.poll()
         self.restart()
 
     def restart(self) -> None:
@@ -48,20 +48,20 @@ class Member:
             chance=random.Random(self.name),
         )
 
-    def look(self) -> None:
-        view = self.views.look()
+    def poll(self) -> None:
+        view = self.views.poll()
         host = replace(view.snapshot.host, machine_id=f"machine-of-{self.name}")
         self.views.view = replace(view, snapshot=replace(view.snapshot, node=self.name, host=host))
 
     def sick(self, *, sick: bool = True) -> None:
         self.views.findings = (fatal(self._clock.time()),) if sick else ()
-        self.look()
+        self.poll()
 
 
 class Fleet:
     """Nodes before one API server, and how many of them were tainted at the worst moment."""
 
-    def __init__(self, server: SimulatedApiServer, clock: HandClock, size: int, limit: int | str) -> None:
+    def __init__(self, server: SimulatedApiServer, clock: FakeClock, size: int, limit: int | str) -> None:
         self.cluster, self.clock, self.most = server.cluster, clock, 0
         budget = BudgetConfig(max_unavailable=limit, slot_seconds=900.0)
         kubeconfig = str(server.kubeconfig())
@@ -84,7 +84,7 @@ class Fleet:
         while self.clock.monotonic() < end:
             for member in self.members:
                 if member.alive:
-                    member.look()
+                    member.poll()
                     member.remediator.step()
             self.clock.go(pace)
 
@@ -93,7 +93,7 @@ Make = Callable[[int, int | str], Fleet]
 
 
 @pytest.fixture
-def fleet(server: SimulatedApiServer, clock: HandClock) -> Make:
+def fleet(server: SimulatedApiServer, clock: FakeClock) -> Make:
     return lambda size, limit: Fleet(server, clock, size, limit)
 
 
@@ -107,7 +107,7 @@ def test_a_bad_driver_on_every_node_taints_no_more_than_the_budget(fleet: Make, 
     assert len(nodes.tainted) == most
 
 
-def test_a_restart_of_everybody_forgets_no_tainted_node(fleet: Make) -> None:
+def test_a_restart_of_all_forgets_no_tainted_node(fleet: Make) -> None:
     """The count is that of live objects: neither memory nor a slot that nobody renewed makes room."""
     nodes = fleet(3, 1)
     first, *others = nodes.members
@@ -193,7 +193,7 @@ def test_a_budget_that_cannot_be_read_allows_nothing(start: Start, server: Simul
 
 
 @pytest.mark.parametrize("trouble", ["unreadable", "exhausted"])
-def test_a_budget_never_keeps_a_node_from_being_given_back(
+def test_a_budget_never_keeps_a_node_from_being_released(
     start: Start, server: SimulatedApiServer, trouble: str
 ) -> None:
     bench = start("admin")

@@ -25,9 +25,9 @@ def chain(tmp_path: Path) -> Chains:
 
 def test_a_line_of_now_taints(chain: Chain) -> None:
     """So that the silence of all others says something."""
-    chain.look()
+    chain.cycle()
     chain.fail(79)
-    chain.look(read=True)
+    chain.cycle(read=True)
     assert [taint.value for taint in chain.taints] == ["xid_fatal"]
 
 
@@ -35,11 +35,11 @@ def test_a_line_of_now_taints(chain: Chain) -> None:
 def test_a_line_that_the_driver_does_not_confirm_changes_nothing(chain: Chain, xid: int) -> None:
     """Any process can have the kernel print such a line, whatever the policy says about the code."""
     chain.bench.hold(pod("train"))
-    chain.look(3)
+    chain.cycle(3)
     before, done = chain.story.node, len(chain.story.done)
     for _ in range(20):
         chain.write(xid, text="RLW_RXPIPE Fatal XC0 i0 Link 13 (0x0409a0c2 0x00000008 0x1 0x0 0x100000 0x4)")
-        chain.look(read=True)
+        chain.cycle(read=True)
     kept = [step for step in chain.story.done[done:] if getattr(step, "pod", None) is None]
     assert (chain.story.node.taints, chain.story.node.labels, chain.quarantines) == (before.taints, before.labels, 0)
     assert all(isinstance(step, SetCondition) and step.condition.status == "True" for step in kept)
@@ -48,43 +48,43 @@ def test_a_line_that_the_driver_does_not_confirm_changes_nothing(chain: Chain, x
 
 def test_a_line_that_the_driver_confirms_taints_then(chain: Chain) -> None:
     """The same line, and within the bound the driver's state, its event, or its silence."""
-    chain.look()
+    chain.cycle()
     chain.write(79)
-    chain.look(read=True, seconds=2.0)
+    chain.cycle(read=True, seconds=2.0)
     assert (chain.quarantines, chain.story.plan().blocked[0].reason) == (0, BlockReason.UNCONFIRMED)
-    chain.tell(79)
-    chain.look(seconds=2.0)
+    chain.report(79)
+    chain.cycle(seconds=2.0)
     assert [taint.value for taint in chain.taints] == ["xid_fatal"]
 
 
 def test_a_persons_untaint_is_not_undone_by_a_line(chain: Chain) -> None:
     """A forged line is no new occurrence of a fault that the driver had confirmed."""
-    chain.look()
+    chain.cycle()
     chain.fail(79)
-    chain.look(read=True)
+    chain.cycle(read=True)
     chain.story.cluster.node = replace(chain.story.node, taints=())
-    chain.look(2)
+    chain.cycle(2)
     for _ in range(5):
         chain.write(79, 119)
-        chain.look(read=True)
+        chain.cycle(read=True)
     assert (chain.taints, chain.quarantines) == ((), 1)
 
 
 def test_a_fatal_sxid_that_nothing_confirms_takes_no_node_and_ends(chain: Chain) -> None:
-    chain.look()
+    chain.cycle()
     chain.path.write_text(
         "4,1,1000000,-;nvidia-nvswitch1: SXid (PCI:0000:06:00.0): 20034, Fatal, Link 48 LTSSM Fault Up\n"
     )
-    chain.look(read=True)
+    chain.cycle(read=True)
     assert (chain.bench.checks(), chain.quarantines) == ({"sxid_unconfirmed"}, 0)
-    chain.look(61)
+    chain.cycle(61)
     assert (chain.bench.checks(), chain.quarantines) == (set(), 0)
 
 
 def test_old_lines_are_not_acted_on_after_a_start(tmp_path: Path) -> None:
     old = line(79, 0, number=1) + line(48, 1, number=2) + line(95, 1, number=3)
     with closing(Chain(tmp_path, old)) as chain:
-        chain.look(3, read=True)
+        chain.cycle(3, read=True)
         assert [event.xid for event in chain.ledger.events()] == [79, 48, 95]  # listed, as they were
         assert chain.bench.last.findings == ()
         assert chain.quarantines == 0
@@ -94,21 +94,21 @@ def test_the_same_record_read_again_is_no_second_fault(chain: Chain) -> None:
     def counted() -> int:
         return sum(row.count for row in chain.ledger.xids() if row.xid == 79)
 
-    chain.look()
+    chain.cycle()
     chain.fail(79)
-    chain.look(read=True)
+    chain.cycle(read=True)
     last = chain.bench.finding("xid_fatal").latest
     chain.ledger.observe(chain.ledger.events()[0])
     before = counted()
     for _ in range(3):
         chain.path.write_text(line(79, number=1))
-        chain.look(read=True)
+        chain.cycle(read=True)
     assert (chain.bench.finding("xid_fatal").latest, counted(), chain.quarantines) == (last, before, 1)
 
 
 def test_lines_that_user_space_wrote_count_for_nothing(chain: Chain) -> None:
     chain.write(79, 48, 64, 95, 119, priority=USER)
-    chain.look(3, read=True)
+    chain.cycle(3, read=True)
     assert chain.ledger.events() == ()
     assert chain.bench.last.findings == ()
     assert chain.quarantines == 0
@@ -116,9 +116,9 @@ def test_lines_that_user_space_wrote_count_for_nothing(chain: Chain) -> None:
 
 def test_a_lost_line_is_made_up_for_by_the_drivers_own_word(chain: Chain) -> None:
     """The ring ran over and NVML has no event: what the driver asks for is read with every sample."""
-    chain.look(3, read=True)
+    chain.cycle(3, read=True)
     chain.bench.make(0, recovery_action=2)
-    chain.look(2, read=True)
+    chain.cycle(2, read=True)
     assert chain.ledger.events() == ()
     assert [taint.value for taint in chain.taints] == ["recovery_action"]
 
@@ -126,21 +126,21 @@ def test_a_lost_line_is_made_up_for_by_the_drivers_own_word(chain: Chain) -> Non
 @pytest.mark.parametrize("code", [200, 999, 65_535])
 def test_an_unknown_code_is_recorded_and_never_acted_on(chain: Chain, code: int) -> None:
     chain.write(code)
-    chain.tell(code + 1, 1)
-    chain.look(3, read=True)
+    chain.report(code + 1, 1)
+    chain.cycle(3, read=True)
     assert {finding.check for finding in chain.bench.last.findings} == {"xid_unknown"}
     assert {finding.xid for finding in chain.bench.last.findings} == {code, code + 1}
     assert chain.ledger.unknown == 2
     assert chain.quarantines == 0
 
 
-def test_the_process_in_the_line_is_not_blamed(chain: Chain) -> None:
+def test_the_process_in_the_line_is_not_at_fault(chain: Chain) -> None:
     """XID 119 names whoever's call timed out, often a monitor: affected are those who were given the GPU."""
     chain.bench.hold(pod("train"))
     chain.bench.hold(pod("dcgm-exporter"), gpu=1)
-    chain.look()
+    chain.cycle()
     chain.fail(119, text="Timeout after 45s of waiting for RPC response from GPU0 GSP!", pid=7)
-    chain.look(read=True)
+    chain.cycle(read=True)
     finding = chain.bench.finding("xid_fatal")
     assert [workload.pod for workload in finding.pods] == ["train"]
     assert "python" not in finding.message
@@ -148,9 +148,9 @@ def test_the_process_in_the_line_is_not_blamed(chain: Chain) -> None:
 
 def test_a_fault_at_an_unknown_address_is_no_gpus(chain: Chain) -> None:
     """A GPU that was never seen: the node has a fault, and none of its GPUs is guessed to have it."""
-    chain.look()
+    chain.cycle()
     chain.write(79, gpu=6)
-    chain.look(read=True)
+    chain.cycle(read=True)
     finding = chain.bench.finding("xid_unconfirmed")
     assert (finding.gpu, finding.evidence["pci"]) == (None, pci(6))
     assert set(chain.bench.last.gpus.values()) == {"healthy"}
@@ -158,11 +158,11 @@ def test_a_fault_at_an_unknown_address_is_no_gpus(chain: Chain) -> None:
 
 def test_a_gpu_that_left_nvml_keeps_its_address(chain: Chain) -> None:
     """The last lines of a GPU come when NVML does not list it any more, and another has its index."""
-    chain.look()
+    chain.cycle()
     chain.bench.indices = (1,)
-    chain.look()
+    chain.cycle()
     chain.fail(79)
-    chain.look(read=True)
+    chain.cycle(read=True)
     assert chain.bench.finding("xid_fatal").gpu == "GPU-0"
 
 
@@ -170,12 +170,12 @@ def test_a_contained_fault_hits_one_instance(chain: Chain) -> None:
     """XID 94 of a MIG instance: its pod is affected, its siblings are not, and the GPU stays in service."""
     chain.bench.hold(pod("a"), gi=5)
     chain.bench.hold(pod("b"), gi=6)
-    chain.look()
+    chain.cycle()
     chain.path.write_text(
         "4,9,1000000,-;NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, pid=7, name=python, Contained error\n"
     )
-    chain.tell(94, gi=5)
-    chain.look(3, read=True)
+    chain.report(94, gi=5)
+    chain.cycle(3, read=True)
     finding = chain.bench.finding("xid_contained")
     assert (finding.gi, [workload.pod for workload in finding.pods]) == (5, ["a"])
     assert chain.story.policy.response(finding) is Response.CONDITION
@@ -183,12 +183,12 @@ def test_a_contained_fault_hits_one_instance(chain: Chain) -> None:
 
 
 @pytest.mark.parametrize("xid", [13, 31, 43, 45])
-def test_an_applications_fault_is_only_told_to_its_pod(chain: Chain, xid: int) -> None:
+def test_an_applications_fault_is_only_reported_to_its_pod(chain: Chain, xid: int) -> None:
     chain.bench.hold(pod("train"))
-    chain.look()
+    chain.cycle()
     for _ in range(50):
         chain.write(xid)
-    chain.look(5, read=True)
+    chain.cycle(5, read=True)
     assert {finding.check for finding in chain.bench.last.findings} == {"xid_application"}
     assert chain.quarantines == 0
     assert {step.reason for step in chain.story.done if hasattr(step, "pod") and step.pod} == {f"GPUXid{xid}"}

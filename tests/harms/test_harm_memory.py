@@ -13,7 +13,7 @@ from gpuwatch.remediation.model import BlockReason
 from gpuwatch.storage.store import Store
 from tests.harms.chain import Chain
 from tests.harms.conftest import Start
-from tests.remediation.model.remediating import Bench, HandClock, fatal
+from tests.remediation.model.remediating import Bench, FakeClock, fatal
 
 BOOT = "boot-after"
 
@@ -35,7 +35,7 @@ def reboot(bench: Bench) -> None:
     info = {**status["nodeInfo"], "bootID": BOOT}
     bench.cluster.put("nodes", {**bench.node, "status": {**status, "nodeInfo": info}})
     bench.views.boot_id = BOOT
-    bench.views.look()
+    bench.views.poll()
 
 
 # ---- restarts
@@ -57,20 +57,20 @@ def test_a_restart_without_any_memory_keeps_the_quarantine_and_ends_it_when_all_
     assert bench.is_clean()
 
 
-def test_an_agent_that_starts_anew_remembers_what_it_found(chain: Chain, tmp_path: Path) -> None:
+def test_an_agent_that_starts_again_remembers_what_it_found(chain: Chain, tmp_path: Path) -> None:
     """Its finding goes through the real store and back; a GPU that nobody has read yet is not taken for well."""
-    store = Store.open(str(tmp_path / "state"), HandClock())
-    chain.look()
+    store = Store.open(str(tmp_path / "state"), FakeClock())
+    chain.cycle()
     chain.fail(79)
-    chain.look(read=True)
+    chain.cycle(read=True)
     store.save_open(chain.bench.last.findings)
     store.close()
-    again = Store.open(str(tmp_path / "state"), HandClock())
+    again = Store.open(str(tmp_path / "state"), FakeClock())
     chain.bench.last = Judgement(findings=again.open_findings())
     again.close()
     chain.bench.restart()
     chain.bench.states[0] = GpuState.UNKNOWN
-    chain.look(5)
+    chain.cycle(5)
     assert chain.bench.checks() == {"xid_fatal"}
     assert chain.quarantines == 1
     assert chain.taints
@@ -90,15 +90,15 @@ def test_an_agent_that_starts_anew_remembers_what_it_found(chain: Chain, tmp_pat
     ],
 )
 def test_a_boot_cures_only_what_is_seen_to_be_well(chain: Chain, after: dict[str, object], tainted: bool) -> None:
-    chain.look()
+    chain.cycle()
     chain.fail(95)
-    chain.look(read=True)
+    chain.cycle(read=True)
     assert chain.taints
     chain.bench.restart(host=Host(boot_id=BOOT))
     node = chain.story.node
     chain.story.cluster.node = replace(node, host=replace(node.host, boot_id=BOOT))
     chain.bench.make(0, **after)
-    chain.look(60)
+    chain.cycle(60)
     assert bool(chain.taints) is tainted
     assert chain.quarantines == 1
 

@@ -68,7 +68,7 @@ def test_an_old_view_neither_adds_nor_removes(start: Start, sick: bool) -> None:
     before = len(bench.ours)
     bench.finds(*((fatal(),) if sick else ()))
     bench.clock.go(60.0)
-    bench.run(90, look=False)
+    bench.run(90, poll=False)
     assert len(bench.ours) == before == (0 if sick else 1)
     assert BlockReason.STALE in reasons(bench)
 
@@ -76,20 +76,20 @@ def test_an_old_view_neither_adds_nor_removes(start: Start, sick: bool) -> None:
 @pytest.mark.parametrize("state", [GpuState.UNKNOWN, GpuState.UNRESPONSIVE])
 def test_a_gpu_that_nobody_can_read_is_neither_sick_nor_well(chain: Chain, state: GpuState) -> None:
     chain.bench.states = dict.fromkeys(chain.bench.states, state)
-    chain.look(HOUR)
+    chain.cycle(HOUR)
     assert chain.quarantines == 0
     assert Health.HEALTHY not in chain.bench.last.gpus.values()
 
 
 def test_a_quarantine_does_not_end_while_its_gpu_cannot_be_read(chain: Chain) -> None:
     chain.bench.make(0, recovery_action=1)
-    chain.look(3)
+    chain.cycle(3)
     assert chain.taints
     chain.bench.make(0, errors={"recovery_action": "Unknown Error"})
-    chain.look(HOUR)
+    chain.cycle(HOUR)
     assert chain.taints
     chain.bench.make(0)
-    chain.look(HOUR)
+    chain.cycle(HOUR)
     assert chain.taints == ()
 
 
@@ -98,7 +98,7 @@ def test_trouble_of_the_monitor_is_no_fault_of_a_gpu(chain: Chain) -> None:
     names = ("nvml", "gpm", "kmsg", "podresources", "procfs", "pci")
     chain.bench.node["sources"] = tuple(SourceStatus(name=name, up=False, reason="broken") for name in names)
     chain.bench.states = dict.fromkeys(chain.bench.states, GpuState.UNKNOWN)
-    chain.look(HOUR)
+    chain.cycle(HOUR)
     assert chain.bench.checks() == {"monitoring_degraded"}
     assert chain.bench.last.gpus == {"GPU-0": Health.UNKNOWN, "GPU-1": Health.UNKNOWN}
     assert chain.quarantines == 0
@@ -109,7 +109,7 @@ def test_a_node_of_which_nothing_is_known_is_not_healthy(start: Start) -> None:
     bench.run(30)
     assert bench.condition is not None
     assert bench.condition["status"] == "True"
-    bench.run(300, look=False)
+    bench.run(300, poll=False)
     assert bench.condition["status"] == "Unknown"
 
 
@@ -119,7 +119,7 @@ def test_a_node_of_which_nothing_is_known_is_not_healthy(start: Start) -> None:
 @pytest.mark.parametrize("reason", ["hw_power_brake_slowdown", "hw_thermal_slowdown", "sw_power_cap", "hw_slowdown"])
 def test_a_gpu_that_is_held_back_keeps_its_work(chain: Chain, reason: str) -> None:
     chain.bench.make(0, clock_events=ClockEvents(active={"gpu_idle": False, reason: True}))
-    chain.look(HOUR)
+    chain.cycle(HOUR)
     assert chain.quarantines == 0
     assert chain.bench.checks() <= {"hw_power_brake", "hw_thermal_slowdown"}
 
@@ -132,9 +132,9 @@ EXPECTATIONS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("what", EXPECTATIONS)
-def test_a_wrong_number_of_gpus_is_told_and_not_acted_on(chain: Chain, what: str) -> None:
-    chain.look()
+def test_a_wrong_number_of_gpus_is_reported_and_not_acted_on(chain: Chain, what: str) -> None:
+    chain.cycle()
     chain.bench.node |= EXPECTATIONS[what]
-    chain.look(HOUR)
+    chain.cycle(HOUR)
     assert chain.bench.checks() == {"gpu_missing"}
     assert chain.quarantines == 0

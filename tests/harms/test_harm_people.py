@@ -121,7 +121,7 @@ OTHERS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("who", OTHERS)
-def test_a_node_that_others_have_in_hand_gets_nothing_new(start: Start, who: str) -> None:
+def test_a_node_that_others_use_gets_nothing_new(start: Start, who: str) -> None:
     bench, marks = start(foreign=("example.com/in-repair",)), OTHERS[who]
     bench.edit(**{name: value for name, value in marks.items() if name in ("taints", "unschedulable")})
     mark(bench, **{name: value for name, value in marks.items() if name in ("labels", "annotations")})
@@ -182,7 +182,7 @@ def made_anew(bench: Bench, **metadata: Any) -> None:
         mark(bench, **metadata)
 
 
-def test_what_a_person_said_of_a_former_node_does_not_count(start: Start) -> None:
+def test_what_a_person_declared_of_a_former_node_does_not_count(start: Start) -> None:
     bench = start()
     bench.finds(fatal())
     bench.run(30)
@@ -190,7 +190,7 @@ def test_what_a_person_said_of_a_former_node_does_not_count(start: Start) -> Non
     bench.run(120)
     made_anew(bench)
     bench.clock.go(HOUR)
-    bench.views.look()
+    bench.views.poll()
     bench.remediator.step()
     assert len(bench.ours) == 1
 

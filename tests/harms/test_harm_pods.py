@@ -164,7 +164,7 @@ def test_with_scope_gpu_the_budget_holds_as_well(start: Start, server: Simulated
 # ---- never by force
 
 
-@pytest.mark.slow  # quick: a disruption budget is asked again with growing patience, tests/remediation/service
+@pytest.mark.slow  # quick: a disruption budget is asked again with a growing wait, tests/remediation/service
 def test_a_disruption_budget_is_respected_for_as_long_as_it_lasts(start: Start, server: SimulatedApiServer) -> None:
     """Asked ever more rarely, given up at the deadline and said so, and never deleted."""
     bench = start(**DRAIN, drain=DrainConfig(deadline=DEADLINE, retry=10.0))

@@ -40,7 +40,7 @@ def test_a_typo_changes_nothing_and_is_named(tmp_path: Path, text: str) -> None:
         ("remediation:\n  held_checks: [row_remap_failures]\n", "row_remap_failure"),
     ],
 )
-def test_a_word_that_nobody_knows_is_refused_at_start(tmp_path: Path, text: str, near: str) -> None:
+def test_an_unknown_word_is_refused_at_start(tmp_path: Path, text: str, near: str) -> None:
     path = tmp_path / "gpuwatch.yaml"
     path.write_text(text)
     with pytest.raises(UsageError, match=near):

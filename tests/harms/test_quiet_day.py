@@ -28,8 +28,8 @@ def bursts_of_several_pods(chain: Chain, hour: int) -> None:
     for gpu in (0, 1):
         chain.bench.hold(pod(f"job-{hour}-{gpu}"), gpu=gpu)
         chain.write(*APPLICATION * 3, gpu=gpu, pid=1000 + hour)
-        chain.tell(APPLICATION[hour % 4], gpu)
-    chain.look(read=True)
+        chain.report(APPLICATION[hour % 4], gpu)
+    chain.cycle(read=True)
 
 
 def one_gpu_many_pods(chain: Chain, hour: int) -> None:
@@ -37,28 +37,28 @@ def one_gpu_many_pods(chain: Chain, hour: int) -> None:
     for number in range(6):
         chain.bench.hold(pod(f"victim-{hour}-{number}"))
         chain.write(31, 43)
-        chain.look(read=True)
+        chain.cycle(read=True)
 
 
 def codes_nobody_knows(chain: Chain, hour: int) -> None:
     """A newer driver has more XIDs than the catalogue."""
     chain.write(*UNKNOWN)
-    chain.tell(UNKNOWN[hour % 2], 1)
-    chain.look(read=True)
+    chain.report(UNKNOWN[hour % 2], 1)
+    chain.cycle(read=True)
 
 
 def forged_lines(chain: Chain, hour: int) -> None:
     """A container that has /dev/kmsg claims the worst."""
     chain.write(HARDWARE, 48, 64, 95, 119, gpu=hour % 2, priority=USER)
-    chain.look(read=True)
+    chain.cycle(read=True)
 
 
 def a_dead_reader(chain: Chain, hour: int) -> None:
     """Nobody reads NVML for minutes; the remediator even loses the agent."""
     chain.bench.states = dict.fromkeys(chain.bench.states, GpuState.UNKNOWN)
     chain.bench.node["sources"] = (SourceStatus(name="nvml", up=False, reason="the reader was ended by SIGSEGV"),)
-    chain.look(LONG)
-    chain.look(LONG, heard=False)
+    chain.cycle(LONG)
+    chain.cycle(LONG, reported=False)
     chain.bench.states = dict.fromkeys(chain.bench.states, GpuState.FRESH)
     chain.bench.node["sources"] = (NVML,)
 
@@ -69,7 +69,7 @@ def a_kubelet_restart(chain: Chain, hour: int) -> None:
     chain.bench.node["sources"] = (NVML, down)
     chain.bench.hold()
     chain.bench.hold(gpu=1)
-    chain.look(LONG)
+    chain.cycle(LONG)
     chain.bench.node["sources"] = (NVML,)
 
 
@@ -79,24 +79,24 @@ def a_driver_upgrade(chain: Chain, hour: int) -> None:
     bench.node |= {"driver": None, "bus": ("0000:01:00.0", "0000:02:00.0")}
     bench.node["sources"] = (SourceStatus(name="nvml", up=False, reason="Driver Not Loaded"),)
     bench.states = dict.fromkeys(bench.states, GpuState.UNKNOWN)
-    chain.look(LONG)
+    chain.cycle(LONG)
     bench.node |= {"driver": Driver(version=f"580.{hour}"), "sources": (NVML,), "unanswered": {1: "registration hangs"}}
     bench.energy = dict.fromkeys(bench.energy, 0.0)
     bench.states[0] = GpuState.FRESH
-    chain.look(3)
+    chain.cycle(3)
     bench.states[1] = GpuState.FRESH
     bench.node |= {"unanswered": {}, "bus": None}
-    chain.look(3)
+    chain.cycle(3)
 
 
 def a_driver_reload(chain: Chain, hour: int) -> None:
     """The same driver, loaded anew while an application was cut off."""
     chain.bench.node["driver"] = None
-    chain.look(2)
+    chain.cycle(2)
     chain.bench.node["driver"] = DRIVER
     chain.bench.energy = dict.fromkeys(chain.bench.energy, 0.0)
     chain.write(45, 45, 43)
-    chain.look(read=True)
+    chain.cycle(read=True)
 
 
 TROUBLES: tuple[Callable[[Chain, int], None], ...] = (
@@ -120,7 +120,7 @@ def day(chain: Chain) -> Iterator[str]:
             trouble(chain, hour)
             yield f"hour {hour}, {trouble.__name__}"
         while chain.bench.now - began < 3600.0:
-            chain.look()
+            chain.cycle()
         hour += 1
     assert hour == 24
 
@@ -136,7 +136,7 @@ def test_a_day_of_noise_taints_nothing(chain: Chain) -> None:
 @pytest.mark.parametrize("trouble", TROUBLES, ids=lambda trouble: trouble.__name__)
 def test_no_trouble_by_itself_taints(chain: Chain, trouble: Callable[[Chain, int], None]) -> None:
     trouble(chain, 0)
-    chain.look(3)
+    chain.cycle(3)
     assert chain.quarantines == 0
 
 
@@ -147,7 +147,7 @@ def test_one_hardware_xid_in_the_same_day_is_one_taint(chain: Chain) -> None:
     for number, moment in enumerate(day(chain)):
         if number == 20:
             chain.fail(HARDWARE)
-            chain.look(read=True)
+            chain.cycle(read=True)
         if chain.taints:
             tainted.append((number, moment))
     assert chain.quarantines == 1

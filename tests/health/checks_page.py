@@ -20,7 +20,7 @@ A check that finds something makes a *finding*: `gpuwatch status`, `gpuwatch get
 configuration. `checks.ignore: [name]` switches one off, with its alert and condition; `gpuwatch status` names it.
 Thresholds are keys under `checks:` (`gpuwatch config show`).
 
-- A check blames the GPU, or what stands after its name. Failures of gpuwatch are never counted against a GPU.
+- Fault domain of a check: the GPU, or what stands after its name. Failures of gpuwatch are never counted against a GPU.
 - **Response** is what the default policy does: `observe` records and exports, `condition` sets the node condition
   `GPUHealthy`, `taint` keeps new work away. A policy may go as far as `drain`, where the table names no lower
   limit. See `remediation:`.
@@ -109,7 +109,7 @@ def markdown() -> str:
         levels = f"{enough} of {of}, {ends}"
         rows.append(
             (
-                f"`{check.name}`" + f" *{check.blame}*" * (check.blame != "gpu"),
+                f"`{check.name}`" + f" *{check.fault_domain}*" * (check.fault_domain != "gpu"),
                 check.finds.format(**settings),
                 f"**{check.severity}**" if check.severity is Severity.CRITICAL else check.severity.value,
                 ", ".join(_remedies(check)),

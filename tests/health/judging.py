@@ -75,7 +75,7 @@ WELL: dict[str, Any] = {
 
 
 class Bench:
-    """A judge and what it is shown. `look` turns the clock by one interval and judges."""
+    """A judge and what it is shown. `cycle` turns the clock by one interval and judges."""
 
     def __init__(self, *gpus: int, memory: tuple[Finding, ...] = (), uptime: float = LONG_UP, **checks: Any) -> None:
         self.indices = gpus or (0, 1)
@@ -123,8 +123,8 @@ class Bench:
         known = {"at": self.now, "interval": INTERVAL, "gpus": gpus, "statuses": statuses}
         return Snapshot(**{**known, **self.node})
 
-    def look(self, *events: Event, times: int = 1, seconds: float = INTERVAL) -> Judgement:
-        """Judge `times` looks; the events come with the first."""
+    def cycle(self, *events: Event, times: int = 1, seconds: float = INTERVAL) -> Judgement:
+        """Judge `times` cycles; the events come with the first."""
         for number in range(times):
             self.now += seconds
             for index in self.indices:
@@ -133,8 +133,8 @@ class Bench:
         return self.last
 
     def pass_time(self, seconds: float) -> Judgement:
-        """Look until so much time has passed, in the longest steps that count fully."""
-        return self.look(times=round(seconds / (3 * INTERVAL)) + 1, seconds=3 * INTERVAL)
+        """Judge until so much time has passed, in the longest steps that count fully."""
+        return self.cycle(times=round(seconds / (3 * INTERVAL)) + 1, seconds=3 * INTERVAL)
 
     def xid(self, xid: int, gpu: int = 0, **parts: Any) -> XidEvent:
         """An XID of now, as the kernel log and the driver's event report it; of one of them with `source`."""

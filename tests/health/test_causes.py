@@ -28,7 +28,8 @@ def test_each_effect_is_folded_under_its_cause_and_no_cause_under_its_effect(cau
     for check, effect in itertools.product(cause.checks, cause.effects):
         if check == effect:
             continue
-        root = finding(check, None if CHECK_BY_NAME[check].blame == "node" else "GPU-0", severity=Severity.CRITICAL)
+        gpu = None if CHECK_BY_NAME[check].fault_domain == "node" else "GPU-0"
+        root = finding(check, gpu, severity=Severity.CRITICAL)
         below = finding(effect, severity=Severity.CRITICAL)
         assert causes(root, below) == {root.key: None, below.key: root.key} == causes(below, root)
 
@@ -75,7 +76,7 @@ def test_what_belongs_to_the_owner_or_needs_a_replacement_stands_for_itself() ->
 )
 def test_a_scenario_has_one_fault_however_many_checks_it_fails(scenario, seconds, roots) -> None:
     """The slow ones' rows are tried one by one above."""
-    *_, view = views(load(scenario), Config(), 0.0, seconds, close=5.0)
+    *_, view = views(load(scenario), Config(), 0.0, seconds, short_step=5.0)
     findings = view.judgement.findings
     assert [each.check for each in findings if each.caused_by is None] == roots
     assert len(findings) > len(roots)
@@ -85,8 +86,8 @@ def test_a_scenario_has_one_fault_however_many_checks_it_fails(scenario, seconds
 def test_a_restart_or_an_end_of_the_root_leaves_nothing_stale() -> None:
     bench = Bench(0)
     bench.make(0, recovery_action=1)
-    bench.look(bench.xid(95))
+    bench.cycle(bench.xid(95))
     assert bench.finding("xid_fatal").caused_by == bench.finding("recovery_action").key
     bench.make(0, recovery_action=0)
-    bench.look(times=3)
+    bench.cycle(times=3)
     assert bench.finding("xid_fatal").caused_by is None

@@ -194,7 +194,7 @@ def test_only_these_taint_by_default() -> None:
 
 
 def test_a_gpu_that_is_well() -> None:
-    judgement = Bench().look(times=LONG_ENOUGH)
+    judgement = Bench().cycle(times=LONG_ENOUGH)
     assert judgement.findings == ()
     assert judgement.gpus == {"GPU-0": Health.HEALTHY, "GPU-1": Health.HEALTHY}
     assert judgement.node is Health.HEALTHY
@@ -203,26 +203,26 @@ def test_a_gpu_that_is_well() -> None:
 @pytest.mark.parametrize("name", LEVELS)
 def test_each_finds_its_fault_and_lets_go(name: str) -> None:
     bench, check = Bench(), CHECK_BY_NAME[name]
-    bench.look()
+    bench.cycle()
     bench.hold(pod("train-0")) if name != "zombie_memory" else None
     bench.make(0, **LEVELS[name].sick)
     needed, _ = check.raise_after
-    bench.look(times=needed - 1)
+    bench.cycle(times=needed - 1)
     assert bench.checks() == set()
     began = bench.now + 2.0
-    (finding,) = bench.look().findings
+    (finding,) = bench.cycle().findings
     assert (finding.check, finding.gpu, finding.severity) == (name, "GPU-0", check.severity)
     assert (finding.since, finding.last, finding.count) == (began, began, 1)
     assert finding.message
     assert finding.action
     assert finding.evidence.keys() > {"pci"}
     assert [workload.pod for workload in finding.pods] == ([] if name == "zombie_memory" else ["train-0"])
-    bench.look(times=3)
+    bench.cycle(times=3)
     assert bench.finding(name).since == began
     bench.make(0)
-    bench.look(times=check.clear_after - 1)
+    bench.cycle(times=check.clear_after - 1)
     assert bench.checks() == {name}
-    bench.look()
+    bench.cycle()
     assert bench.checks() == set()
 
 
@@ -233,7 +233,7 @@ def test_each_finds_its_fault_and_lets_go(name: str) -> None:
 def test_near_misses(name: str, parts: dict[str, Any]) -> None:
     bench = Bench()
     bench.make(0, **parts)
-    bench.look(times=LONG_ENOUGH)
+    bench.cycle(times=LONG_ENOUGH)
     assert name not in bench.checks()
 
 
@@ -242,9 +242,9 @@ def test_a_flicker_is_no_fault(name: str) -> None:
     bench = Bench()
     for _ in range(LONG_ENOUGH):
         bench.make(0, **LEVELS[name].sick)
-        bench.look()
+        bench.cycle()
         bench.make(0)
-        bench.look(times=CHECK_BY_NAME[name].raise_after[1] - 1)
+        bench.cycle(times=CHECK_BY_NAME[name].raise_after[1] - 1)
         assert bench.checks() == set()
 
 
@@ -252,13 +252,13 @@ def test_a_flicker_is_no_fault(name: str) -> None:
 def test_a_fault_that_flickers_stays(name: str) -> None:
     bench = Bench()
     bench.make(0, **LEVELS[name].sick)
-    bench.look(times=LONG_ENOUGH)
+    bench.cycle(times=LONG_ENOUGH)
     since = bench.finding(name).since
     for _ in range(5):
         bench.make(0)
-        bench.look(times=CHECK_BY_NAME[name].clear_after - 1)
+        bench.cycle(times=CHECK_BY_NAME[name].clear_after - 1)
         bench.make(0, **LEVELS[name].sick)
-        bench.look()
+        bench.cycle()
         assert bench.finding(name).since == since
 
 
@@ -266,13 +266,13 @@ def test_a_fault_that_flickers_stays(name: str) -> None:
 def test_what_cannot_be_read_neither_begins_nor_ends(name: str) -> None:
     bench, reads = Bench(), CHECK_BY_NAME[name].reads
     bench.make(0, **LEVELS[name].sick)
-    bench.look(times=LONG_ENOUGH)
+    bench.cycle(times=LONG_ENOUGH)
     bench.make(0, errors={reads[0]: "Unknown Error"})
-    bench.look(times=LONG_ENOUGH)
+    bench.cycle(times=LONG_ENOUGH)
     assert name in bench.checks()
     fresh = Bench()
     fresh.make(0, **LEVELS[name].sick, errors={reads[0]: "Unknown Error"})
-    fresh.look(times=LONG_ENOUGH)
+    fresh.cycle(times=LONG_ENOUGH)
     assert name not in fresh.checks()
 
 
@@ -280,13 +280,13 @@ def test_what_cannot_be_read_neither_begins_nor_ends(name: str) -> None:
 def test_a_gpu_that_is_not_fresh_keeps_its_faults(name: str) -> None:
     bench = Bench()
     bench.make(0, **LEVELS[name].sick)
-    bench.look(times=LONG_ENOUGH)
+    bench.cycle(times=LONG_ENOUGH)
     bench.states[0] = GpuState.UNKNOWN
-    bench.look(times=LONG_ENOUGH)
+    bench.cycle(times=LONG_ENOUGH)
     assert bench.checks() == {name}
     bench.make(0)
     bench.states[0] = GpuState.FRESH
-    bench.look(times=LONG_ENOUGH)
+    bench.cycle(times=LONG_ENOUGH)
     assert bench.checks() == set()
 
 
@@ -294,17 +294,17 @@ def test_a_gpu_that_is_not_fresh_keeps_its_faults(name: str) -> None:
 def test_a_restart_forgets_no_fault_and_ends_it_when_it_is_seen_to_be_gone(name: str) -> None:
     bench = Bench()
     bench.make(0, **LEVELS[name].sick)
-    bench.look(times=LONG_ENOUGH)
+    bench.cycle(times=LONG_ENOUGH)
     before = bench.finding(name)
     bench.restart()
     bench.states[0] = GpuState.UNKNOWN
-    bench.look(times=3)
+    bench.cycle(times=3)
     assert bench.last.findings == (before,)
     bench.states[0] = GpuState.FRESH
-    bench.look()
+    bench.cycle()
     assert (bench.finding(name).since, bench.finding(name).last) == (before.since, before.last)
     bench.make(0)
-    bench.look(times=CHECK_BY_NAME[name].clear_after)
+    bench.cycle(times=CHECK_BY_NAME[name].clear_after)
     assert bench.checks() == set()
 
 
@@ -312,19 +312,19 @@ def test_a_restart_forgets_no_fault_and_ends_it_when_it_is_seen_to_be_gone(name:
 def test_one_switched_off_finds_nothing(name: str) -> None:
     bench = Bench(ignore=(name,))
     bench.make(0, **LEVELS[name].sick)
-    bench.look(times=LONG_ENOUGH)
+    bench.cycle(times=LONG_ENOUGH)
     assert name not in bench.checks()
     assert bench.last.ignored == (name,)
 
 
 @pytest.mark.parametrize("name", LEVELS)
-def test_a_single_look_does_not_wait(name: str) -> None:
+def test_a_single_sample_does_not_wait(name: str) -> None:
     from gpuwatch.health.judge import Judge
 
     bench = Bench()
-    bench.judge = Judge(patient=False)
+    bench.judge = Judge(hysteresis=False)
     bench.make(0, **LEVELS[name].sick)
-    bench.look()
+    bench.cycle()
     assert bench.checks() == {name}
 
 
@@ -347,7 +347,7 @@ def test_a_single_look_does_not_wait(name: str) -> None:
 def test_recovery_actions(action: int, check: str, remedy: Remedy) -> None:
     bench = Bench()
     bench.make(0, recovery_action=action)
-    (finding,) = bench.look().findings
+    (finding,) = bench.cycle().findings
     assert (finding.check, finding.remedy) == (check, remedy)
     assert finding.evidence["recovery_action"] == str(action)
 
@@ -356,16 +356,16 @@ def test_recovery_actions(action: int, check: str, remedy: Remedy) -> None:
 def test_how_hot_it_is(margin: float, words: str) -> None:
     bench = Bench(thermal_margin=2.0)
     bench.make(0, temperature=Temperature(gpu=90.0, margin=margin))
-    bench.look(times=10)
+    bench.cycle(times=10)
     assert words in bench.finding("thermal_margin").message
 
 
 def test_a_graver_demand_is_news() -> None:
     bench = Bench()
     bench.make(0, recovery_action=1)
-    first = bench.look().findings[0]
+    first = bench.cycle().findings[0]
     bench.make(0, recovery_action=2)
-    second = bench.look().findings[0]
+    second = bench.cycle().findings[0]
     assert second.since == first.since
     assert second.last is not None
     assert first.last is not None
@@ -377,7 +377,7 @@ def test_more_errors_are_news_and_the_same_ones_are_not() -> None:
     lasts = []
     for count in (3, 3, 4, 4):
         bench.make(0, ecc=counted(uncorrected=count))
-        lasts.append(bench.look().findings[0].last)
+        lasts.append(bench.cycle().findings[0].last)
     assert lasts[0] == lasts[1] < lasts[2] == lasts[3]
 
 
@@ -388,9 +388,9 @@ def test_more_errors_are_news_and_the_same_ones_are_not() -> None:
 def test_corrected_errors_within_an_hour(amount: int, found: bool) -> None:
     bench = Bench()
     bench.make(0, ecc=counted(corrected=10**6))  # what was there before counts nothing
-    bench.look()
+    bench.cycle()
     bench.make(0, ecc=counted(corrected=10**6 + amount))
-    bench.look()
+    bench.cycle()
     assert bench.checks() == ({"ecc_correctable_rate"} if found else set())
     bench.pass_time(3700)
     assert bench.checks() == set()
@@ -400,7 +400,7 @@ def test_a_slow_trickle_of_corrected_errors_is_no_fault() -> None:
     bench = Bench()
     for count in range(1500):
         bench.make(0, ecc=counted(corrected=count))
-        bench.look(seconds=6.0)
+        bench.cycle(seconds=6.0)
         assert bench.checks() == set()
 
 
@@ -408,17 +408,17 @@ def test_a_slow_trickle_of_corrected_errors_is_no_fault() -> None:
 def test_link_errors_within_an_hour(kind: str, found: bool) -> None:
     bench = Bench()
     bench.make(0, **links(True, errors={kind: 10}))
-    bench.look()
+    bench.cycle()
     bench.make(0, **links(True, errors={kind: 1010}))
-    bench.look()
+    bench.cycle()
     assert bench.checks() == ({"nvlink_errors"} if found else set())
 
 
-def test_a_counter_that_begins_anew_has_not_grown() -> None:
+def test_a_counter_that_starts_over_has_not_grown() -> None:
     bench = Bench()
     for corrected in (10**6, 0, 10**3 - 1):
         bench.make(0, ecc=counted(corrected=corrected))
-        bench.look()
+        bench.cycle()
     assert bench.checks() == set()
 
 
@@ -437,19 +437,19 @@ def test_a_counter_that_begins_anew_has_not_grown() -> None:
 def test_fabrics_that_are_unwell(fabric: Fabric, words: str) -> None:
     bench = Bench()
     bench.make(0, fabric=fabric)
-    bench.look(times=LONG_ENOUGH)
+    bench.cycle(times=LONG_ENOUGH)
     assert words in bench.finding("fabric_state").message
 
 
 def test_a_link_to_a_gpu_that_is_gone_is_that_gpus_trouble() -> None:
     bench = Bench(0, 1)
-    bench.look()
+    bench.cycle()
     bench.states[1] = GpuState.LOST
     bench.make(0, **links(True, False, remote_pci=identity(1).pci_bus_id))
-    bench.look(times=LONG_ENOUGH)
+    bench.cycle(times=LONG_ENOUGH)
     assert bench.checks() == {"gpu_lost"}
     bench.states[1] = GpuState.FRESH
-    bench.look(times=LONG_ENOUGH)
+    bench.cycle(times=LONG_ENOUGH)
     assert bench.checks() == {"nvlink_down"}
 
 
@@ -460,9 +460,9 @@ def test_a_link_to_a_gpu_that_is_gone_is_that_gpus_trouble() -> None:
 def test_presence(state: GpuState, check: str) -> None:
     bench = Bench(0, 1)
     bench.hold(pod("train-0"))
-    bench.look()
+    bench.cycle()
     bench.states[0] = state
-    bench.look()
+    bench.cycle()
     if state is GpuState.UNRESPONSIVE:
         bench.pass_time(bench.config.unresponsive_after)
     assert bench.checks() == {check}
@@ -471,16 +471,16 @@ def test_presence(state: GpuState, check: str) -> None:
     assert bench.last.gpus == {"GPU-0": Health.FAILED, "GPU-1": Health.HEALTHY}
     bench.restart()
     bench.states[0] = GpuState.UNKNOWN  # no news about the GPU
-    bench.look(times=5)
+    bench.cycle(times=5)
     assert bench.checks() == {check}
     bench.states[0] = GpuState.FRESH
-    bench.look(times=CHECK_BY_NAME[check].clear_after)
+    bench.cycle(times=CHECK_BY_NAME[check].clear_after)
     assert bench.checks() == set()
 
 
 def test_a_reader_that_stops_leaves_a_gpu_unknown_not_unresponsive() -> None:
     bench = Bench()
-    bench.look()
+    bench.cycle()
     for state, found in ((GpuState.UNRESPONSIVE, {"gpu_unresponsive"}), (GpuState.UNKNOWN, set())):
         bench.states[0] = state
         bench.pass_time(bench.config.unresponsive_after)
@@ -493,30 +493,30 @@ def test_a_driver_that_is_busy_for_a_while_does_not_hang() -> None:
     bench = Bench(0, 1)
     for _ in range(10):
         bench.states = dict.fromkeys(bench.states, GpuState.UNRESPONSIVE)
-        bench.look(times=int(bench.config.unresponsive_after / INTERVAL) - 1)
+        bench.cycle(times=int(bench.config.unresponsive_after / INTERVAL) - 1)
         assert bench.checks() == set()
         assert bench.last.gpus["GPU-0"] is Health.UNKNOWN
         bench.states = dict.fromkeys(bench.states, GpuState.FRESH)
-        bench.look()
+        bench.cycle()
 
 
 def test_a_gpu_nobody_reads_is_no_finding() -> None:
     bench = Bench()
     bench.states[0] = GpuState.UNKNOWN
-    bench.look(times=5)
+    bench.cycle(times=5)
     assert bench.checks() == set()
     assert bench.last.gpus["GPU-0"] is Health.UNKNOWN
 
 
 def test_the_driver_hangs_as_a_whole() -> None:
     bench = Bench(0, 1, 2)
-    bench.look()
+    bench.cycle()
     bench.states = dict.fromkeys(bench.states, GpuState.UNRESPONSIVE)
     bench.pass_time(bench.config.unresponsive_after)
     assert bench.checks() == {"gpu_unresponsive", "driver_wedged"}
     assert bench.finding("driver_wedged").gpu is None
     bench.states[1] = GpuState.FRESH
-    bench.look()
+    bench.cycle()
     assert "driver_wedged" not in bench.checks()
 
 
@@ -542,41 +542,41 @@ BUS = ("0000:01:00.0", "0000:02:00.0")
 def test_missing_from_nvml() -> None:
     bench = Bench(0)
     bench.node |= {"bus": BUS, "unanswered": {1: "GPU is lost"}}
-    (finding,) = bench.look().findings
+    (finding,) = bench.cycle().findings
     assert (finding.check, finding.gpu, finding.severity) == ("gpu_missing", None, Severity.CRITICAL)
     assert "0000:02:00.0" in finding.message
     assert "index 1: GPU is lost" in finding.message
     assert finding.evidence.keys() == {"0000:02:00.0", "nvml"}
     assert bench.last.gpus == {"GPU-0": Health.HEALTHY}
     bench.node |= {"bus": None, "unanswered": {}}  # a reader that begins anew has not shown all GPUs yet
-    bench.look(times=3)
+    bench.cycle(times=3)
     assert bench.checks() == {"gpu_missing"}
     bench.node["bus"] = BUS[:1]
-    bench.look()
+    bench.cycle()
     assert bench.checks() == set()
 
 
 def test_fewer_than_expected() -> None:
     bench = Bench(0)
     bench.node |= {"bus": BUS[:1], "expected_gpus": 8}
-    assert [finding.message for finding in bench.look().findings] == ["1 of 8 expected GPUs are there"]
+    assert [finding.message for finding in bench.cycle().findings] == ["1 of 8 expected GPUs are there"]
     assert bench.last.node is Health.FAILED
 
 
 def test_one_more_on_the_bus_than_expected_is_not_missed() -> None:
     bench = Bench(0, 1)
     bench.node |= {"bus": (*BUS, "0000:09:00.0"), "expected_gpus": 2}
-    bench.look(times=3)
+    bench.cycle(times=3)
     assert bench.checks() == set()
     bench.node |= {"expected_gpus": 3}
-    bench.look()
+    bench.cycle()
     assert "0000:09:00.0" in bench.finding("gpu_missing").message
 
 
 def test_one_that_nvml_counts_and_cannot_show_needs_no_bus() -> None:
     bench = Bench(0)
     bench.node["unanswered"] = {1: "GPU is lost"}
-    assert "does not answer (index 1: GPU is lost)" in bench.look().findings[0].message
+    assert "does not answer (index 1: GPU is lost)" in bench.cycle().findings[0].message
 
 
 @pytest.mark.parametrize(
@@ -592,7 +592,7 @@ def test_one_that_nvml_counts_and_cannot_show_needs_no_bus() -> None:
 def test_none_is_missing(node: dict[str, Any]) -> None:
     bench = Bench(0)
     bench.node |= node
-    bench.look(times=3)
+    bench.cycle(times=3)
     assert "gpu_missing" not in bench.checks()
 
 
@@ -600,7 +600,7 @@ def test_one_that_vanished_is_lost_and_not_missing_as_well() -> None:
     bench = Bench(0)
     bench.states[0] = GpuState.LOST
     bench.node |= {"bus": BUS[:1], "expected_gpus": 1}
-    bench.look()
+    bench.cycle()
     assert bench.checks() == {"gpu_lost"}
 
 
@@ -610,11 +610,11 @@ def test_a_driver_that_lets_no_reader_in(seconds: float | None, found: bool) -> 
     bench.states = dict.fromkeys(bench.states, GpuState.UNKNOWN)
     starting = SourceStatus(name="nvml", up=False, reason="starting: nvmlInit", hanging_seconds=seconds)
     bench.node["sources"] = (starting,)
-    bench.look()
+    bench.cycle()
     assert ("driver_wedged" in bench.checks()) is found
     bench.states[0] = GpuState.FRESH
     bench.node["sources"] = (NVML,)
-    bench.look()
+    bench.cycle()
     assert bench.checks() == set()
 
 
@@ -633,7 +633,7 @@ def not_up_yet(uptime: float) -> Bench:
 
 def test_some_checks_wait_after_a_boot() -> None:
     bench = not_up_yet(uptime=20.0)
-    bench.look(times=LONG_ENOUGH)
+    bench.cycle(times=LONG_ENOUGH)
     assert bench.checks() == set()
     bench.pass_time(120.0)
     assert bench.checks() == set(SLOW_STARTERS) - {"driver_wedged"}
@@ -642,10 +642,10 @@ def test_some_checks_wait_after_a_boot() -> None:
 def test_they_wait_after_a_reset_too() -> None:
     """`nvidia-smi -r` of one GPU, or a reload of the same driver: links and fabric come up anew."""
     bench = Bench(0, 1)
-    bench.look(times=3)
+    bench.cycle(times=3)
     bench.energy[0] = 0.0
     bench.make(0, **LEVELS["nvlink_down"].sick, **LEVELS["fabric_state"].sick)
-    bench.look(times=LONG_ENOUGH)
+    bench.cycle(times=LONG_ENOUGH)
     assert bench.checks() == set()
     bench.pass_time(240.0)
     assert bench.checks() == {"nvlink_down", "fabric_state"}
@@ -653,16 +653,16 @@ def test_they_wait_after_a_reset_too() -> None:
 
 def test_they_wait_after_a_new_driver_too_but_end_nothing() -> None:
     bench = not_up_yet(uptime=1e6)
-    bench.look(times=LONG_ENOUGH)
+    bench.cycle(times=LONG_ENOUGH)
     found = bench.checks()
     assert found == set(SLOW_STARTERS) - {"driver_wedged"}
     fresh = Bench(0, 1)
-    fresh.look()
+    fresh.cycle()
     fresh.node |= {"driver": replace(fresh.node["driver"], version="590.1"), "bus": (*BUS, "0000:09:00.0")}
-    fresh.look(times=5)
+    fresh.cycle(times=5)
     assert fresh.checks() == set()
     bench.node["driver"] = replace(bench.node["driver"], version="590.1")
-    bench.look(times=5)
+    bench.cycle(times=5)
     assert bench.checks() == found
 
 
@@ -678,12 +678,12 @@ def test_a_driver_that_hangs_after_a_boot_is_given_time() -> None:
 # ---- the monitor's own trouble
 
 
-def test_a_monitor_that_fails_blames_no_gpu() -> None:
+def test_a_monitor_that_fails_faults_no_gpu() -> None:
     bench = Bench()
     down = SourceStatus(name="nvml", up=False, reason="the reader process was ended by SIGSEGV", last_success=90.0)
     bench.node |= {"sources": (down,), "bus": BUS, "expected_gpus": 8}
     bench.states = dict.fromkeys(bench.states, GpuState.UNKNOWN)
-    bench.look(times=5)
+    bench.cycle(times=5)
     assert bench.checks() == {"monitoring_degraded"}
     assert set(bench.last.gpus.values()) == {Health.UNKNOWN}
     assert bench.last.node is Health.UNKNOWN
@@ -693,16 +693,16 @@ def test_a_monitor_that_fails_blames_no_gpu() -> None:
 def test_a_gpu_that_is_well_and_that_the_device_plugin_counts_out_is_a_finding() -> None:
     bench = Bench()
     bench.attribution = Attribution(withheld=("GPU-1",))
-    bench.look(times=9)
+    bench.cycle(times=9)
     assert bench.checks() == set()  # the plugin may just have been restarted
-    bench.look()
+    bench.cycle()
     assert bench.finding("gpu_not_allocatable").gpu == "GPU-1"
     assert bench.last.gpus == {"GPU-0": Health.HEALTHY, "GPU-1": Health.DEGRADED}
     bench.attribution = Attribution()  # the kubelet does not answer
-    bench.look(times=3)
+    bench.cycle(times=3)
     assert bench.checks() == {"gpu_not_allocatable"}
     bench.attribution = Attribution(withheld=())
-    bench.look()
+    bench.cycle()
     assert bench.checks() == set()
 
 
@@ -710,17 +710,17 @@ def test_a_gpu_that_is_sick_is_rightly_counted_out() -> None:
     bench = Bench()
     bench.make(1, recovery_action=1)
     bench.attribution = Attribution(withheld=("GPU-1",))
-    bench.look(times=20)
+    bench.cycle(times=20)
     assert bench.checks() == {"recovery_action"}
     bench.make(1)
-    bench.look(times=20)
+    bench.cycle(times=20)
     assert bench.checks() == {"gpu_not_allocatable"}
 
 
 def test_all_sources_that_fail_are_one_finding() -> None:
     bench = Bench()
     bench.node["sources"] = (NVML, *(SourceStatus(name=n, up=False, reason="refused") for n in ("kmsg", "procfs")))
-    (finding,) = bench.look().findings
+    (finding,) = bench.cycle().findings
     assert finding.message == "kmsg: refused; procfs: refused"
     assert finding.evidence == {"kmsg": "refused", "procfs": "refused"}
     assert bench.last.gpus["GPU-0"] is Health.HEALTHY
@@ -730,16 +730,16 @@ def test_all_sources_that_fail_are_one_finding() -> None:
 def test_a_source_that_is_off_is_no_trouble() -> None:
     bench = Bench()
     bench.node["sources"] = (NVML, SourceStatus(name="podresources", up=None, reason="no kubelet on this machine"))
-    assert bench.look().findings == ()
+    assert bench.cycle().findings == ()
 
 
 def test_a_restart_does_not_remember_the_monitors_trouble() -> None:
     bench = Bench()
     bench.node["sources"] = (NVML, SourceStatus(name="kmsg", up=False, reason="refused"))
-    bench.look()
+    bench.cycle()
     bench.restart(sources=(NVML,))
     bench.judge.judge(bench.snapshot())
-    assert bench.look().findings == ()
+    assert bench.cycle().findings == ()
 
 
 def test_xid_classes_are_those_of_the_configuration() -> None:

@@ -26,7 +26,7 @@ STATE_OF: dict[Confirmation, dict[str, Any]] = {
     "fabric": {"fabric": Fabric(state=2, status=0, health_mask=0x1AA)},
     "power": {"clock_events": ClockEvents(active={"hw_power_brake_slowdown": True})},
 }
-LOOKS = 20
+CYCLES = 20
 """So many looks is the slowest of these checks sure within the bound."""
 
 
@@ -68,7 +68,7 @@ def test_every_check_of_events_that_can_act_needs_confirmation() -> None:
 @pytest.mark.parametrize("info", a_third(CAN_ACT), ids=lambda info: str(info.code))
 def test_a_line_alone_is_unconfirmed_and_passes(info: Any) -> None:
     bench = Bench()
-    bench.look(line(bench, info.code))
+    bench.cycle(line(bench, info.code))
     finding = bench.finding("xid_unconfirmed")
     assert (finding.xid, finding.remedy) == (info.code, Remedy.INSPECT)
     assert finding.severity is not Severity.CRITICAL
@@ -84,10 +84,10 @@ def test_a_line_alone_is_unconfirmed_and_passes(info: Any) -> None:
 def test_a_state_of_the_driver_confirms(xid: int, way: Confirmation) -> None:
     bench = Bench()
     event = line(bench, xid)
-    bench.look(event)
+    bench.cycle(event)
     assert "xid_unconfirmed" in bench.checks()
     confirm(bench, way)
-    bench.look(times=LOOKS)
+    bench.cycle(times=CYCLES)
     check = CHECK_OF[classify(event, {}) or "unknown"]
     found = bench.finding(check)
     assert (found.xid, found.count) == (xid, 1)
@@ -105,8 +105,8 @@ def test_the_event_confirms_before_and_after_the_line(info: Any) -> None:
         bench = Bench()
         event = line(bench, info.code)
         alone = replace(event, source=first, **({"message": None} if first == "nvml" else {}))
-        bench.look(alone, seconds=0.01)
-        bench.look(replace(event, source=first, also="kernel" if first == "nvml" else "nvml"), seconds=0.01)
+        bench.cycle(alone, seconds=0.01)
+        bench.cycle(replace(event, source=first, also="kernel" if first == "nvml" else "nvml"), seconds=0.01)
         (found,) = bench.last.findings
         assert (found.check, found.count) == (CHECK_OF[classify(event, {}) or "unknown"], 1)
 
@@ -114,65 +114,65 @@ def test_the_event_confirms_before_and_after_the_line(info: Any) -> None:
 def test_other_states_and_other_gpus_confirm_nothing() -> None:
     for way in ("remap", "ecc", "nvlink", "power"):
         bench = Bench()
-        bench.look(line(bench, 79))
+        bench.cycle(line(bench, 79))
         confirm(bench, way)  # type: ignore[arg-type]
-        bench.look(times=LOOKS)
+        bench.cycle(times=CYCLES)
         assert "xid_fatal" not in bench.checks()
     bench = Bench()
-    bench.look(line(bench, 79, gpu=1))
+    bench.cycle(line(bench, 79, gpu=1))
     confirm(bench, "recovery_action")
-    bench.look(times=LOOKS)
+    bench.cycle(times=CYCLES)
     assert "xid_fatal" not in bench.checks()
 
 
 def test_the_driver_may_be_first_but_not_long_before() -> None:
     bench = Bench()
     confirm(bench, "ecc")
-    bench.look(times=3)
-    bench.look(line(bench, 48))
+    bench.cycle(times=3)
+    bench.cycle(line(bench, 48))
     assert "xid_fatal" in bench.checks()
     old = Bench()
     confirm(old, "ecc")
     old.pass_time(200.0)
-    old.look(line(old, 48))
-    old.look(times=LOOKS)
+    old.cycle(line(old, 48))
+    old.cycle(times=CYCLES)
     assert "xid_fatal" not in old.checks()
 
 
 def test_a_state_that_comes_too_late_confirms_nothing() -> None:
     bench = Bench(xid_confirm_within=30.0)
-    bench.look(line(bench, 48))
+    bench.cycle(line(bench, 48))
     bench.pass_time(40.0)
     confirm(bench, "ecc")
-    bench.look(times=LOOKS)
+    bench.cycle(times=CYCLES)
     assert bench.checks() == {"xid_unconfirmed", "ecc_uncorrected"}
 
 
 @pytest.mark.parametrize("seconds", [10.0, 400.0])
 def test_a_restart_keeps_the_line_and_its_bound(seconds: float) -> None:
     bench = Bench()
-    bench.look(line(bench, 79), line(bench, 79, gpu=1))
+    bench.cycle(line(bench, 79), line(bench, 79, gpu=1))
     bench.now += seconds
     bench.restart()
     confirm(bench, "recovery_action")
-    bench.look(times=2)
+    bench.cycle(times=2)
     assert ("xid_fatal" in bench.checks()) is (seconds < 120.0)
     bench.restart()
-    bench.look()
+    bench.cycle()
     assert ("xid_fatal" in bench.checks()) is (seconds < 120.0)
 
 
 def test_lines_of_a_storm_become_one_fault_with_their_count() -> None:
     bench = Bench()
     lines = [replace(line(bench, 94), at=bench.now + number / 100) for number in range(5)]
-    bench.look(*lines)
+    bench.cycle(*lines)
     assert bench.finding("xid_unconfirmed").count == 5
-    bench.look(*(replace(each, also="nvml") for each in lines[:3]))
+    bench.cycle(*(replace(each, also="nvml") for each in lines[:3]))
     assert (bench.finding("xid_contained").count, bench.finding("xid_unconfirmed").count) == (3, 2)
     confirm(bench, "remap")
-    bench.look()
+    bench.cycle()
     assert bench.finding("xid_contained").count == 5
-    bench.look(*(replace(each, also="nvml") for each in lines[3:]))
+    bench.cycle(*(replace(each, also="nvml") for each in lines[3:]))
     assert bench.finding("xid_contained").count == 5
 
 
@@ -184,42 +184,42 @@ def test_lines_of_a_storm_become_one_fault_with_their_count() -> None:
         ({"sources": (NVML,)}, GpuState.UNKNOWN, "why"),
     ],
 )
-def test_an_unknown_driver_confirms_nothing_and_the_finding_says_so(
+def test_an_unknown_driver_confirms_nothing_and_the_finding_reports_it(
     node: dict[str, Any], state: GpuState | None, reason: str
 ) -> None:
     bench = Bench()
-    bench.look()
+    bench.cycle()
     bench.node |= node
     bench.states[0] = state or GpuState.UNKNOWN
-    bench.look(line(bench, 119))
-    bench.look(times=LOOKS)
+    bench.cycle(line(bench, 119))
+    bench.cycle(times=CYCLES)
     assert f"the driver could not be asked: {reason}" in bench.finding("xid_unconfirmed").message
     assert "xid_fatal" not in bench.checks()
 
 
 def test_a_driver_that_does_not_start_is_silent() -> None:
     bench = Bench()
-    bench.look()
+    bench.cycle()
     bench.node["sources"] = (SourceStatus(name="nvml", up=False, reason="nvmlInit", hanging_seconds=61.0),)
     bench.states = dict.fromkeys(bench.indices, GpuState.UNKNOWN)
-    bench.look(line(bench, 119))
+    bench.cycle(line(bench, 119))
     assert bench.finding("xid_fatal").evidence["confirmed_by"].startswith("driver_wedged")
 
 
 def test_a_gpu_that_nvml_does_not_show_is_missing() -> None:
     bench = Bench()
     bench.node["bus"] = (pci(0), pci(1), pci(5))
-    bench.look(XidEvent(at=bench.now, xid=79, source="kernel", pci=pci(5), message="fallen off the bus"))
+    bench.cycle(XidEvent(at=bench.now, xid=79, source="kernel", pci=pci(5), message="fallen off the bus"))
     assert (bench.finding("xid_fatal").gpu, bench.finding("xid_fatal").xid) == (None, 79)
 
 
 @pytest.mark.parametrize("way", catalogue().sxids_confirmed_by)
 def test_a_gpu_behind_the_switch_confirms_an_sxid(way: Confirmation) -> None:
     bench = Bench()
-    bench.look(sxid(bench))
+    bench.cycle(sxid(bench))
     assert bench.checks() == {"sxid_unconfirmed"}
     confirm(bench, way)
-    bench.look(times=LOOKS)
+    bench.cycle(times=CYCLES)
     assert bench.finding("sxid_fatal").remedy is not Remedy.INSPECT
     bench.make(0)
     bench.states[0] = GpuState.FRESH
@@ -229,37 +229,37 @@ def test_a_gpu_behind_the_switch_confirms_an_sxid(way: Confirmation) -> None:
 
 def test_an_nvlink_xid_of_the_driver_confirms_an_sxid() -> None:
     bench = Bench()
-    bench.look(sxid(bench), line(bench, 74))
+    bench.cycle(sxid(bench), line(bench, 74))
     assert bench.checks() == {"sxid_unconfirmed", "xid_unconfirmed"}  # two lines do not confirm each other
-    bench.look(bench.xid(74, gpu=1))
+    bench.cycle(bench.xid(74, gpu=1))
     assert {"sxid_fatal", "xid_fatal"} <= bench.checks()
 
 
 def test_a_line_about_a_lost_gpu_counts_only_while_it_is_silent() -> None:
     bench = Bench()
-    bench.look()
-    bench.look(BusLossEvent(at=bench.now, pci=pci(), uuid="GPU-0", message="GPU has fallen off the bus."))
+    bench.cycle()
+    bench.cycle(BusLossEvent(at=bench.now, pci=pci(), uuid="GPU-0", message="GPU has fallen off the bus."))
     assert bench.checks() == set()
-    bench.look(times=3)
+    bench.cycle(times=3)
     assert bench.checks() == set()
 
 
-def test_lines_alone_blame_no_gpu_for_its_pods_and_no_inforom() -> None:
+def test_lines_alone_fault_no_gpu_for_its_pods_and_no_inforom() -> None:
     bench = Bench()
     for number in range(5):
         bench.hold(pod(f"job-{number}"))
-        bench.look(line(bench, 31), line(bench, 125))
+        bench.cycle(line(bench, 31), line(bench, 125))
     assert {"xid_application_repeated", "inforom"}.isdisjoint(bench.checks())
 
 
 def test_a_switched_off_check_hides_and_does_not_confirm() -> None:
     bench = Bench(ignore=("xid_unconfirmed", "ecc_uncorrected"))
-    bench.look(line(bench, 48))
+    bench.cycle(line(bench, 48))
     assert bench.checks() == set()
     confirm(bench, "ecc")
-    bench.look(times=3)
+    bench.cycle(times=3)
     assert bench.checks() == set()
-    bench.look(line(bench, 95))
+    bench.cycle(line(bench, 95))
     confirm(bench, "recovery_action")
-    bench.look(times=2)
+    bench.cycle(times=2)
     assert {"xid_fatal", "recovery_action"} == bench.checks()

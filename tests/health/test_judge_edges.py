@@ -20,7 +20,7 @@ from tests.remediation.planning.remediating import Story, view
 def test_the_evidence_is_what_was_read_without_tables() -> None:
     bench = Bench()
     bench.make(0, **ZOMBIE)
-    bench.look(times=LONG_ENOUGH)
+    bench.cycle(times=LONG_ENOUGH)
     assert bench.finding("zombie_memory").evidence.keys() == {"memory.used", "utilization.gpu", "pci"}
 
 
@@ -28,44 +28,44 @@ def test_the_evidence_is_what_was_read_without_tables() -> None:
 def test_only_a_gpu_that_shows_a_desktop_is_slow_on_purpose(shows: bool, state: int, paced: bool) -> None:
     bench = Bench()
     bench.make(0, pcie=replace(PCIE, generation=1), performance_state=state, display_active=shows)
-    bench.look(times=LONG_ENOUGH)
+    bench.cycle(times=LONG_ENOUGH)
     assert ("pcie_degraded" not in bench.checks()) is paced
 
 
 def test_a_driver_that_hangs_hangs_until_a_gpu_answers() -> None:
     bench = Bench()
-    bench.look()
+    bench.cycle()
     bench.states = dict.fromkeys(bench.states, GpuState.UNRESPONSIVE)
     bench.pass_time(bench.config.unresponsive_after)
     assert "driver_wedged" in bench.checks()
     bench.states = dict.fromkeys(bench.states, GpuState.UNKNOWN)
-    bench.look(times=LONG_ENOUGH)
+    bench.cycle(times=LONG_ENOUGH)
     assert "driver_wedged" in bench.checks()
 
 
-def test_a_recovery_that_is_told_of_twice_ends_nothing_that_came_between() -> None:
+def test_a_recovery_that_is_reported_twice_ends_nothing_that_came_between() -> None:
     bench = Bench()
     said = bench.xid(154, recovery=0, message="GPU recovery action changed")
-    bench.look(said)
-    bench.look(bench.xid(79))
-    bench.look(replace(said, also="nvml"))
+    bench.cycle(said)
+    bench.cycle(bench.xid(79))
+    bench.cycle(replace(said, also="nvml"))
     assert "xid_fatal" in bench.checks()
 
 
-def test_a_recovery_that_is_told_of_twice_takes_back_nothing_said_of_the_inforom_between() -> None:
+def test_a_recovery_that_is_reported_twice_takes_back_nothing_reported_of_the_inforom_between() -> None:
     bench = Bench()
     said = bench.xid(154, recovery=0, message="GPU recovery action changed")
-    bench.look(said)
-    bench.look(bench.xid(93))
+    bench.cycle(said)
+    bench.cycle(bench.xid(93))
     assert "inforom" in bench.checks()
-    bench.look(replace(said, also="nvml"))
+    bench.cycle(replace(said, also="nvml"))
     assert "inforom" in bench.checks()
 
 
 def test_the_same_xid_of_two_unknown_places_at_one_instant_is_two_faults() -> None:
     bench = Bench()
     here, there = bench.xid(79, uuid=None, pci="0000:71:00"), bench.xid(79, uuid=None, pci="0000:72:00")
-    bench.look(here, there, there)
+    bench.cycle(here, there, there)
     assert {finding.key: finding.count for finding in bench.last.findings if finding.check == "xid_fatal"} == {
         "xid_fatal/0000:71:00/79": 1,
         "xid_fatal/0000:72:00/79": 1,
@@ -76,25 +76,25 @@ def test_lines_of_two_gpus_that_came_before_the_gpus_become_theirs() -> None:
     """As after a restart: the kernel log is read again at once, and a GPU may take seconds to say who it is."""
     bench = Bench()
     indices, bench.indices = bench.indices, ()
-    bench.look(*(bench.xid(79, uuid=None, pci=pci(gpu)) for gpu in indices))
+    bench.cycle(*(bench.xid(79, uuid=None, pci=pci(gpu)) for gpu in indices))
     assert [finding.gpu for finding in bench.last.findings if finding.xid == 79] == [None, None]
     bench.indices = indices
-    bench.look()
+    bench.cycle()
     assert {finding.gpu for finding in bench.last.findings if finding.xid == 79} == {"GPU-0", "GPU-1"}
 
 
 def test_a_line_that_came_before_its_gpu_counts_with_those_that_the_gpu_had() -> None:
     bench = Bench()
-    bench.look(bench.xid(79))
+    bench.cycle(bench.xid(79))
     bench.restart()
     indices, bench.indices = bench.indices, ()
-    bench.look(bench.xid(79, uuid=None, pci=pci(0)))
+    bench.cycle(bench.xid(79, uuid=None, pci=pci(0)))
     bench.indices = indices
-    bench.look()
+    bench.cycle()
     assert bench.finding("xid_fatal").count == 2
 
 
-def test_pods_without_a_name_are_told_apart_by_their_uid() -> None:
+def test_pods_without_a_name_are_distinguished_by_their_uid() -> None:
     past = GpuHistory("GPU-0", ChecksConfig(), {})
     past.add_failed_pods([Workload(namespace="ml", pod_uid="1"), Workload(namespace="ml", pod_uid="2")], 0.0)
     assert [pod.pod_uid for pod in past.failed_pods()] == ["1", "2"]
@@ -102,18 +102,18 @@ def test_pods_without_a_name_are_told_apart_by_their_uid() -> None:
 
 def test_an_energy_counter_that_cannot_be_read_for_a_while_still_shows_a_reset() -> None:
     bench = Bench(0)
-    bench.look(bench.xid(79))
+    bench.cycle(bench.xid(79))
     gpu = bench.snapshot().gpus[0]
 
-    def look(energy: float | None) -> None:
+    def cycle(energy: float | None) -> None:
         bench.now += 2.0
         sample: Gpu = replace(gpu, at=bench.now, power=Power(energy=energy))
         bench.last = bench.judge.judge(replace(bench.snapshot(), gpus=(sample,)), (), bench.attribution)
 
-    look(None)
-    look(1e6)
+    cycle(None)
+    cycle(1e6)
     assert bench.checks() == {"xid_fatal"}
-    look(5.0)
+    cycle(5.0)
     assert bench.checks() == set()
 
 
@@ -155,7 +155,7 @@ def test_a_pod_that_failed_again_is_remembered_from_its_latest_failure_on() -> N
 def test_memory_of_processes_that_the_driver_lists_is_no_zombies() -> None:
     bench = Bench(0)
     bench.make(0, **ZOMBIE, processes=(GpuProcess(pid=7, type="compute", used_memory=3 << 30),))
-    bench.look(times=LONG_ENOUGH)
+    bench.cycle(times=LONG_ENOUGH)
     assert "zombie_memory" not in bench.checks()
 
 
@@ -164,11 +164,11 @@ def test_link_errors_name_the_link_that_has_most() -> None:
     for errors in (10, 1010):
         few, many = (NvLink(link=n, active=True, errors={"replay": count}) for n, count in ((2, 0), (5, errors)))
         bench.make(0, nvlinks=(few, many))
-        bench.look()
+        bench.cycle()
     assert bench.finding("nvlink_errors").message.endswith(", most on link 5")
 
 
-def test_a_gpu_that_does_not_answer_is_not_blamed_for_its_pods_failures_anew() -> None:
+def test_a_gpu_that_does_not_answer_is_not_at_fault_for_its_pods_failures_again() -> None:
     bench = Bench(0)
     bench.states[0] = GpuState.UNRESPONSIVE
     past = GpuHistory("GPU-0", ChecksConfig(), {})

@@ -15,7 +15,7 @@ from gpuwatch.sim.directory import attach
 from gpuwatch.sim.node.node import SimNode
 from gpuwatch.sim.nvml import SimNvml
 from tests.seeds import a_third
-from tests.sim.node.nodes import HandClock, open_driver, scenario, work
+from tests.sim.node.nodes import FakeClock, open_driver, scenario, work
 
 BEGINS, RESET = 10.0, 100.0
 INTERVAL = 2.0
@@ -57,7 +57,7 @@ class Story:
     """A node of two GPUs, read every two seconds; the first has work."""
 
     def __init__(self, tmp_path: Any, model: str, *timeline: dict[str, Any], **node: Any) -> None:
-        self.clock = HandClock()
+        self.clock = FakeClock()
         of = scenario(model, workloads=[work(BUSY)], timeline=timeline, **node)
         self._path = tmp_path
         self._open(open_driver(tmp_path, of, self.clock))
@@ -153,7 +153,7 @@ def test_a_reset_says_that_the_driver_asks_for_nothing_any_more() -> None:
 
 
 @pytest.mark.parametrize("action", [{"do": "recover", "gpu": 0}, {"do": "reload", "seconds": 1.0}])
-def test_the_energy_counter_begins_anew(action: dict[str, Any]) -> None:
+def test_the_energy_counter_starts_over(action: dict[str, Any]) -> None:
     node = SimNode(scenario(workloads=[work(0)], timeline=[{"at": 60, **action}]))
     node.advance(59.0)
     before = node.physics[0].energy

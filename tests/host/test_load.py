@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuwatch.host.load import ProcessLooks, host_use, uptime
+from gpuwatch.host.load import ProcessMeter, host_use, uptime
 
 
 def test_the_host_is_what_proc_says() -> None:
@@ -28,14 +28,14 @@ def test_uptime(tmp_path: Path, text: str, seconds: float | None) -> None:
     assert uptime(tmp_path / "nowhere") is None
 
 
-def test_processes_are_looked_at_again_and_again_until_they_are_gone() -> None:
-    looks, gone = ProcessLooks(), 2**22 + 1  # no kernel gives out such a number
-    first = looks.look((os.getpid(), gone))
+def test_processes_are_read_again_and_again_until_they_are_gone() -> None:
+    meter, gone = ProcessMeter(), 2**22 + 1  # no kernel gives out such a number
+    first = meter.read((os.getpid(), gone))
     assert set(first) == {os.getpid()}
     burnt = time.process_time() + 0.05
     while time.process_time() < burnt:
         pass
-    second = looks.look((os.getpid(),))[os.getpid()]
+    second = meter.read((os.getpid(),))[os.getpid()]
     assert first[os.getpid()].cpu == 0.0, "the first look has none to compare with"
     assert second.cpu > 0.0
     assert second.memory > 1 << 20

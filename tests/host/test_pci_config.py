@@ -30,7 +30,7 @@ def test_a_dead_port_is_asked_no_further(tmp_path: Path) -> None:
     assert [(each.kind, each.redirects) for each in ports(port / "0000:18:00.0")] == [(None, None)]
 
 
-def test_ports_are_told_apart() -> None:
+def test_ports_are_distinguished() -> None:
     assert [port_kind(port_config(kind)) for kind in ("root", "upstream", "downstream")] == [
         "root",
         "upstream",

@@ -101,7 +101,7 @@ def test_a_port_that_is_bound_without_a_listener_is_taken_by_nobody_known():
 
 @pytest.mark.root
 @pytest.mark.skipif(os.getuid() != 0, reason="only root becomes another user")
-def test_of_another_users_process_the_user_is_said():
+def test_of_another_users_process_the_user_is_reported():
     port = free_port()
     program = (
         "import os, sys\n"

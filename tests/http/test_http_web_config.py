@@ -26,7 +26,7 @@ TLS = "tls_server_config: {cert_file: server.pem, key_file: server.pem%s}\n"
 MUTUAL = TLS % ", client_ca_file: client-ca.pem, client_auth_type: RequireAndVerifyClientCert%s"
 
 
-class HandClock:
+class FakeClock:
     """Moved by hand."""
 
     now = 0.0
@@ -169,7 +169,7 @@ def test_a_certificate_that_is_optional_is_verified_when_given(serve, site):
 
 
 @pytest.mark.parametrize("name", ["prometheus.monitoring", "10.1.2.3", "2001:db8::1"])
-def test_allowed_names_are_looked_for_in_the_certificate(serve, site, name):
+def test_allowed_names_are_searched_in_the_certificate(serve, site, name):
     server = serve(web_config=site.configure(MUTUAL % f", client_allowed_sans: ['{name}']"))
     assert get(server, site.trust(client=site.clients.issue_cert(name)))[0] == 200
     with pytest.raises((ssl.SSLError, ConnectionError, http.client.HTTPException)):
@@ -301,7 +301,7 @@ def test_users_change_also_on_open_connections(serve, site):
     ids=["emptied, users", "emptied, TLS", "users gone", "client certificates gone", "client certificates optional"],
 )
 def test_a_half_written_file_never_opens_the_door(site, caplog, before, after):
-    clock = HandClock()
+    clock = FakeClock()
     guard = WebGuard(site.configure(before), clock)
     context = guard.context
     site.configure(after)
@@ -312,8 +312,8 @@ def test_a_half_written_file_never_opens_the_door(site, caplog, before, after):
     assert "would protect less" in caplog.text
 
 
-def test_files_are_looked_at_once_a_second(site):
-    clock = HandClock()
+def test_files_are_checked_once_a_second(site):
+    clock = FakeClock()
     guard = WebGuard(site.configure(TLS % ""), clock)
     context = guard.context
     site.issue()
@@ -323,8 +323,8 @@ def test_files_are_looked_at_once_a_second(site):
     assert guard.refresh().context is not context
 
 
-def test_an_unusable_change_is_said_once_and_mended_by_the_missing_file(site, caplog):
-    clock = HandClock()
+def test_an_unusable_change_is_reported_once_and_mended_by_the_missing_file(site, caplog):
+    clock = FakeClock()
     guard = WebGuard(site.configure(TLS % ""), clock)
     site.configure("tls_server_config: {cert_file: late.pem, key_file: late.pem}")
     for _ in range(5):

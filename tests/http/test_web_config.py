@@ -104,13 +104,13 @@ BOTH = "cert_file: a, key_file: b"
         ("http_server_config: {http2: 2026-13-01}", r"line 1 is wrong; http_server_config.http2: Expected `bool`"),
     ],
 )
-def test_what_is_wrong_is_said(load, text, why):
+def test_what_is_wrong_is_reported(load, text, why):
     with pytest.raises(UsageError, match=r"web.yml") as caught:
         load(text)
     assert caught.match(why)
     assert "secret" not in str(caught.value), "a password written by mistake stays out of the log"
 
 
-def test_a_missing_file_is_said(tmp_path):
+def test_a_missing_file_is_reported(tmp_path):
     with pytest.raises(UsageError, match=r"cannot read web configuration .*none.yml; No such file"):
         load_web_config(tmp_path / "none.yml")

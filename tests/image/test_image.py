@@ -161,7 +161,7 @@ def test_the_agent_serves_on_a_read_only_root(root, image, tmp_path, uid, capsys
 
 
 @of_the_image
-def test_without_a_driver_it_says_so(root, image, tmp_path):
+def test_without_a_driver_it_reports_it(root, image, tmp_path):
     with contained(tmp_path / "bare", root, image, ["--source", "nvml", "status"], NOBODY) as process:
         assert process.wait(BOUND_SECONDS) == 5
     assert "NVML Shared Library Not Found" in (tmp_path / "bare/log").read_text()

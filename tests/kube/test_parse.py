@@ -38,7 +38,7 @@ def test_a_taint_may_have_no_value():
     "body",
     [b"", b"<html>login</html>", b"{", b"[]", b"{}", b'{"metadata": {}}', b'{"metadata": {"name": 1}}', b"\xff"],
 )
-def test_garbage_is_said_to_be_garbage(body):
+def test_garbage_is_reported_to_be_garbage(body):
     with pytest.raises(Garbled, match="cannot get nodes n1; the answer cannot be read"):
         kube_parse.node(CALL, body)
 

@@ -72,7 +72,7 @@ def test_a_node_is_read_with_all_that_is_asked_of_it(api):
     assert node.resource_version
 
 
-def test_a_node_that_is_not_there_is_told_from_one_that_cannot_be_read(api):
+def test_a_node_that_is_not_there_is_distinguished_from_one_that_cannot_be_read(api):
     with pytest.raises(NotFound, match="cannot get nodes nobody"):
         api.writer.other_node("nobody")
 
@@ -164,7 +164,7 @@ def test_the_condition_leaves_the_kubelets_alone(api):
     assert any(condition.type == "Ready" for condition in node.conditions)
 
 
-def test_the_condition_is_not_written_to_a_node_created_anew(api):
+def test_the_condition_is_not_written_to_a_node_created_again(api):
     node = api.writer.node()
     api.cluster.delete("nodes", "", NODE)
     api.cluster.add_node(NODE)
@@ -173,7 +173,7 @@ def test_the_condition_is_not_written_to_a_node_created_anew(api):
     assert api.writer.node().condition is None
 
 
-def test_an_event_told_twice_is_one(api):
+def test_an_event_reported_twice_is_one(api):
     told = CreateEvent(name="gpuwatch-1", reason="GPURecovered", message="m", warning=False)
     node = api.writer.node()
     assert [api.writer.create_event(node, told, AT) for _ in range(2)] == [True, False]
@@ -190,7 +190,7 @@ def test_an_event_about_a_pod_is_in_its_namespace(api):
     assert event["involvedObject"]["uid"] == pod.uid
 
 
-def test_a_slot_is_taken_renewed_and_given_back(api):
+def test_a_slot_is_taken_renewed_and_released(api):
     lease = api.writer.create_lease(NAMESPACE, "gpuwatch-slot-0", AT, 900)
     assert (lease.holder, lease.renewed, lease.duration) == (NODE, AT, 900)
     with pytest.raises(AlreadyExists):
@@ -215,7 +215,7 @@ def test_an_eviction_means_this_very_pod(api):
         api.writer.evict(PodObject(namespace="ml", name="nobody", uid="u"))
 
 
-def test_a_disruption_budget_is_told_from_a_busy_server(api):
+def test_a_disruption_budget_is_distinguished_from_a_busy_server(api):
     api.cluster.add_pdb("ml", "train", {"app": "train"}, min_available=1)
     (pod,) = api.writer.pods()
     with pytest.raises(TooMany) as refused:
@@ -300,7 +300,7 @@ def test_a_reader_cannot_write():
     assert not writes & set(dir(NodeReader))
 
 
-def test_no_cluster_is_said_plainly(monkeypatch, tmp_path):
+def test_no_cluster_is_reported_plainly(monkeypatch, tmp_path):
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(NoCluster, match="no Kubernetes API server is known"):
         NodeReader(Transport(str(tmp_path / "nothing")), NODE).node()
@@ -386,7 +386,7 @@ BROKEN_CREDENTIALS = {
 
 
 @pytest.mark.parametrize(("cluster", "user", "says"), BROKEN_CREDENTIALS.values(), ids=BROKEN_CREDENTIALS)
-def test_broken_credentials_are_refused_in_words_before_anybody_is_asked(tmp_path, cluster, user, says, caplog):
+def test_broken_credentials_are_refused_in_words_before_any_request(tmp_path, cluster, user, says, caplog):
     transport = Transport(str(kubeconfig(tmp_path, cluster=cluster, user=user)))
     with pytest.raises(UsageError, match=says) as refused:
         NodeReader(transport, NODE).node()

@@ -37,7 +37,7 @@ OTHER_ROLES: tuple[Metric[Any], ...] = (*REMEDIATOR_METRICS, *TUNER_METRICS)
 SHORTENED = {
     ", 0 to 1": "",
     " (GPM, Hopper and newer)": "",
-    "Share of cycles since the previous look in which": "*Cycles* in which",
+    "Share of cycles since the previous read in which": "*Cycles* in which",
     "Share of the driver's last sampling window in which": "*Window* in which",
 }
 """What many families say of themselves, which the page explains once."""
@@ -108,7 +108,7 @@ host (GB10) have no memory families; their processes have.
 `remediation` and `tuning` are *own*. Settings, states and errors of links, and ECC are read with every fifth sample. At
 an interval below two seconds so are clocks but that of the SMs, P-state, MIG mode, temperature margin, video engines,
 lists of graphics and MPS processes that were empty, and the driver's own samples, whose mean and peak are then of all
-five. *Cycles*: the share of cycles since the previous look, on Hopper and newer (GPM).
+five. *Cycles*: the share of cycles since the previous read, on Hopper and newer (GPM).
 *Window*: the share of the driver's last sampling window.
 """
 

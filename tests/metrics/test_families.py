@@ -78,7 +78,7 @@ def test_alerts_rules_and_dashboards_need_no_family_that_is_off():
 )
 def test_what_they_need_is_on_the_default_page(scenario: str):
     """Every series of a needed family that the page with all groups has, at each look of the first minutes."""
-    for view in views(load(scenario), Config(), AT, 240.0, close=20.0, with_gpm=True):
+    for view in views(load(scenario), Config(), AT, 240.0, short_step=20.0, with_gpm=True):
         whole, default = page(view, EVERYTHING), page(view, DEFAULT)
         for name in needed() - ON_DEMAND & whole.keys():
             assert default.get(name) == whole.get(name), name
@@ -157,7 +157,7 @@ def test_a_pattern_that_fits_nothing_is_refused(pattern: str, why: str):
     assert why in reason
 
 
-def test_whoever_asks_for_too_much_is_refused_without_a_guess():
+def test_a_request_for_too_much_is_refused_without_a_guess():
     """A guess costs 50 ms on the thread that answers all clients."""
     with pytest.raises(ValueError, match="no family fits gpuwatch_gpu_power_wats") as error:
         requested({"name[]": ("gpuwatch_gpu_power_wats",)}, page_families())
@@ -214,7 +214,7 @@ def test_the_sum_does_not_fall_in_a_view_that_is_shown_after_a_newer_one_was_tak
     assert counters.totals(late.snapshot.gpus[0])["transmit_bytes"] == 1000
 
 
-def test_counters_that_start_anew_forget_what_was():
+def test_counters_that_start_again_forget_what_was():
     up, down = NvLink(link=0, active=True, transmit_bytes=100), NvLink(link=1, active=False)
     before, reset = replace(down, active=True, transmit_bytes=900), replace(up, transmit_bytes=5)
     assert sums(iter((linked(up, before), linked(reset, down)))) == [1000, 5]

@@ -47,7 +47,7 @@ def test_it_says_what_it_was_given():
     assert page.fetched == []
 
 
-def test_it_can_be_read_by_everybody():
+def test_it_can_be_read_by_all_users():
     page = landing_page("gpuwatch", "1", [], [("GPUs", "8")]).body.decode()
     for wanted in (
         '<html lang="en">',
@@ -63,7 +63,7 @@ def test_without_a_summary_there_is_no_empty_table():
     assert b"<table>" not in landing_page("gpuwatch", "1", [("/metrics", "")]).body
 
 
-def test_the_browser_is_told_to_fetch_and_run_nothing():
+def test_the_browser_is_asked_to_fetch_and_run_nothing():
     headers = dict(landing_page("gpuwatch", "1", []).headers)
     assert headers["Content-Security-Policy"].startswith("default-src 'none'")
 

@@ -313,7 +313,7 @@ def test_every_family_has_a_type_and_its_unit_in_its_name() -> None:
     assert all(unit(row.name) in row.name for row in rows)
 
 
-def test_a_workload_is_told_by_the_nearest_thing_that_has_a_name() -> None:
+def test_a_workload_is_reported_by_the_nearest_thing_that_has_a_name() -> None:
     owners = tuple(
         ProcessOwner(pid=pid, start_time=1, uid=1000 + pid, **known)
         for pid, known in enumerate(

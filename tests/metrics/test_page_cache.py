@@ -120,9 +120,7 @@ def test_a_page_asked_for_lately_is_ready_at_publication(board: PageCache, serve
     assert b"gpuwatch_snapshot_timestamp_seconds 1790000002.25" in page
 
 
-def test_a_page_nobody_wants_any_more_is_not_rendered(
-    board: PageCache, server: Server, clock: FakeClock, view: View
-) -> None:
+def test_a_page_without_scrapes_is_not_rendered(board: PageCache, server: Server, clock: FakeClock, view: View) -> None:
     board.publish(view)
     board.page(NATIVE)
     clock.now += max(EXPIRY_SECONDS) + 1

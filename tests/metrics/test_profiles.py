@@ -282,7 +282,7 @@ def test_nvlink_megabytes_are_dcgms() -> None:
     assert line.rpartition(" ")[2] == "7"
 
 
-def test_a_gpu_that_was_away_starts_its_rate_anew() -> None:
+def test_a_gpu_that_was_away_starts_its_rate_again() -> None:
     gone = msgspec.structs.replace(one_gpu(), snapshot=Snapshot(at=AT, interval=2.0))
     text = page(traffic(AT, 0, 0), gone, traffic(AT + 9, 10**9, 0), profile=NEW)
     assert samples(text, RATE) == []

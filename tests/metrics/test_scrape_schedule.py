@@ -1,6 +1,6 @@
 """A scraper's habit: when it is expected, and when no more."""
 
-from gpuwatch.metrics.page_cache import EXPIRY_SECONDS, PATIENCE, REMEMBERED, ScrapeSchedule
+from gpuwatch.metrics.page_cache import EXPIRY_GAPS, EXPIRY_SECONDS, REMEMBERED, ScrapeSchedule
 
 
 def schedule(*asked: float) -> ScrapeSchedule:
@@ -41,8 +41,8 @@ def test_nobody_is_expected_for_ever() -> None:
 
 def test_a_regular_one_that_stays_away_is_forgotten() -> None:
     slow = schedule(0, 60, 120)
-    assert not slow.is_expired(120 + 60 * PATIENCE)
-    assert slow.is_expired(121 + 60 * PATIENCE)
+    assert not slow.is_expired(120 + 60 * EXPIRY_GAPS)
+    assert slow.is_expired(121 + 60 * EXPIRY_GAPS)
 
 
 def test_a_burst_is_soon_forgotten_but_not_between_two_of_its_requests() -> None:

@@ -25,7 +25,7 @@ def test_it_comes_as_it_was_sent(query: EventQuery) -> None:
     assert event_query(fields(query.text)) == query
 
 
-def test_nothing_special_is_not_said() -> None:
+def test_nothing_special_is_not_reported() -> None:
     assert EVERYTHING.text == ""
     assert event_query({}) == EVERYTHING
 

@@ -58,7 +58,7 @@ def test_an_undocumented_code_has_no_row() -> None:
     assert recovery_action(99) is None
 
 
-def test_recovery_actions_that_need_hands_taint() -> None:
+def test_recovery_actions_that_need_a_person_taint() -> None:
     assert {action.value for action in catalogue().recovery_actions if action.taint} == {1, 2, 4, 6, 7}
 
 

@@ -107,7 +107,7 @@ def test_a_value_at_the_top_is_changed_for_all_who_have_its_name() -> None:
     assert sample.MOST == MOST == 10.0
 
 
-def test_what_is_no_change_is_said_to_be_none() -> None:
+def test_what_is_no_change_is_reported_to_be_none() -> None:
     with pytest.raises(NotSwapped), swapped(sample, SOURCE, SOURCE):
         pass
 

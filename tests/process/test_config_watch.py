@@ -14,7 +14,7 @@ def watch_of(path: Path) -> ConfigWatch:
     return ConfigWatch(load(path), path, lambda: load(path), live=("remediation", "tuning", "checks"))
 
 
-def looks(watch: ConfigWatch, count: int = 2) -> None:
+def checks(watch: ConfigWatch, count: int = 2) -> None:
     """What the main thread does between signals."""
     for _ in range(count):
         if watch.changed():
@@ -37,17 +37,17 @@ BAD = {
 
 
 @pytest.mark.parametrize("text", BAD, ids=lambda text: repr(text[:30]))
-def test_a_file_that_is_wrong_changes_nothing_and_is_said(text: str, tmp_path: Path) -> None:
+def test_a_file_that_is_wrong_changes_nothing_and_is_reported(text: str, tmp_path: Path) -> None:
     path = tmp_path / "gpuwatch.yaml"
     path.write_text(GOOD)
     watch = watch_of(path)
     path.write_text(text)
-    looks(watch, 1)
+    checks(watch, 1)
     assert watch.config.remediation.recovery_hold == 60
     assert BAD[text] in (watch.error or "")
     assert str(path) in (watch.error or "")
     path.write_text("remediation: {recovery_hold: 61}")
-    looks(watch, 1)
+    checks(watch, 1)
     assert (watch.config.remediation.recovery_hold, watch.error) == (61, None)
 
 
@@ -64,30 +64,32 @@ def make_nothing(path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [make_fifo, make_loop, make_nothing, Path.mkdir])
-def test_a_file_that_is_none_any_more_is_said_and_its_return_too(make: Callable[[Path], None], tmp_path: Path) -> None:
+def test_a_file_that_is_none_any_more_is_reported_and_its_return_too(
+    make: Callable[[Path], None], tmp_path: Path
+) -> None:
     path = tmp_path / "gpuwatch.yaml"
     path.write_text(GOOD)
     watch = watch_of(path)
     path.unlink()
     make(path)
-    looks(watch)
+    checks(watch)
     assert "cannot read" in (watch.error or "")
     assert [source.up for source in watch.status()] == [False]
     if make != make_nothing:
         path.rmdir() if path.is_dir() else path.unlink()
     path.write_text(GOOD)
-    looks(watch)
+    checks(watch)
     assert (watch.error, watch.status()) == (None, ())
 
 
-def test_a_gap_of_one_look_is_no_change(tmp_path: Path) -> None:
+def test_a_gap_of_one_check_is_no_change(tmp_path: Path) -> None:
     path = tmp_path / "gpuwatch.yaml"
     path.write_text(GOOD)
     watch = watch_of(path)
     kept = path.rename(tmp_path / "kept")
-    looks(watch, 1)
+    checks(watch, 1)
     kept.rename(path)
-    looks(watch, 1)
+    checks(watch, 1)
     assert watch.error is None
 
 
@@ -103,7 +105,7 @@ def test_a_config_map_that_the_kubelet_swaps(tmp_path: Path) -> None:
     for number in (1, 2):
         (tmp_path / "..data_tmp").symlink_to(f"..{number}")
         (tmp_path / "..data_tmp").rename(tmp_path / "..data")
-        looks(watch, 1)
+        checks(watch, 1)
         holds.append((watch.config.remediation.recovery_hold, watch.error is None))
     assert holds == [(60, False), (62, True)]
 
@@ -114,10 +116,10 @@ def test_a_file_that_may_not_be_read_any_more(tmp_path: Path) -> None:
     path.write_text(GOOD)
     watch = watch_of(path)
     path.chmod(0)
-    looks(watch, 1)
+    checks(watch, 1)
     assert "Permission denied" in (watch.error or "")
     path.chmod(0o600)
-    looks(watch, 1)
+    checks(watch, 1)
     assert watch.error is None
 
 

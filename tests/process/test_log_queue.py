@@ -31,7 +31,7 @@ def start(lines: int, stderr: int = subprocess.PIPE) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=stderr, text=True)
 
 
-def test_every_line_is_written_in_order_where_somebody_reads() -> None:
+def test_every_line_is_written_in_order_while_lines_are_read() -> None:
     process = start(MOST_LINES // 2)
     _, log = process.communicate("\n")
     assert [line.split()[:3] for line in log.splitlines()] == [

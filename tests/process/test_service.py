@@ -93,7 +93,7 @@ def test_one_that_is_refused_changes_nothing_until_it_is_mended(tmp_path: Path) 
     assert mended.main.config_error is None
 
 
-def test_what_cannot_change_while_it_runs_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_cannot_change_while_it_runs_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         Bench(tmp_path / "file", MOVED).run()
     assert caplog.messages == ["a change of `tuning.listen` takes effect when the tuner is restarted"]

@@ -15,7 +15,7 @@ STORM = """
 import signal, sys
 from gpuwatch.process.signals import Signals
 signals = Signals()
-signals.heed([signal.SIGALRM])
+signals.catch([signal.SIGALRM])
 signal.setitimer(signal.ITIMER_REAL, 5e-5, 5e-5)
 came = 0
 while came < int(sys.argv[1]):
@@ -38,7 +38,7 @@ def signals():
     """Signals of this process, given back afterwards."""
     before = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGUSR2)}
     found = Signals()
-    found.heed(before)
+    found.catch(before)
     yield found
     for number, handler in before.items():
         signal.signal(number, handler)

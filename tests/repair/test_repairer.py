@@ -115,7 +115,7 @@ def test_a_gpu_that_is_in_use_is_not_tried_so_it_is_never_given_up(machine: Mach
     assert not (record_file(machine.state).read() or RepairRecord()).tries
 
 
-def test_a_gpu_is_proven_once_and_anew_after_another_fault(machine: Machine) -> None:
+def test_a_gpu_is_proven_once_and_again_after_another_fault(machine: Machine) -> None:
     """The agent of this test reads no result: a real one does so within ten seconds."""
     proven: list[frozenset[int]] = []
 

@@ -116,7 +116,7 @@ def test_a_container_without_a_name_is_not_patched():
     assert only(applied(resized(container=None))).command is None
 
 
-def test_an_unknown_resource_is_taken_for_the_usual_one_and_that_is_said():
+def test_an_unknown_resource_is_taken_for_the_usual_one_and_that_is_reported():
     change = RecommendedChange(count=1, to_resource="nvidia.com/mig-1g.10gb", to_count=1)
     found = only(applied(advice(RecommendedAction.RESIZE, change)))
     assert '"nvidia.com/gpu":null' in found.command
@@ -283,7 +283,7 @@ def test_the_first_layout_brings_the_configurations_of_all(shell):
     assert {name.removeprefix("nvidia.com/mig.config=") for *_, name, _ in labels} <= set(every)
 
 
-def test_mixed_models_are_told_apart_by_device():
+def test_mixed_models_are_distinguished_by_device():
     fleet = FleetFacts(gpus=(GpuFacts(node="gpu-1", uuid="GPU-9", model=H100),))
     _, by_hand = applied(cut(layout("gpu-1", 0, "1g.10gb", model=A100)), fleet).apply
     ((spec,),) = by_hand.manifest["mig-configs"].values()
@@ -329,7 +329,7 @@ def test_pods_that_run_are_annotated_without_a_restart(shell):
         RecommendedAction.LOOK_AT_INPUT,
     ],
 )
-def test_what_needs_a_persons_own_hand_gets_no_command(action):
+def test_what_needs_a_persons_own_action_gets_no_command(action):
     assert applied(advice(action, RecommendedChange(setting="--gpu-memory-utilization"))).apply == ()
 
 

@@ -18,10 +18,10 @@ NEWEST = "590.48"
 
 
 @cache
-def looks(scenario: str, driver: str) -> list[View]:
+def played(scenario: str, driver: str) -> list[View]:
     story = load(scenario)
     story = replace(story, node=replace(story.node, driver=f"{driver}.01"))
-    return list(views(story, Config(), AT, 240.0, close=20.0))
+    return list(views(story, Config(), AT, 240.0, short_step=20.0))
 
 
 @pytest.mark.parametrize("driver", [driver for driver in DRIVERS if driver != NEWEST])
@@ -29,7 +29,7 @@ def looks(scenario: str, driver: str) -> list[View]:
     "scenario", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in names()]
 )
 def test_a_scenario_is_judged_alike(scenario: str, driver: str) -> None:
-    older, newest = looks(scenario, driver), looks(scenario, NEWEST)
+    older, newest = played(scenario, driver), played(scenario, NEWEST)
     lacked = {path for view in older for gpu in view.snapshot.gpus for path in gpu.why_absent}
     # a driver without a recovery action cannot confirm by it what the kernel log says
     unconfirmed = {gpu for check, gpu in faults(older) if check == "xid_unconfirmed" and "recovery_action" in lacked}

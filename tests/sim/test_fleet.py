@@ -33,7 +33,7 @@ def rollout():
 
 
 @pytest.mark.slow  # quick: lost GPUs are quarantined and given back
-def test_a_driver_rollout_taints_as_many_nodes_as_the_budget_allows_and_all_are_given_back(rollout):
+def test_a_driver_rollout_taints_as_many_nodes_as_the_budget_allows_and_all_are_released(rollout):
     told = phases(rollout)
     assert rollout.is_good, rollout
     assert rollout.budget == told["waiting"].tainted == told["fault"].quarantines == BUDGET
@@ -72,7 +72,7 @@ def test_two_nodes_that_race_for_the_last_slot_never_both_get_it(disturbances):
     assert race.quarantines == 11  # one wins every round, and one had the other slot all the time
 
 
-def test_lost_gpus_are_quarantined_and_given_back_after_a_reboot_and_a_clean_look():
+def test_lost_gpus_are_quarantined_and_released_after_a_reboot_and_a_clean_sample():
     report = run(drill(fault="xid-79", disturbances=BAD), remediator)
     sick = round(NODES * FAULTS["xid-79"].share)
     assert report.is_good, report
@@ -125,7 +125,7 @@ def hasty(context: NodeContext):
 
 
 @pytest.mark.parametrize("fault", ["flapping", "xid-79"], ids=["without a reboot", "after a reboot"])
-def test_a_node_that_is_given_back_too_early_is_caught(fault):
+def test_a_node_that_is_released_too_early_is_caught(fault):
     assert [v.rule for v in run(drill(fault=fault), hasty).violations][:1] == ["released too early"]
 
 
@@ -146,7 +146,7 @@ class Blind:
 
 
 @pytest.mark.slow  # quick: a node that is given back too early
-def test_what_is_not_given_back_is_told_as_a_leak():
+def test_what_is_not_restored_is_reported_as_a_leak():
     report = run(replace(drill(), nodes=5), Blind)
     assert not report.is_good
     assert any("is still held by" in leak for leak in report.leaks)

@@ -27,7 +27,7 @@ def test_gpu_scope_leaves_seven_of_eight_gpus_in_service_and_holds_no_healthy_no
     gpu, fan = report.costs
     assert gpu.node_scope == pytest.approx(3.5 * 24 * 8, rel=0.01)
     assert gpu.gpu_scope == pytest.approx(3.5 * 24, rel=0.02)
-    assert gpu.given_back > 0.87
+    assert gpu.released > 0.87
     assert (fan.kind, fan.node_scope, fan.gpu_scope) == ("Fan", 192.0, 192.0)
 
 
@@ -36,7 +36,7 @@ def test_it_holds_with_half_of_the_api_calls_failing() -> None:
     seed = 6  # a node whose condition is not yet True when its days are jumped over
     report = compare(remediator, imagined(40, seed), nodes=40, api_failures=0.5, seed=seed)
     assert report.is_good, (report.violations, report.shortfalls)
-    assert report.costs[0].given_back > 0.75
+    assert report.costs[0].released > 0.75
 
 
 @pytest.mark.parametrize(

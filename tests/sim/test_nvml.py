@@ -23,16 +23,16 @@ from gpuwatch.sim.node.scenario import load, names
 from gpuwatch.sim.nvml import SimNvml, open_node
 from gpuwatch.sim.world import World
 from tests.seeds import a_third
-from tests.sim.node.nodes import HandClock, open_driver, scenario, work
+from tests.sim.node.nodes import FakeClock, open_driver, scenario, work
 from tests.waiting import BOUND_SECONDS, until
 
 GB10 = Path(__file__).parent / "capture/nvidia_smi/data/gb10-580.txt"
-LOOKS, LIFE_SECONDS = 40, 280.0
+SAMPLES, LIFE_SECONDS = 40, 280.0
 
 
 @pytest.fixture
 def clock():
-    return HandClock()
+    return FakeClock()
 
 
 def read(driver, clock, index=0, reads=3):
@@ -137,7 +137,7 @@ def test_a_long_term_driver_says_by_its_reset_status_what_newer_ones_say_by_an_a
     assert read(driver, clock).recovery_action == action
 
 
-def test_energy_and_power_tell_the_same_story(tmp_path, clock):
+def test_energy_and_power_show_the_same_story(tmp_path, clock):
     driver = open_driver(tmp_path, scenario(workloads=[work(0, load="duty")]), clock)
     reader = GpuReader(driver, *register(driver, 0))
     first = reader.read(clock.time(), clock.monotonic())
@@ -149,7 +149,7 @@ def test_energy_and_power_tell_the_same_story(tmp_path, clock):
     assert gpu.power.energy - first.power.energy == pytest.approx(sum(watts) * 0.25, rel=0.03)
 
 
-def test_a_peak_between_two_looks_is_in_the_buffers(tmp_path, clock):
+def test_a_peak_between_two_reads_is_in_the_buffers(tmp_path, clock):
     driver = open_driver(tmp_path, scenario(workloads=[work(0, load="duty")]), clock)
     reader = GpuReader(driver, *register(driver, 0))
     clock.advance(1)
@@ -289,7 +289,7 @@ def test_memory_faults_reach_their_counters(tmp_path, clock):
     assert (gpu.pcie.width, gpu.pcie.width_max, gpu.pcie.replays) == (8, 16, 4)
 
 
-def test_what_somebody_sets_is_there_until_the_driver_is_loaded_anew(tmp_path, clock):
+def test_what_a_program_sets_is_there_until_the_driver_is_loaded_again(tmp_path, clock):
     timeline = [
         {"at": 1, "do": "ecc_mode", "gpu": 0, "on": False},
         {"at": 1, "do": "compute_mode", "gpu": 0, "mode": "exclusive_process"},
@@ -321,13 +321,13 @@ def test_a_driver_that_lets_nobody_in_says_why(tmp_path, clock):
 @pytest.mark.parametrize("name", a_third(names()))
 def test_the_readers_live_through_every_scenario(tmp_path, clock, name):
     """Whatever happens, a read gives a sample or says that the GPU or the driver is gone."""
-    live_through(tmp_path, clock, load(name), LOOKS // 2)
+    live_through(tmp_path, clock, load(name), SAMPLES // 2)
 
 
 @pytest.mark.slow  # the same with half as many looks is above
 @pytest.mark.parametrize("name", names())
-def test_the_readers_live_through_every_scenario_that_they_look_at_often(tmp_path, clock, name):
-    live_through(tmp_path, clock, load(name), LOOKS)
+def test_the_readers_live_through_every_scenario_that_they_read_often(tmp_path, clock, name):
+    live_through(tmp_path, clock, load(name), SAMPLES)
 
 
 def live_through(tmp_path, clock, of, looks):
@@ -354,7 +354,7 @@ def live_through(tmp_path, clock, of, looks):
     assert failures <= {Failure.LOST}
 
 
-def test_field_ids_that_nobody_knows_are_refused_one_by_one(tmp_path, clock):
+def test_unknown_field_ids_are_refused_one_by_one(tmp_path, clock):
     driver = open_driver(tmp_path, scenario(), clock)
     handle = driver.nvmlDeviceGetHandleByIndex(0)
     known = driver.NVML_FI_DEV_POWER_INSTANT

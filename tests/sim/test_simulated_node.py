@@ -39,13 +39,13 @@ def agent(places):
                 said.append(line)
                 if line.startswith("try"):
                     break
-            until(lambda: len(look(socket, "get", "gpus", "-o", "name").stdout.split()) == 8)
+            until(lambda: len(run_on(socket, "get", "gpus", "-o", "name").stdout.split()) == 8)
             return process, "".join(said)
 
         yield begin
 
 
-def look(socket, *args: str):
+def run_on(socket, *args: str):
     return run("--source", f"agent:{socket}", *args)
 
 
@@ -55,7 +55,7 @@ def test_an_agent_says_where_to_look_and_answers_there(agent, places):
     assert port
     assert str(places[1]) in said
     assert f"gpuwatch --source agent:{places[1]} status" in said
-    until(lambda: "8 × NVIDIA H100" in look(places[1], "status").stdout)
+    until(lambda: "8 × NVIDIA H100" in run_on(places[1], "status").stdout)
     refused = run("--source", f"agent:http://127.0.0.1:{port[1]}", "status")
     assert (refused.exit_code, "agent.api: open" in refused.stderr) == (6, True)
 
@@ -79,21 +79,21 @@ def test_a_second_agent_on_the_same_socket_is_refused(agent, places):
 def test_what_is_injected_is_seen(agent, places):
     directory, socket = places
     agent()
-    until(lambda: look(socket, "status").exit_code == 0)  # what was never there cannot be lost
+    until(lambda: run_on(socket, "status").exit_code == 0)  # what was never there cannot be lost
     for action in (("xid", "gpu=4", "xid=31"), ("lose", "gpu=3")):
         assert run("sim", "inject", *action, "--dir", str(directory)).exit_code == 0
-    until(lambda: "gpu_lost" in look(socket, "get", "findings").stdout)  # its XID may be told before
-    assert look(socket, "status").exit_code == 4
-    until(lambda: " 31 " in look(socket, "get", "xids").stdout)
+    until(lambda: "gpu_lost" in run_on(socket, "get", "findings").stdout)  # its XID may be told before
+    assert run_on(socket, "status").exit_code == 4
+    until(lambda: " 31 " in run_on(socket, "get", "xids").stdout)
 
     def described():
-        return json.loads(look(socket, "describe", "gpu", "3", "-o", "json").stdout)["items"][0]
+        return json.loads(run_on(socket, "describe", "gpu", "3", "-o", "json").stdout)["items"][0]
 
     until(lambda: described()["state"] == "lost", "the driver says so, too")  # the finding may stand on the XID alone
     lost = described()
     assert (lost["health"], lost["name"]) == ("failed", "NVIDIA H100 80GB HBM3")
     assert "ml-research/llama-pretrain-0" in lost["users"]
-    happened = json.loads(look(socket, "events", "-o", "json").stdout)["items"]
+    happened = json.loads(run_on(socket, "events", "-o", "json").stdout)["items"]
     assert 31 in {event["xid"] for event in happened if event["kind"] == "xid"}
 
 

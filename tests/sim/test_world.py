@@ -78,7 +78,7 @@ def test_each_reader_of_the_kernel_log_has_every_record(world):
     beside.close()
 
 
-def test_a_full_kernel_log_loses_what_it_has_and_the_numbers_go_on(tmp_path):
+def test_a_full_kernel_log_loses_what_it_has_and_the_numbers_continue(tmp_path):
     ring = KernelRing(tmp_path / "kmsg", SystemClock(), room=500)
     records = KmsgRecords(tmp_path / "kmsg")
     found = []
@@ -151,7 +151,7 @@ def test_pods_come_and_go_everywhere(world):
 def test_a_gpu_that_is_well_again_is_found_to_be_counted_out_until_the_device_plugin_is_restarted():
     found = [
         (view.snapshot.at, [(each.check, each.severity) for each in view.judgement.findings if each.gpu])
-        for view in views(load("plugin-withheld"), Config(), 0.0, 480.0, close=2.0)
+        for view in views(load("plugin-withheld"), Config(), 0.0, 480.0, short_step=2.0)
     ]
     held = [at for at, findings in found if findings == [("gpu_not_allocatable", Severity.WARNING)]]
     assert 120 < min(held) < 200
@@ -170,7 +170,7 @@ def test_the_kubelet_may_give_away_what_the_device_plugin_calls_healthy():
     assert counts == [2, 1, 2]
 
 
-def test_the_kubelet_tells_claims_slots_and_instances_by_their_own_names():
+def test_the_kubelet_shows_claims_slots_and_instances_by_their_own_names():
     shared = SimNode(scenario(replicas=4, workloads=[work("0::3")]), physical=False)
     assert [a.device_ids for a in pods.allocations(shared)] == [(f"{shared.gpus[0].uuid}::3",)]
     assert len(pods.allocatable(shared)[0].device_ids) == 8
@@ -232,7 +232,7 @@ def test_what_a_dead_simulation_left_is_replaced(tmp_path):
         assert not (tmp_path / "proc/4711").exists()
 
 
-def test_a_wrong_injection_is_refused_before_anybody_sees_it(world):
+def test_a_wrong_injection_is_refused_before_any_view_has_it(world):
     with pytest.raises(UsageError, match="no GPU 2"):
         world.inject({"do": "xid", "gpu": 2, "xid": 79})
     with pytest.raises(UsageError, match="did you mean"):
@@ -240,7 +240,7 @@ def test_a_wrong_injection_is_refused_before_anybody_sees_it(world):
     assert (world.directory / "inject.jsonl").read_bytes() == b""
 
 
-def test_a_directory_that_cannot_be_written_is_said_so(tmp_path):
+def test_a_directory_that_cannot_be_written_is_reported(tmp_path):
     file = tmp_path / "file"
     file.write_text("")
     with pytest.raises(GpuwatchError, match="cannot simulate in"):

@@ -280,7 +280,7 @@ def test_a_document_of_another_type_is_none(opened, tmp_path, body) -> None:
 @pytest.mark.parametrize(
     "spoil", [lambda path: path.write_bytes(b"not a database at all" * 100), another_database, torn, stripped]
 )
-def test_an_unusable_file_is_set_aside_and_said_so(opened, tmp_path, caplog, spoil) -> None:
+def test_an_unusable_file_is_set_aside_and_reported(opened, tmp_path, caplog, spoil) -> None:
     directory = tmp_path / "state"
     directory.mkdir()
     spoil(directory / NAME)
@@ -430,7 +430,7 @@ def test_a_newer_schema_is_left_as_it_is(opened, tmp_path, caplog) -> None:
     assert stored_events(path.parent) is None
 
 
-def test_a_place_that_cannot_be_written_is_said_once_and_used_once_it_can_be(opened, tmp_path, caplog) -> None:
+def test_a_place_that_cannot_be_written_is_reported_once_and_used_once_it_can_be(opened, tmp_path, caplog) -> None:
     (tmp_path / "file").write_text("in the way")
     place = tmp_path / "file" / "state"
     with caplog.at_level(logging.INFO):
@@ -481,7 +481,7 @@ def test_without_a_directory_nothing_is_meant_to_be_kept(tmp_path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_reading_somebody_elses_store_changes_nothing(opened, tmp_path) -> None:
+def test_reading_a_foreign_store_changes_nothing(opened, tmp_path) -> None:
     assert stored_events(tmp_path) is None
     store = opened()
     store.add(xid(1))

@@ -224,7 +224,7 @@ store.close()
 """
 
 
-def test_who_may_not_keep_state_is_told_so_in_one_line(start, tmp_path: Path) -> None:
+def test_who_may_not_keep_state_is_reported_in_one_line(start, tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     process = start(DENIED, tmp_path / "state")
     said, logged = process.communicate(timeout=BOUND_SECONDS)

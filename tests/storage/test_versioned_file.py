@@ -167,7 +167,7 @@ def test_what_this_version_does_not_write_is_refused(tmp_path: Path, body: bytes
         VersionedFile(path, dict).read()
 
 
-def test_a_folder_that_goes_between_the_read_and_the_look_at_its_way_is_an_error_of_gpuwatch(tmp_path: Path) -> None:
+def test_a_folder_that_goes_between_the_read_and_the_check_of_its_path_is_an_error_of_gpuwatch(tmp_path: Path) -> None:
     """Else the thread that reads dies. The way is looked at by its name: here the folder of that name is none."""
     (tmp_path / "elsewhere/own").mkdir(parents=True)
     (tmp_path / "elsewhere/state").mkdir()

@@ -84,7 +84,7 @@ def test_pods_that_share_a_gpu_have_their_own_values() -> None:
     assert [(holder.workload.pod, holder.replicas) for holder in found.devices[0].holders] == [("a", 2), ("b", 1)]
 
 
-def test_the_kubelets_holder_gets_the_uid_that_proc_tells() -> None:
+def test_the_kubelets_holder_gets_the_uid_that_proc_shows() -> None:
     found = join([gpu(0, process(1)), gpu(1)], [given_to(pod("a"), "GPU-0", "GPU-1")], owned(1, pod("a", uid="ua")))
     assert {holder.workload for use in found.devices for holder in use.holders} == {pod("a", uid="ua")}
 

@@ -115,7 +115,7 @@ def test_the_next_folder_is_asked_where_one_has_garbage(tmp_path: Path) -> None:
     assert container((str(tmp_path / "garbage"), good), DOCKER) == OF_DOCKER
 
 
-def test_that_nothing_names_a_container_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_that_nothing_names_a_container_is_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         for digit in "abc":
             assert container((str(tmp_path),), digit * 64) is None

@@ -61,7 +61,7 @@ def test_an_unknown_form_is_none(text: str) -> None:
     assert parse_device_id(text) is None
 
 
-def test_ids_of_mig_instances_say_so() -> None:
+def test_ids_of_mig_instances_show_it() -> None:
     assert {text for text in FORMS if FORMS[text].names_mig} == {
         text for text in FORMS if "MIG" in text or "mig-" in text or "gi" in text or "0:1" in text
     }

@@ -66,7 +66,7 @@ def test_a_refusal_of_grpc_go_is_read_though_its_headers_are_huffman_coded() -> 
     )
 
 
-def test_an_answer_comes_in_pieces_and_headers_go_on_in_a_second_frame() -> None:
+def test_an_answer_comes_in_pieces_and_headers_continue_in_a_second_frame() -> None:
     message, end = data(b"ab" * 20), trailers(b"0")[9:]
     pieces = frame(0, 0, message[9:20]) + frame(PING, 0, b"pingpong", stream=0) + frame(0, 0, message[20:])
     assert answered(OPENED + pieces + frame(1, 1, end[:5]) + frame(CONTINUATION, 4, end[5:])) == b"ab" * 20

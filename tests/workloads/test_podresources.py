@@ -153,7 +153,7 @@ def test_replies_above_grpcs_own_limit_are_read_up_to_ours(tmp_path: Path, size:
             assert client.allocations() == (allocation(TRAIN, "GPU-a"),)
 
 
-def test_a_socket_that_may_not_be_looked_at_is_told_apart_from_an_absent_one(tmp_path: Path) -> None:
+def test_a_socket_that_may_not_be_read_is_distinguished_from_an_absent_one(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert reason_of(PodResources(tmp_path / "file" / "kubelet.sock")) == "absent"
 

@@ -76,7 +76,7 @@ def test_a_sibling_container_known_only_by_its_id_is_named_with_its_pods_uid(nod
     assert (owner.workload, owner.pod_uid) == (TRAIN, POD)
 
 
-def test_slurm_and_plain_users_are_told_by_job_and_name(node: Node) -> None:
+def test_slurm_and_plain_users_are_reported_by_job_and_name(node: Node) -> None:
     node.tree.show([SimProcess(pid=7, slurm_job="42", uid=1000), SimProcess(pid=8, uid=1000, name="a (b) c")])
     owners = node.processes.owners([7, 8])
     assert [(owner.slurm_job, owner.user, owner.name, owner.workload) for owner in owners.values()] == [

@@ -26,7 +26,7 @@ from gpuwatch.workloads.workload_key import work_class
         (None, "chat", None),
     ],
 )
-def test_the_kind_of_owner_tells(kind: str | None, name: str, expected: WorkClass | None) -> None:
+def test_the_kind_of_owner_counts(kind: str | None, name: str, expected: WorkClass | None) -> None:
     assert work_class(WorkloadKey(namespace="nlp", kind=kind, name=name), None, ()) == expected
 
 

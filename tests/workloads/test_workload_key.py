@@ -69,7 +69,7 @@ def test_no_digest_and_no_secret_of_a_registry_is_kept(image: str, plain: str) -
     assert plain_image(image) == plain
 
 
-def test_what_the_api_server_tells_goes_before_the_name() -> None:
+def test_what_the_api_server_reports_goes_before_the_name() -> None:
     pod = PodConsent(
         namespace="ml",
         name="tune-x2k4q",

@@ -56,12 +56,12 @@ class Terminal:
     @property
     def color(self) -> bool:
         """Whether stdout gets colours."""
-        return wants_color(self._mode, sys.stdout)
+        return use_color(self._mode, sys.stdout)
 
     @property
     def error_color(self) -> bool:
         """Whether stderr gets colours."""
-        return wants_color(self._mode, sys.stderr)
+        return use_color(self._mode, sys.stderr)
 
     @property
     def glyphs(self) -> Glyphs:
@@ -143,7 +143,7 @@ def _write(text: str, *, err: bool = False, color: bool = False) -> None:
     click.echo(shown, nl=False, err=err, color=color)
 
 
-def wants_color(mode: str, stream: TextIO | Any) -> bool:
+def use_color(mode: str, stream: TextIO | Any) -> bool:
     """By --color, then NO_COLOR (no-color.org), FORCE_COLOR, TERM=dumb, then whether it is a terminal."""
     if mode != "auto":
         return mode == "always"

@@ -30,7 +30,7 @@ WIDTH = 96
 
 POLL_SECONDS = 0.1
 
-PATIENCE = 120.0
+GOAL_SECONDS = 120.0
 """Seconds after its time that a chapter waits for its goal."""
 
 
@@ -79,7 +79,7 @@ def _play(session: Session, stage: "DemoStage", number: int, chapter: "Chapter",
     stage.act(chapter)
     begun = time.monotonic()
     _narrate(session, stage, lambda: False, pace / 3)
-    _narrate(session, stage, lambda: stage.reached(chapter.goal), PATIENCE)
+    _narrate(session, stage, lambda: stage.reached(chapter.goal), GOAL_SECONDS)
     _narrate(session, stage, lambda: False, max(1.0, pace - (time.monotonic() - begun)))
     if (view := stage.agent.view()) is None:
         return

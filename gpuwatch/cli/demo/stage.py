@@ -47,7 +47,7 @@ FIRST_VIEW = 20.0
 """Seconds within which the agent's View must be complete."""
 
 REPAIR_SECONDS = 1.0
-"""Between two looks of the repairer: 10 s would be long for a demo."""
+"""Between two cycles of the repairer: 10 s would be long for a demo."""
 
 PODS = 47
 """The column in which pods begin."""
@@ -122,9 +122,9 @@ class DemoStage:
             self._world.inject(action)
         steps: dict[str, Callable[[], None]] = {
             "": lambda: None,
-            "ready": self._town.get_ready,
-            "work": self._town.ask_for_work,
-            "agree": self._town.agree,
+            "ready": self._demo.get_ready,
+            "work": self._demo.ask_for_work,
+            "agree": self._demo.agree,
             "repair": lambda: run_thread(self._stack, "demo-repairer", self._repairer),
             "scarce": lambda: self._tuner.allow(SCARCE_WATTS),
             "plenty": lambda: self._tuner.allow(None),
@@ -133,7 +133,7 @@ class DemoStage:
 
     def reached(self, goal: str) -> bool:
         """Whether the chapter's goal is reached."""
-        cluster, plan, tuning = self._town.cluster, self._remediator.state.plan, self._tuner.state
+        cluster, plan, tuning = self._demo.cluster, self._remediator.state.plan, self._tuner.state
         placed = [self._where(name) for name in EVALUATIONS]
         view, condition = self.agent.view(), (condition_of(cluster.get("nodes", "", NODE) or {}) or "?")[0]
         goals: dict[str, Callable[[], bool]] = {
@@ -186,9 +186,9 @@ class DemoStage:
         from gpuwatch.cli.console.words import wrap
 
         lines: list[Text] = []
-        for node in self._town.cluster.nodes():
+        for node in self._demo.cluster.nodes():
             name = node["metadata"]["name"]
-            pods = [pod for pod in self._town.cluster.pods_on(name) if gpus_of(pod) and not is_over(pod)]
+            pods = [pod for pod in self._demo.cluster.pods_on(name) if gpus_of(pod) and not is_over(pod)]
             names = ", ".join(f"{pod['metadata']['name']} ({gpus_of(pod)})" for pod in pods)
             taint = next((each for each in node["spec"].get("taints", []) if each["key"] == TAINT), None)
             condition = condition_of(node)
@@ -207,10 +207,10 @@ class DemoStage:
         """Start the rest once the agent has a View: the cluster needs to know which machine this is."""
         clock = SystemClock()
         view = self._first_view(clock)
-        self._town = stack.enter_context(DemoCluster(self._world, view.snapshot.host))
-        self._town.cluster.add_user("gpuwatch", RIGHTS)
-        self._town.cluster.add_user("consents", CONSENT_RIGHTS)
-        server = stack.enter_context(SimulatedApiServer(self._town.cluster, folder=self.directory))
+        self._demo = stack.enter_context(DemoCluster(self._world, view.snapshot.host))
+        self._demo.cluster.add_user("gpuwatch", RIGHTS)
+        self._demo.cluster.add_user("consents", CONSENT_RIGHTS)
+        server = stack.enter_context(SimulatedApiServer(self._demo.cluster, folder=self.directory))
         self.variables = {"KUBECONFIG": server.kubeconfig(), "GPUWATCH_CONFIG": self.directory / "gpuwatch.yaml"}
         """What commands in another terminal need."""
         transport = Transport(str(server.kubeconfig("gpuwatch")))
@@ -224,7 +224,7 @@ class DemoStage:
             config.remediation, place, views, lambda: transport, clock=clock, ledger=store, classes={}
         )
         service = RemediatorService(self._remediator, views, config.remediation.listen, state_dir=config.state_dir)
-        self._town.cluster.observers.append(self._narrator.observe)
+        self._demo.cluster.observers.append(self._narrator.observe)
         service.start()
         stack.callback(service.stop)
         asking = Transport(str(server.kubeconfig("consents")))
@@ -246,7 +246,7 @@ class DemoStage:
 
     def _where(self, pod_name: str) -> str | None:
         """The node a pod is on, empty while it waits, None when there is no such pod."""
-        found = [pod for pod in self._town.cluster.objects("pods") if pod["metadata"]["name"] == pod_name]
+        found = [pod for pod in self._demo.cluster.objects("pods") if pod["metadata"]["name"] == pod_name]
         return found[0]["spec"].get("nodeName", "") if found else None
 
 

@@ -53,7 +53,7 @@ SECTIONS: dict[str, str] = {
     "record": "gpuwatch's record of its settings",
     "tuner": "the tuner's heartbeat",
     "view": "the GPUs (NVML)",
-    "earlier": "the GPUs, an earlier look",
+    "earlier": "the GPUs, an earlier sample",
     "cluster": "the Kubernetes API",
     "exporters": "other exporters",
     "active": "work on the GPUs",

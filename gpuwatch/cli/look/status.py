@@ -95,10 +95,10 @@ def status(ctx: click.Context, session: Session, output: str, nagios: bool, npd:
             if each.up is None and (session.verbose or (each.name == "kmsg" and each.reason != OFF)):
                 terminal.hint(f"hint: {each.name} is off; {each.reason}")
     judged = view.judgement
-    says_why = judged.node is Health.UNKNOWN and any(
+    has_reason = judged.node is Health.UNKNOWN and any(
         finding.severity is Severity.WARNING for finding in judged.findings
     )
-    ctx.exit(EXIT_CODES["degraded" if says_why else judged.node.value] if view.snapshot.statuses else 5)
+    ctx.exit(EXIT_CODES["degraded" if has_reason else judged.node.value] if view.snapshot.statuses else 5)
 
 
 def _plugin(session: Session, *, npd: bool) -> int:

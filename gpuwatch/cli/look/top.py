@@ -36,7 +36,7 @@ from gpuwatch.cli.look.top_state import (
     typed_keys,
 )
 from gpuwatch.cli.look.top_tree import TREE, tree_rows
-from gpuwatch.host.load import HostUse, ProcessLooks, ProcessUse, host_use
+from gpuwatch.host.load import HostUse, ProcessMeter, ProcessUse, host_use
 from gpuwatch.model.errors import GpuwatchError
 from gpuwatch.model.view import View
 
@@ -79,20 +79,20 @@ def top(session: Session, interval: float, sort: str, processes: bool, tree: boo
     with open_source(session) as source:
         if once or not sys.stdout.isatty():
             terminal, view = session.terminal, source.view()
-            host = _host(session, view, ProcessLooks(), state)
+            host = _host(session, view, ProcessMeter(), state)
             terminal.show(*screen(view, state, history, terminal.glyphs, width=terminal.width, host=host))
         else:
-            _live(session, source, state, history, interval, ProcessLooks())
+            _live(session, source, state, history, interval, ProcessMeter())
 
 
-class HostLook(NamedTuple):
+class HostSample(NamedTuple):
     """The load of the machine, and what each process on its GPUs uses of it."""
 
     use: HostUse
     processes: Mapping[int, ProcessUse]
 
 
-def _host(session: Session, view: View, looks: ProcessLooks, state: TopState) -> HostLook | None:
+def _host(session: Session, view: View, meter: ProcessMeter, state: TopState) -> HostSample | None:
     """None: the GPUs shown are not this machine's."""
     if session.source not in (None, "nvml", "agent") or view.snapshot.node not in (
         os.environ.get("NODE_NAME"),
@@ -100,7 +100,7 @@ def _host(session: Session, view: View, looks: ProcessLooks, state: TopState) ->
     ):
         return None
     pids = {process.pid for gpu in view.snapshot.gpus for process in gpu.processes or ()}
-    return HostLook(host_use(), looks.look(pids, parents=state.screen == "tree"))
+    return HostSample(host_use(), meter.read(pids, parents=state.screen == "tree"))
 
 
 def _live(
@@ -109,7 +109,7 @@ def _live(
     state: TopState,
     history: UtilizationHistory,
     interval: float,
-    looks: ProcessLooks,
+    meter: ProcessMeter,
 ) -> None:
     """Redraw until q. When an agent does not answer, its error is shown until it answers again."""
     from rich.live import Live
@@ -119,7 +119,7 @@ def _live(
     console, glyphs = session.terminal.console(live=True), session.terminal.glyphs
     view, error = source.view(), ""
     history.add(view)
-    host = _host(session, view, looks, state)
+    host = _host(session, view, meter, state)
     screen_of = partial(Live, console=console, screen=True, auto_refresh=False)
     with typed_keys() as keys, screen_of(redirect_stdout=False, redirect_stderr=False) as live:
         due = time.monotonic() + interval
@@ -137,7 +137,7 @@ def _live(
                 try:
                     view, error = source.view(), ""
                     history.add(view)
-                    host = _host(session, view, looks, state)
+                    host = _host(session, view, meter, state)
                 except GpuwatchError as failure:
                     error = str(failure)
 
@@ -185,7 +185,7 @@ def screen(
     width: int,
     height: int | None = None,
     error: str = "",
-    host: HostLook | None = None,
+    host: HostSample | None = None,
 ) -> list[Text]:
     """Node, GPUs with a sparkline each or processes, findings and keys in at most `height` lines; without it all."""
     words = Words(glyphs, view.snapshot.at)
@@ -222,7 +222,7 @@ def screen(
     return lines
 
 
-def _processes(view: View, state: TopState, words: Words, width: int, host: HostLook | None) -> list[Text]:
+def _processes(view: View, state: TopState, words: Words, width: int, host: HostSample | None) -> list[Text]:
     processes = host.processes if host else {}
     found = [ProcessRow(item, processes.get(item.pid)) for item in process_items(view)]
     chosen = arranged_processes(state, found)

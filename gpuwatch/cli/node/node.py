@@ -185,7 +185,7 @@ def _planned(session: Session, access: "NodeAccess", live: "NodeObject", view: "
         now=now,
     )
     made = plan(inputs)
-    if "devices" not in made.wants:
+    if "devices" not in made.needs:
         return made
     try:
         return plan(replace(inputs, devices=access.reader.devices()))

@@ -116,8 +116,8 @@ def _blocked(one: Blocked, width: int, named: Callable[[str], str]) -> list[Text
 
 def _in_short(text: str, blocked: Sequence[Blocked], width: int, named: Callable[[str], str]) -> list[Text]:
     """The plan in words; `with mode enforce:` comes before it where the mode keeps the plan from being carried out."""
-    only_seen = any(one.reason is BlockReason.MODE for one in blocked)
-    lines = wrap(f"with mode enforce: {named(text)}" if only_seen else named(text), width)
+    only_observed = any(one.reason is BlockReason.MODE for one in blocked)
+    lines = wrap(f"with mode enforce: {named(text)}" if only_observed else named(text), width)
     return [Text(line) for line in lines]
 
 

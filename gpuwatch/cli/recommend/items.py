@@ -119,8 +119,8 @@ def total(items: Iterable[Recommendation | RecommendationItem]) -> Savings:
     for each in items:
         target = each.target
         if each.kind not in ROOM:
-            whom = target.namespace, target.kind, target.name, target.container
-            by_target[whom].setdefault(each.kind, []).append(each.savings)
+            key = target.namespace, target.kind, target.name, target.container
+            by_target[key].setdefault(each.kind, []).append(each.savings)
     sums = [
         max(
             map(_added, kinds.values()),

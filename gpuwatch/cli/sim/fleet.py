@@ -159,7 +159,7 @@ COST_COLUMNS: tuple[Column["ScopeCost"], ...] = (
     Column("SICK NODE-DAYS", lambda c, _: f"{c.node_hours / 24:,.1f}", right=True),
     Column("NODE SCOPE GPU-H", lambda c, _: f"{c.node_scope:,.0f}", right=True),
     Column("GPU SCOPE GPU-H", lambda c, _: f"{c.gpu_scope:,.0f}", right=True),
-    Column("RELEASED", lambda c, _: f"{c.given_back:.1%}", right=True),
+    Column("RELEASED", lambda c, _: f"{c.released:.1%}", right=True),
 )
 
 MANY = 10

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def keep_consents(session: Session, reread: "Callable[[], Config]") -> None:
-    """Wire API server, progress socket and file, and look until SIGTERM or SIGINT. A machine that has a progress socket
+    """Wire API server, progress socket and file, and read until SIGTERM or SIGINT. A machine that has a progress socket
     and no node name is not in a Kubernetes cluster: the API server is left out.
 
     Raises:
@@ -26,7 +26,7 @@ def keep_consents(session: Session, reread: "Callable[[], Config]") -> None:
     from gpuwatch.consents.kube import ConsentsReader
     from gpuwatch.consents.progress import ProgressFollower
     from gpuwatch.consents.progress_socket import ProgressSocket
-    from gpuwatch.consents.service import LOOK_SECONDS, Consenting
+    from gpuwatch.consents.service import CYCLE_SECONDS, Consenting
     from gpuwatch.host.machine import boot_id_file, first_line
     from gpuwatch.kube.reader import OwnNode
     from gpuwatch.kube.transport import Transport
@@ -44,16 +44,16 @@ def keep_consents(session: Session, reread: "Callable[[], Config]") -> None:
     is_simulated = session.source not in (None, "nvml")  # a machine of its own, with a boot of its own
     boot_id = None if is_simulated else first_line(boot_id_file(proc))
     signals, reader, adding = Signals(), None, None
-    signals.heed(ENDS)
+    signals.catch(ENDS)
     with ExitStack() as stack:
-        look: Callable[[], float] = lambda: LOOK_SECONDS  # noqa: E731 nothing is read
+        cycle: Callable[[], float] = lambda: CYCLE_SECONDS  # noqa: E731 nothing is read
         if in_cluster:
             transport = stack.enter_context(closing(Transport(config.tuning.kubeconfig, read_seconds=READ_SECONDS)))
             transport.stopped = signals.waiting
             session.terminal.hint(f"node          {node}, {transport.server}")
             reader = ConsentsReader(transport, node, config.sources.resource_names)
             reader.metrics = config.metrics
-            look = Consenting(reader, file, clock, boot_id=boot_id).step
+            cycle = Consenting(reader, file, clock, boot_id=boot_id).step
         if path:
             processes = Processes(proc, PodLogs(Path(config.sources.pod_logs).parent))
             adding = stack.enter_context(closing(ProgressSocket(Path(path), processes, clock)))
@@ -64,7 +64,7 @@ def keep_consents(session: Session, reread: "Callable[[], Config]") -> None:
         stack.callback(ended.set)
         follower = ProgressFollower(file, progress_file(place), clock, socket=adding, loopback=is_simulated)
         threading.Thread(target=follower.run, args=(ended,), name="progress", daemon=True).start()
-        while signals.next(look()) is None:
+        while signals.next(cycle()) is None:
             if watch.changed() and (new := watch.reload()) is not None and reader is not None:
                 reader.metrics = new.metrics
 

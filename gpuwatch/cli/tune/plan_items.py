@@ -32,7 +32,7 @@ CONSENTS = (ObstacleReason.STOPPED, ObstacleReason.OPTED_OUT, ObstacleReason.NOT
 
 
 class PlanItem(Item, frozen=True, kw_only=True):
-    """One GPU. `mode`: the least that operator, Node, namespace and pod allow if `tuning.mode` is enforce; `said_by`:
+    """One GPU. `mode`: the least that operator, Node, namespace, pod allow if `tuning.mode` is enforce; `decided_by`:
     what decides it. `gang`: all GPUs that are set together with it. `bound`: the share of its speed the work may lose.
 
     `first`, `lowest` and `top`: the first value of the setting to be tried, the lowest that is ever tried, and that of
@@ -45,7 +45,7 @@ class PlanItem(Item, frozen=True, kw_only=True):
     uuid: str
     would_tune: bool
     mode: Mode
-    said_by: str
+    decided_by: str
     users: tuple[str, ...]
     gang: tuple[int, ...]
     work_class: str | None
@@ -113,7 +113,7 @@ def _items(basis: PlanBasis, gang: Gang, limits: Mapping[str, float]) -> Iterato
             uuid=uuid,
             would_tune=bool(gang.owners) and not obstacles and ladder is not None,
             mode=request.mode,
-            said_by=_decided_by(basis, gang, request),
+            decided_by=_decided_by(basis, gang, request),
             users=tuple(owner.name for owner in gang.owners),
             gang=indexes,
             work_class=request.terms.latency if request.terms else None,

@@ -62,14 +62,14 @@ def without_repeats(columns: Sequence[Column[Item]], items: Sequence[Item], word
     """The columns; a long WHY that holds for several GPUs is shown once, the others show `as GPU 0`."""
     (column,) = (each for each in columns if each.header == "WHY")
     first: dict[str, int] = {}
-    whys = {}
+    reasons = {}
     for item in items:
         why = same = column.cell(item, words)
         for user in item.users:
             same = same.replace(user, "USER")
         number = first.setdefault(same, item.gpu)
-        whys[item.gpu] = f"as GPU {number}" if len(why) > SHORT and item.gpu != number else why
-    return [each._replace(cell=lambda i, _: whys[i.gpu]) if each is column else each for each in columns]
+        reasons[item.gpu] = f"as GPU {number}" if len(why) > SHORT and item.gpu != number else why
+    return [each._replace(cell=lambda i, _: reasons[i.gpu]) if each is column else each for each in columns]
 
 
 def budget_text(found: BudgetItem, words: Words) -> str:
@@ -181,7 +181,7 @@ def _why(item: PlanItem, words: Words) -> str:
         return "; ".join(own)
     if not item.users:
         return "no workload uses it"
-    return "nothing but the above" if item.obstacles else item.said_by
+    return "nothing but the above" if item.obstacles else item.decided_by
 
 
 OF_THE_NODE = (
@@ -211,6 +211,6 @@ PLAN_COLUMNS: tuple[Column[PlanItem], ...] = (
     Column("WHY", _why, shorten="end", least=28),
     Column("LOWEST", lambda i, w: _value(i, i.lowest, w), right=True, wide=True),
     Column("TOP", lambda i, w: _value(i, i.top, w), right=True, wide=True),
-    Column("DECIDED BY", lambda i, w: i.said_by, wide=True),
+    Column("DECIDED BY", lambda i, w: i.decided_by, wide=True),
     Column("UUID", lambda i, w: i.uuid, wide=True),
 )

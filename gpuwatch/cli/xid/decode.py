@@ -39,7 +39,7 @@ def table_of(info: XidInfo) -> list[Fact]:
         return [_recovery(action) for action in catalogue().recovery_actions]
     if info.decided_by == "retirement":
         return [
-            Fact(f"“{text.match}”", f"{text.meaning}: {spoken(text.action)}") for text in catalogue().retirement_texts
+            Fact(f"“{text.match}”", f"{text.meaning}: {sentence(text.action)}") for text in catalogue().retirement_texts
         ]
     if info.decided_by == "nvlink":
         return [_advice(row) for row in catalogue().nvlink5 if row.xid == info.code]
@@ -76,7 +76,7 @@ def decoded(line: KernelLine) -> Iterator[Fact]:
         )
     if line.xid == RETIREMENT and line.message:
         text = retirement_text(line.message)
-        yield Fact("decided", f"{text.meaning}: {spoken(text.action)}" if text else "as the number alone says")
+        yield Fact("decided", f"{text.meaning}: {sentence(text.action)}" if text else "as the number alone says")
 
 
 def _recovery(action: RecoveryAction) -> Fact:
@@ -85,11 +85,11 @@ def _recovery(action: RecoveryAction) -> Fact:
 
 def _advice(row: NvLinkAdvice) -> Fact:
     label = f"{'|'.join(row.units)} {row.subcode}/0x{row.error_status:08x}"
-    then = "" if row.investigate in ("", row.action) else f"; then {spoken(row.investigate)}"
-    return Fact(label, f"{row.severity}: {spoken(row.action)}{then}")
+    then = "" if row.investigate in ("", row.action) else f"; then {sentence(row.investigate)}"
+    return Fact(label, f"{row.severity}: {sentence(row.action)}{then}")
 
 
-SPOKEN = {
+SENTENCES = {
     "RESTART_APP": "restart the application",
     "RESET_GPU": "reset the GPU",
     "REBOOT_NODE": "reboot the node",
@@ -123,6 +123,6 @@ SPOKEN = {
 """NVIDIA's action words as sentences; a test checks that all of the catalogue's are here."""
 
 
-def spoken(action: str) -> str:
+def sentence(action: str) -> str:
     """NVIDIA's action word in plain words."""
-    return SPOKEN.get(action, action.replace("_", " ").lower())
+    return SENTENCES.get(action, action.replace("_", " ").lower())

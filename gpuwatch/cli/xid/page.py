@@ -9,7 +9,7 @@ from gpuwatch.cli.console.table import Column
 from gpuwatch.cli.console.text import Text
 from gpuwatch.cli.console.words import wrap
 from gpuwatch.cli.look.items import Item, same_members
-from gpuwatch.cli.xid.decode import DECIDES, Fact, decoded, spoken, table_of
+from gpuwatch.cli.xid.decode import DECIDES, Fact, decoded, sentence, table_of
 from gpuwatch.config import Config
 from gpuwatch.health.checks import CHECKS
 from gpuwatch.health.corroboration import UNCONFIRMED
@@ -185,7 +185,7 @@ def page(info: XidInfo, line: KernelLine | None, config: Config, width: int) -> 
     first = first_remedy(info, line, config.checks.xids)
     advice = []
     if actions := [action for action in (info.nvidia, info.investigate) if action]:
-        texts = dict.fromkeys(f"{spoken(action)} ({action})" for action in actions)
+        texts = dict.fromkeys(f"{sentence(action)} ({action})" for action in actions)
         advice.append(Fact("NVIDIA", ", then ".join(texts)))
     if first is Remedy.NONE:
         decides = line is None and info.decided_by

@@ -79,7 +79,7 @@ class Records(Protocol):
     interval: float | None
     lost: int
     malformed: int
-    blind: str | None
+    unusable: str | None
     """Why no record counts; None where records count."""
     replays: bool
     """Whether opening it again returns the records that were read before."""
@@ -162,15 +162,15 @@ class KernelLog:
         )
 
     @property
-    def blind(self) -> bool:
+    def unusable(self) -> bool:
         """Whether no record counts; `reason` holds the cause."""
-        return self.mode == "off" or (self._records is not None and self._records.blind is not None)
+        return self.mode == "off" or (self._records is not None and self._records.unusable is not None)
 
     @property
     def reason(self) -> str | None:
         """Why /dev/kmsg is not read, or why no record counts, and the missing right; None for a working /dev/kmsg."""
-        blind = self._records.blind if self._records and self.mode != "off" else None
-        return "; ".join(filter(None, (self._reason, blind))) or None
+        unusable = self._records.unusable if self._records and self.mode != "off" else None
+        return "; ".join(filter(None, (self._reason, unusable))) or None
 
     @property
     def lost(self) -> int:
@@ -180,7 +180,7 @@ class KernelLog:
     @property
     def cursor(self) -> KernelCursor | None:
         """The place behind all that `read` has given or will give first; None where a later agent cannot use it."""
-        return None if self._records is not None and self._records.blind else self._progress.cursor
+        return None if self._records is not None and self._records.unusable else self._progress.cursor
 
     @property
     def malformed(self) -> int:

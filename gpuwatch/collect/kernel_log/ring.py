@@ -43,7 +43,7 @@ class KmsgRecords:
         is_file = stat.S_ISREG(os.fstat(self._fd).st_mode)
         self.fileno: int | None = None if is_file else self._fd
         """For poll(2); None where poll always reports data, so that the caller has to read every `interval`."""
-        self.blind: str | None = None
+        self.unusable: str | None = None
         self.interval: float | None = _FILE_POLL_SECONDS if is_file else None
         self.lost = 0
         self.malformed = 0
@@ -158,7 +158,7 @@ class SyslogRing:
         """Seconds between reads; longer where a read is costly, as each one walks the kernel's whole ring."""
         self.lost = 0
         self.malformed = 0
-        self.blind: str | None = None
+        self.unusable: str | None = None
         """Why no record counts; None where records count."""
 
     def read(self) -> list[Frame]:
@@ -169,17 +169,17 @@ class SyslogRing:
         started = time.thread_time()
         lines = [line for line in self._unseen().decode("utf-8", "replace").split("\n") if line]
         found = [frame for frame in map(syslog_frame, lines) if frame is not None]
-        was_blind = self.blind is not None
+        was_unusable = self.unusable is not None
         try:
             times_are_off = self._times.read_bytes().startswith(b"N")
         except OSError:  # no sysfs in this container: only the lines show it
             times_are_off = False
         if len(found) < len(lines) or times_are_off:
-            self.blind = NO_TIMES
+            self.unusable = NO_TIMES
         elif lines:
-            self.blind = None
+            self.unusable = None
         self.interval = max(_INTERVAL_SECONDS, (time.thread_time() - started) / _SHARE_OF_A_CPU)
-        return [] if was_blind or self.blind else list(records(found))
+        return [] if was_unusable or self.unusable else list(records(found))
 
     def close(self) -> None:
         """Nothing is held open."""

@@ -74,7 +74,7 @@ class LinkReader:
         self._dead: set[int] = set()
         self._counters = set(COUNTER_ERRORS)
         self._records: dict[int, NvLink] = {}  # without traffic
-        self._looks = 0
+        self._reads = 0
         self._field_agrees = False
 
     def traffic_fields(self) -> list[tuple[int, int]]:
@@ -125,7 +125,7 @@ class LinkReader:
             states = self._fields([self._ids[STATE]])
             answers = {link: states.get((self._ids[STATE], link), _MISSING) for link in self._active}
             by_field = {link: bool(state) for link, state in answers.items() if not isinstance(state, NvmlFailure)}
-        is_due, self._looks = self._looks % COUNTED_AGAIN == 0, self._looks + 1
+        is_due, self._reads = self._reads % COUNTED_AGAIN == 0, self._reads + 1
         if self._field_agrees and not is_due and by_field.keys() == self._active.keys():
             return by_field
         counted: dict[int, bool | None] = {}
@@ -140,7 +140,7 @@ class LinkReader:
                 if link in self._active:
                     counted[link] = None
                 else:
-                    self._looks = 0  # the next look counts again
+                    self._reads = 0  # the next read counts again
         self._field_agrees = by_field == counted
         return counted
 

@@ -36,7 +36,7 @@ def check_taint(context: CheckContext) -> CheckVerdict:
         message = f"the taint {mark} has no owner annotation of this Node: gpuwatch did not set it, or lost track of it"
         return failed(message, remedy=NOT_OURS, commands=(f"kubectl taint node {{node}} {TAINT}-",))
     if state.owner.by == "operator":
-        return warned(f"a person took this node out of use: {state.owner.held or 'no reason given'}", remedy=BY_HAND)
+        return warned(f"a person took this node out of use: {state.owner.held or 'no reason given'}", remedy=MANUAL)
     if opted_out(node):
         return failed("the node has opted out of gpuwatch, but its taint is still there")
     return _for_a_fault(context, cluster, state.owner)
@@ -87,7 +87,7 @@ def check_conditions(context: CheckContext) -> CheckVerdict:
     return (failed if wrong.keys() & {"Ready", "NetworkUnavailable"} else warned)(message, evidence)
 
 
-def check_in_hand(context: CheckContext) -> CheckVerdict:
+def check_other_controllers(context: CheckContext) -> CheckVerdict:
     """Cordons, deletions and other controllers."""
     cluster = context.facts.cluster
     if cluster is None:
@@ -126,7 +126,7 @@ NOT_OURS = (
     "No new GPU work comes here while it is there, and gpuwatch leaves alone what it did not put there. If there "
     "is no reason for it, remove it."
 )
-BY_HAND = "No new work comes here until a person releases the node. When the reason is gone, release it."
+MANUAL = "No new work comes here until a person releases the node. When the reason is gone, release it."
 HELD = "Have the GPU looked at: the fault came back too often, or is not cured by a reset. Then release the node."
 UNKNOWN_WITHOUT_AGENT = (
     "Ask the agent of this node (gpuwatch status). If everything is healthy and no remediator works here, release the "
@@ -158,7 +158,7 @@ NODE: tuple[DiagnosticCheck, ...] = (
         remedy="New work is kept away on purpose. Ask who did it, or wait for that controller; gpuwatch does not act "
         "meanwhile.",
         commands=(CONDITIONS,),
-        judge=check_in_hand, reads=("cluster",),
+        judge=check_other_controllers, reads=("cluster",),
     ),
     DiagnosticCheck(
         "L09", CheckStage.CLUSTER, "what gpuwatch says of the node is kept up to date",

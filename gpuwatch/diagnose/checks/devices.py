@@ -17,7 +17,7 @@ _LEAST = 1 << 30
 _DEV_NOT_READ = "not read: this container has a /dev of its own"
 
 
-def _sees_host(context: CheckContext) -> bool:
+def _is_host_dev(context: CheckContext) -> bool:
     """Whether /dev is the host's: where the host's root cannot be read, /dev may be a container's own."""
     return context.facts.driver_roots is not None
 
@@ -60,7 +60,7 @@ def check_files(context: CheckContext) -> CheckVerdict:
 
 def _missing(context: CheckContext, names: list[str]) -> CheckVerdict:
     elsewhere = [root.path for root in driver_roots(context) if root.path != "/" and root.devices]
-    if not _sees_host(context):
+    if not _is_host_dev(context):
         return skipped(_DEV_NOT_READ)
     if "nvidiactl" in names and elsewhere:
         return passed(f"in {elsewhere[0]}/dev, of the driver container")
@@ -77,7 +77,7 @@ def check_links(context: CheckContext) -> CheckVerdict:
         return skipped("no container runtime whose cgroups are made by systemd")
     if device_injection(context.facts, config) == "cdi":
         return skipped("containers get their devices by CDI and need no links")
-    if not _sees_host(context):
+    if not _is_host_dev(context):
         return skipped(_DEV_NOT_READ)
     if not nodes.char_links:
         return skipped("no links at all, see T05")
@@ -102,7 +102,7 @@ def check_mig_capabilities(context: CheckContext) -> CheckVerdict:
         if f"nvidia-caps/nvidia-cap{minor}" not in nodes.files
     }
     elsewhere = [root.path for root in driver_roots(context) if root.path != "/" and root.devices]
-    if missing and not _sees_host(context):
+    if missing and not _is_host_dev(context):
         return skipped(_DEV_NOT_READ)
     if missing and elsewhere and "nvidiactl" not in nodes.files:
         return skipped(f"not read: the device files are in {elsewhere[0]}/dev, of the driver container")
@@ -119,7 +119,7 @@ def check_limits(context: CheckContext) -> CheckVerdict:
     rdma = [name for name in _RDMA if kernel and name in (kernel.modules or {})]
     if not rdma or limits is None:
         return skipped("no RDMA adapter")
-    if limits.shm is not None and _sees_host(context) and limits.shm < _LEAST:
+    if limits.shm is not None and _is_host_dev(context) and limits.shm < _LEAST:
         return warned(
             f"shared memory has {limits.shm >> 20} MiB: NCCL falls back or fails",
             {"rdma": rdma[0]},

@@ -47,7 +47,7 @@ def _key(run: DeviceRun) -> str:
     return _name(run).replace("GPU", "gpu", 1)
 
 
-def _blamed(runs: Iterable[DeviceRun]) -> tuple[int, ...]:
+def _failed_gpus(runs: Iterable[DeviceRun]) -> tuple[int, ...]:
     return tuple(sorted({i for run in runs for i in (run.index, run.peer) if i is not None}))
 
 
@@ -64,7 +64,7 @@ def _judged(
         return failed(
             f"{_name(bad[0])}: {bad[0].error}{more}",
             {_key(r): r.error or "" for r in bad},
-            gpus=_blamed(bad),
+            gpus=_failed_gpus(bad),
             remedy=remedy.text if remedy else None,
             commands=remedy.commands if remedy else None,
         )
@@ -107,7 +107,7 @@ def _copy_speed(context: CheckContext, runs: list[DeviceRun]) -> CheckVerdict:
         below = [r for r, s in shares.items() if s < limit and not (is_shared and r.device.startswith("MIG-"))]
         if below:
             worst = min(below, key=lambda run: shares[run])
-            return answer(f"{_name(worst)}: {evidence[_key(worst)]}", evidence, gpus=_blamed(below))
+            return answer(f"{_name(worst)}: {evidence[_key(worst)]}", evidence, gpus=_failed_gpus(below))
     return passed(f"{_count(runs)}, at least {min(slowest, default=0.0) / 1e9:.1f} GB/s", evidence)
 
 
@@ -127,7 +127,7 @@ def _peer_speed(context: CheckContext, runs: list[DeviceRun]) -> CheckVerdict:
     if slow:
         worst = min(slow, key=lambda run: run.peer_bandwidth or 0.0)
         message = f"{_name(worst)}: {evidence[_key(worst)]}, no more than PCIe can do"
-        return warned(message, evidence, gpus=_blamed(slow))
+        return warned(message, evidence, gpus=_failed_gpus(slow))
     slowest = min(run.peer_bandwidth or 0.0 for run in runs)
     return passed(f"{len(runs)} pair{'s' if len(runs) > 1 else ''}, at least {slowest / 1e9:.0f} GB/s", evidence)
 

@@ -171,8 +171,8 @@ def check_answers(context: CheckContext) -> CheckVerdict:
         return skipped("NVML shows no GPU")
     snapshot = view.snapshot
     # Without persistence mode the driver starts a GPU before it answers, one GPU after the other.
-    patience = 2.5 if any(gpu.persistence_mode for gpu in context.gpus) else 30.0
-    waking = {index: seconds for index, seconds in snapshot.awaited.items() if seconds < patience}
+    timeout = 2.5 if any(gpu.persistence_mode for gpu in context.gpus) else 30.0
+    waking = {index: seconds for index, seconds in snapshot.awaited.items() if seconds < timeout}
     bad = {s.identity.index: f"{s.state}: {s.detail}" for s in context.statuses if s.state in NO_ANSWER}
     bad |= {i: why for i, why in snapshot.unanswered.items() if context.selects(i) and i not in waking}
     odd = {s.identity.index: s.detail or "it is not read" for s in context.statuses if s.state is GpuState.UNKNOWN}

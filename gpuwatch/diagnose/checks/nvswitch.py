@@ -117,7 +117,7 @@ def check_switch_errors(context: CheckContext) -> CheckVerdict:
     for last, count in reversed(late):
         if count.severity == "fatal":
             message = f"SXid {count.sxid} of NVSwitch {count.switch} (fatal), {ago(context.facts.at - last)}"
-            return warned(message, {"seen": "in the kernel log; whether it was repaired since is not known"})
+            return warned(message, {"source": "the kernel log; whether it was repaired since is not known"})
     return passed("none") if late or has_switches(context.facts.services) else skipped("no NVSwitch")
 
 

@@ -92,7 +92,7 @@ def check_budget(context: CheckContext) -> CheckVerdict:
 def check_energy(context: CheckContext) -> CheckVerdict:
     view, before = context.facts.view, context.facts.earlier
     if view is None or before is None or before.snapshot.at >= view.snapshot.at:
-        return skipped("it takes two looks")
+        return skipped("it takes two samples")
     if view.snapshot.driver != before.snapshot.driver:
         return skipped("the driver was reloaded meanwhile")
     wrong: dict[int, str] = {}
@@ -102,7 +102,7 @@ def check_energy(context: CheckContext) -> CheckVerdict:
         end = gpu.power.energy
         if start is None or end is None:
             continue
-        draws = (gpu.power.average or 0.0) > IDLE_WATTS and gpu.at - earlier[gpu.identity.uuid].at >= LOOK_SECONDS
+        draws = (gpu.power.average or 0.0) > IDLE_WATTS and gpu.at - earlier[gpu.identity.uuid].at >= MIN_GAP_SECONDS
         if end < start:
             wrong[gpu.identity.index] = f"its energy counter went back from {start:.0f} to {end:.0f} J"
         elif draws and end == start:
@@ -114,7 +114,7 @@ def check_energy(context: CheckContext) -> CheckVerdict:
 
 
 IDLE_WATTS = 5.0
-LOOK_SECONDS = 0.9
+MIN_GAP_SECONDS = 0.9
 """A counter moves every 100 ms."""
 
 
@@ -144,7 +144,7 @@ POWER: tuple[DiagnosticCheck, ...] = (
     ),
     DiagnosticCheck(
         "P04", CheckStage.POWER, "energy counters grow",
-        how="nvmlDeviceGetTotalEnergyConsumption of two looks",
+        how="nvmlDeviceGetTotalEnergyConsumption of two samples",
         remedy="Energy figures of this GPU are wrong until the driver is loaded again. A counter that went back was "
         "reset; one that stands still is a driver fault: look for a newer release.",
         commands=("nvidia-smi -i {gpu} --query-gpu=power.draw,power.draw.instant --format=csv -l 1",),

@@ -60,7 +60,7 @@ class Collection:
         self._process: subprocess.Popen[bytes] | None = None
         self._listener: threading.Thread | None = None
 
-    def want(self, section: Section, seconds: float) -> None:
+    def expect(self, section: Section, seconds: float) -> None:
         """Wait for a section, up to `seconds` from now."""
         self._wanted[section] = (time.monotonic() + seconds, seconds)
 
@@ -75,7 +75,7 @@ class Collection:
                 result = SectionResult.of(unread_message(section, error))._replace(usage=False)
             self._results.put(result)
 
-        self.want(section, seconds)
+        self.expect(section, seconds)
         threading.Thread(target=run, name=section, daemon=True).start()
 
     def probe(self, order: ProbeOrder) -> None:

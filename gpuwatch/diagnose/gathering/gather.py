@@ -95,8 +95,8 @@ class _Gathering:
         if view is not None and view.snapshot.host and not hidden:
             theirs, ours = view.snapshot.host.boot_id, first_line(boot_id_file(places.path(places.proc)))
             hidden = OTHER_MACHINE if None not in (theirs, ours) and theirs != ours else ""
-        order = self._want_view(view)
-        then = {} if hidden else self._want_host()
+        order = self._request_view(view)
+        then = {} if hidden else self._request_host()
         if not hidden or order is not None:
             sections.probe(ProbeOrder(places=places, files=not hidden, driver=order))
         got = sections.collect(then, progress)
@@ -112,7 +112,7 @@ class _Gathering:
     def _left(self, seconds: float) -> float:
         return max(0.0, min(seconds, self._until - time.monotonic()))
 
-    def _want_view(self, first: View | None) -> DriverOrder | None:
+    def _request_view(self, first: View | None) -> DriverOrder | None:
         """The order to read the driver's View; None: an agent or a recording has it. A full diagnosis wants two."""
         agent, backend, config = self._target.agent, self._target.backend, self._target.config
         if first is not None and agent is not None and self._twice:
@@ -120,19 +120,19 @@ class _Gathering:
             self.sections.start("view", lambda: agent.view(after=first.snapshot.at, wait=wait), self._left(wait + 1.0))
         elif first is None and backend is not None:
             for section in ("earlier", "view") if self._twice else ("view",):
-                self.sections.want(section, self._left(math.inf))
+                self.sections.expect(section, self._left(math.inf))
             return DriverOrder(config=config, backend=backend, until=self._until, twice=self._twice)
         elif first is None:
             self.sections.start("view", self._recorded("view.json", View), self._left(FILES_SECONDS))
         return None
 
-    def _want_host(self) -> dict[str, Callable[[Any], None]]:
+    def _request_host(self) -> dict[str, Callable[[Any], None]]:
         """Files, cluster and exporters. Returns section -> what to do when it arrives: exporters are queried on the
         ports that the services listen on.
         """
         target, places, sections = self._target, self._target.places, self.sections
         for section in HOST_SECTIONS:
-            sections.want(section, self._left(FILES_SECONDS))
+            sections.expect(section, self._left(FILES_SECONDS))
         seconds = self._left(CLUSTER_SECONDS)
         if not places.live:
             sections.start("cluster", self._recorded("cluster.json", ClusterFacts), seconds)
@@ -144,7 +144,7 @@ class _Gathering:
         root = Path("/") if places.root == "/" else None  # a kubeconfig of a tree may name a program to run
         ask = partial(read_cluster, target.node, seconds * 0.9, host=host, kubeconfig=kubeconfig, root=root)
         sections.start("cluster", ask, seconds)
-        sections.want("exporters", self._left(FILES_SECONDS + EXPORTERS_SECONDS))
+        sections.expect("exporters", self._left(FILES_SECONDS + EXPORTERS_SECONDS))
 
         def ask_exporters(found: Services) -> None:
             seconds = self._left(EXPORTERS_SECONDS)

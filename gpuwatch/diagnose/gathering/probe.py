@@ -201,14 +201,14 @@ def _send_views(order: DriverOrder, outbox: Outbox) -> None:
     try:
         # a driver without persistence mode has to wake its GPUs
         settle = max(SETTLE_SECONDS, (order.until - time.monotonic()) / 2)
-        with OneShotCollector(order.config, order.backend, settle=settle) as look:
+        with OneShotCollector(order.config, order.backend, settle=settle) as collector:
             for section, enough in samples.items():
                 try:
-                    look.wait(enough, max(0.0, order.until - END_SECONDS - time.monotonic()))
+                    collector.wait(enough, max(0.0, order.until - END_SECONDS - time.monotonic()))
                 except UsageError:
                     raise
                 except GpuwatchError as error:  # there is a View all the same: it states why NVML does not start
                     log.info("%s", error)
-                outbox.write(framed(encode(ProbeMessage(section=section, view=look.view()))))
+                outbox.write(framed(encode(ProbeMessage(section=section, view=collector.view()))))
     except Exception as error:  # noqa: BLE001 the host's files can be judged without the driver
         outbox.write(framed(encode(unread_message("view", error))))

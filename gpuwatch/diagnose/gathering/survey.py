@@ -20,7 +20,7 @@ PLUGIN_VARIABLES = (
 PLUGIN_CONFIGS = "/available-configs"
 """Where NVIDIA's Helm chart and the GPU operator mount the configurations in the device plugin's pod."""
 
-_GIVERS = ("nvidia", "gpu-feature-discovery", "node-feature-discovery", "gpu-operator", "dcgm")
+_NVIDIA_APPS = ("nvidia", "gpu-feature-discovery", "node-feature-discovery", "gpu-operator", "dcgm")
 """Parts of the `app` of pods that make GPUs usable."""
 
 MOST_ANNOTATION = 256
@@ -46,7 +46,7 @@ class _ConfigMap(Wire, frozen=True):
 def gpu_pods(call: ApiCall, body: bytes) -> tuple[NodePod, ...]:
     """The pods of a PodList that have GPUs or make them usable. Raises Garbled."""
     found = map(_pod, decode(call, body, WireList[WirePod]).items or ())
-    return tuple(pod for pod in found if pod.gpus or any(part in (pod.app or "") for part in _GIVERS))
+    return tuple(pod for pod in found if pod.gpus or any(part in (pod.app or "") for part in _NVIDIA_APPS))
 
 
 def runtime_classes(call: ApiCall, body: bytes) -> dict[str, str]:

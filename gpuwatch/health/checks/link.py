@@ -63,7 +63,7 @@ def pcie_degraded(past: GpuHistory) -> Detection | None:
     return Detection(f"PCIe {' and '.join(low)} at work")
 
 
-def fabric_unwell(past: GpuHistory) -> Detection | None:
+def fabric_unhealthy(past: GpuHistory) -> Detection | None:
     """Registration with the NVSwitch fabric, and the fabric's own health mask."""
     fabric = past.gpu.fabric if past.gpu else None
     if fabric is None:
@@ -125,7 +125,7 @@ LINK_CHECKS: tuple[Check, ...] = (
         "look at the fabric manager: systemctl status nvidia-fabricmanager",
         Response.CONDITION,
         scope="node",
-        gpu=fabric_unwell,
+        gpu=fabric_unhealthy,
         reads=("fabric.state",),
         raise_after=(10, 12),
         clear_after=2,

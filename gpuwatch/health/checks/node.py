@@ -124,7 +124,7 @@ PRESENCE_CHECKS: tuple[Check, ...] = (
         Response.CONDITION,
         node=gpus_missing,
         boot_grace=True,
-        blame="node",
+        fault_domain="node",
     ),
     Check(
         "driver_wedged",
@@ -135,7 +135,7 @@ PRESENCE_CHECKS: tuple[Check, ...] = (
         Response.CONDITION,
         node=driver_wedged,
         boot_grace=True,
-        blame="node",
+        fault_domain="node",
     ),
     Check(
         "gpu_not_allocatable",
@@ -171,7 +171,7 @@ MONITOR_CHECKS: tuple[Check, ...] = (
         "see what the message asks for; GPUs are judged without it",
         most=Response.OBSERVE,
         node=monitoring_degraded,
-        blame="monitor",
+        fault_domain="monitor",
     ),
 )
 """Failures of gpuwatch itself, never counted against a GPU."""

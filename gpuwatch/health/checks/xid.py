@@ -21,7 +21,7 @@ FATAL_CHECKS: tuple[Check, ...] = (
         Remedy.REBOOT_NODE,
         "drain the node and reboot it; all GPUs behind the switch are affected",
         Response.TAINT,
-        blame="node",
+        fault_domain="node",
         ends="repair",
     ),
 )
@@ -101,7 +101,7 @@ MILD_CHECKS: tuple[Check, ...] = (
         Remedy.INSPECT,
         "watch it; check the NVLinks it names",
         most=Response.OBSERVE,  # nothing but the kernel log reports it
-        blame="node",
+        fault_domain="node",
         ends="time",
     ),
     Check(
@@ -111,7 +111,7 @@ MILD_CHECKS: tuple[Check, ...] = (
         Remedy.INSPECT,
         "compare with NVLink and fabric: gpuwatch get nvlinks, systemctl status nvidia-fabricmanager",
         most=Response.OBSERVE,
-        blame="node",
+        fault_domain="node",
         ends="time",
     ),
 )

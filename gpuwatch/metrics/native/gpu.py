@@ -27,18 +27,18 @@ def _fabric_info(gpu: Gpu) -> Parts:
 
 
 _BUSY = "Share of the driver's last sampling window in which {} was busy, 0 to 1."
-_CYCLES = "Share of cycles since the previous look in which {}, 0 to 1 (GPM, Hopper and newer)."
+_CYCLES = "Share of cycles since the previous read in which {}, 0 to 1 (GPM, Hopper and newer)."
 
 READINGS: tuple[Row, ...] = (
     Row("gpu_utilization_ratio", _BUSY.format("the GPU"), read("utilization.gpu")),
     Row(
         "gpu_utilization_mean_ratio",
-        "Mean of all of the driver's utilization samples since the previous look, 0 to 1.",
+        "Mean of all of the driver's utilization samples since the previous read, 0 to 1.",
         read("utilization.gpu_mean"),
     ),
     Row(
         "gpu_utilization_max_ratio",
-        "Highest of the driver's utilization samples since the previous look, 0 to 1.",
+        "Highest of the driver's utilization samples since the previous read, 0 to 1.",
         read("utilization.gpu_max"),
     ),
     Row("gpu_memory_utilization_ratio", _BUSY.format("device memory"), read("utilization.memory")),
@@ -61,7 +61,7 @@ READINGS: tuple[Row, ...] = (
     Row("gpu_bar1_used_bytes", "BAR1 aperture mapped.", read("bar1.used", mig=True), scope="instance"),
     Row(
         "gpu_power_watts",
-        "Power draw: the driver's running average, this instant, mean and peak since the previous look.",
+        "Power draw: the driver's running average, this instant, mean and peak since the previous read.",
         split(average="power.average", instant="power.instant", mean="power.mean", max="power.max"),
         ("window",),
     ),

@@ -109,7 +109,7 @@ def _xid_last(context: MetricContext) -> list[Sample]:
 AGENT: tuple[Row, ...] = (
     _node(
         "snapshot_timestamp_seconds",
-        "When the node was last looked at.",
+        "When the node was last sampled.",
         node(lambda context: [((), context.view.snapshot.at)]),
         owned=True,
     ),

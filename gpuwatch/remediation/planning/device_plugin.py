@@ -57,7 +57,7 @@ def restart_plugin(inputs: PlanInputs, draft: PlanDraft) -> PlanDraft:
     if obstacles or (pod is not None and pod.deleting):
         return draft.replace(blocked=(*draft.blocked, *obstacles))
     if pod is None:
-        return draft.replace(wants=draft.wants | {"pods"})
+        return draft.replace(needs=draft.needs | {"pods"})
     gpus = ", ".join(sorted(map(str, found)))
     message = f"{pod.path} is asked to leave, to be restarted: it counts out {gpus}, which gpuwatch finds healthy"
     about = (pod.namespace, pod.name, pod.uid)

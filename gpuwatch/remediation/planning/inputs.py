@@ -26,8 +26,8 @@ from gpuwatch.remediation.planning.ownership import ClaimState, acknowledged, re
 from gpuwatch.remediation.planning.policy import Policy
 from gpuwatch.remediation.planning.slots import Slots, held_slots
 
-Want = Literal["slots", "pods", "devices"]
-WANTS: frozenset[Want] = frozenset({"slots", "pods", "devices"})
+Need = Literal["slots", "pods", "devices"]
+NEEDS: frozenset[Need] = frozenset({"slots", "pods", "devices"})
 
 CONFINED = "the device plugin gives this GPU to no pod, and the node stays in service"
 """What a quarantine of scope `gpu` means."""
@@ -36,7 +36,7 @@ CONFINED = "the device plugin gives this GPU to no pod, and the node stays in se
 class PlanInputs(Record, frozen=True, kw_only=True):
     """Everything that one plan is made from.
 
-    `slots`, `pods` and `devices` None: not read. A plan that names some of them in `wants` is to be made again with
+    `slots`, `pods` and `devices` None: not read. A plan that names some of them in `needs` is to be made again with
     them; where one of these is in `unread`, and so may still be read, the plan has no steps. `now` is unix time;
     `jitter`, 0..1 and random for each plan, keeps nodes from doing the same at once.
     """
@@ -49,7 +49,7 @@ class PlanInputs(Record, frozen=True, kw_only=True):
     slots: Slots | None = None
     pods: tuple[PodObject, ...] | None = None
     devices: DraState | None = None
-    unread: frozenset[Want] = frozenset()
+    unread: frozenset[Need] = frozenset()
     jitter: float = 0.0
     evictions: EvictionHistory = EvictionHistory()
 
@@ -121,12 +121,12 @@ class PlanDraft(Record, frozen=True, kw_only=True):
     after: tuple[Step, ...] = ()
     blocked: tuple[Blocked, ...] = ()
     release_at: float | None = None
-    look_again: float | None = None
+    next_cycle: float | None = None
     pods: tuple[str, ...] = ()
     annotations: dict[str, str] = {}
-    intruder: str = ""
+    misplaced_pod: str = ""
     """Which pod proves that a sick GPU is still given to pods, as a clause."""
-    wants: frozenset[Want] = frozenset()
+    needs: frozenset[Need] = frozenset()
 
     def replace(self, **changes: Any) -> "PlanDraft":
         """The same with changes."""

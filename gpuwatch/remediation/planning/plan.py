@@ -45,7 +45,7 @@ from gpuwatch.remediation.planning.slots import Slots
 
 __all__ = ["EvictionHistory", "Observation", "PlanInputs", "Slots", "is_clean", "plan", "remember"]
 
-LOOK_AGAIN = 60.0
+CYCLE_SECONDS = 60.0
 """Seconds after which the Node is read again when nothing happens: other writers may have changed it."""
 
 SOON = 1.0
@@ -67,7 +67,7 @@ def plan(inputs: PlanInputs) -> Plan:
             at=inputs.now,
             stage=NodeStage.UNKNOWN,
             blocked=(obstacle,),
-            look_again=LOOK_AGAIN,
+            next_cycle=CYCLE_SECONDS,
             message=obstacle.message,
         )
     inputs = replace(inputs, memory=memory if memory.node_uid in (None, node.uid) else _of_the_machine(memory))
@@ -79,9 +79,9 @@ def plan(inputs: PlanInputs) -> Plan:
         case _:
             draft = begin(inputs)
             draft = restart_plugin(inputs, draft.replace(after=(*draft.after, *remove_sentinel(inputs))))
-    if draft.wants & inputs.unread:
+    if draft.needs & inputs.unread:
         return Plan(
-            node=node.name, at=inputs.now, stage=draft.stage, message=draft.message, wants=tuple(sorted(draft.wants))
+            node=node.name, at=inputs.now, stage=draft.stage, message=draft.message, needs=tuple(sorted(draft.needs))
         )
     return _finished(inputs, _with_acknowledgements(inputs, draft))
 
@@ -162,7 +162,7 @@ def _scope_reason(inputs: PlanInputs, draft: PlanDraft) -> str:
 
 
 def _finished(inputs: PlanInputs, draft: PlanDraft) -> Plan:
-    """The draft with condition, Events and labels, and when to look again."""
+    """The draft with condition, Events and labels, and when the next cycle is due."""
     mode, label = inputs.policy.config.mode, publication(inputs, draft)
     reports = (*case_events(inputs), *pod_events(inputs.view, inputs.policy)) if inputs.is_fresh else ()
     pods = not_yet_created(reports, inputs.memory)
@@ -173,15 +173,15 @@ def _finished(inputs: PlanInputs, draft: PlanDraft) -> Plan:
     if steps and mode == "observe":
         message = "mode is observe: nothing is written; set remediation.mode to enforce to act"
         obstacles = (blocked(BlockReason.MODE, message), *obstacles)
-    if draft.wants:
-        look_again = 0.0
+    if draft.needs:
+        next_cycle = 0.0
     elif draft.steps or draft.after or (label is not None and mode == "enforce"):
-        look_again = SOON
+        next_cycle = SOON
     else:
-        look_again = min(LOOK_AGAIN, LOOK_AGAIN if draft.look_again is None else draft.look_again)
-        is_well = inputs.is_fresh and not in_force(inputs.view, inputs.policy, Response.CONDITION)
-        if is_well and not draft.quarantined:
-            look_again = min(look_again, seconds_until_healthy(inputs) or LOOK_AGAIN)
+        next_cycle = min(CYCLE_SECONDS, CYCLE_SECONDS if draft.next_cycle is None else draft.next_cycle)
+        is_healthy = inputs.is_fresh and not in_force(inputs.view, inputs.policy, Response.CONDITION)
+        if is_healthy and not draft.quarantined:
+            next_cycle = min(next_cycle, seconds_until_healthy(inputs) or CYCLE_SECONDS)
     return Plan(
         node=inputs.node.name,
         at=inputs.now,
@@ -192,8 +192,8 @@ def _finished(inputs: PlanInputs, draft: PlanDraft) -> Plan:
         steps=steps,
         blocked=obstacles,
         release_at=draft.release_at,
-        look_again=look_again,
+        next_cycle=next_cycle,
         pods=draft.pods,
         message=draft.message,
-        wants=tuple(sorted(draft.wants)),
+        needs=tuple(sorted(draft.needs)),
     )

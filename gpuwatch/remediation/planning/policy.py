@@ -78,12 +78,12 @@ class Policy(Record, frozen=True, kw_only=True):
         most: dict[str, Response] = {row.name: row.most for row in rows}
         for name, response in config.checks.items():
             _known(name, f"remediation.checks.{name}", most)
-            why = f"{name} is {_NATURES.get(name, 'not a reason to go further')}"
+            why = f"{name} is {_CHECK_KINDS.get(name, 'not a reason to go further')}"
             _allowed(f"remediation.checks.{name}", response, most[name], why)
-        scopes: dict[str, Scope] = {row.name: row.scope if row.blame == "gpu" else "node" for row in rows}
+        scopes: dict[str, Scope] = {row.name: row.scope if row.fault_domain == "gpu" else "node" for row in rows}
         for name, scope in config.scope.items():
             _known(name, f"remediation.scope.{name}", most)
-            if scope == "gpu" and next(row for row in rows if row.name == name).blame != "gpu":
+            if scope == "gpu" and next(row for row in rows if row.name == name).fault_domain != "gpu":
                 why = f"{name} is not a fault of one GPU"
                 raise UsageError(f"remediation.scope.{name} asks for gpu, only node is possible", why, "use node")
         for number, name in enumerate(config.held_checks):
@@ -181,7 +181,7 @@ def xid_cap(code: int, most: Mapping[str, Response], classes: Mapping[int, XidCl
     return Response.DRAIN, ""
 
 
-_NATURES = {
+_CHECK_KINDS = {
     "monitoring_degraded": "trouble of the monitor, not of a GPU",
     "xid_application": "an application's own fault",
     "xid_application_repeated": "most likely still an application's fault",

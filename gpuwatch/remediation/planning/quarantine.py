@@ -21,7 +21,7 @@ from gpuwatch.remediation.model import (
     WriteRule,
 )
 from gpuwatch.remediation.planning.evidence import fault_age, in_force, merge_faults
-from gpuwatch.remediation.planning.inputs import CONFINED, PlanDraft, PlanInputs, Want, blocked, digest
+from gpuwatch.remediation.planning.inputs import CONFINED, Need, PlanDraft, PlanInputs, blocked, digest
 from gpuwatch.remediation.planning.node_events import DAY
 from gpuwatch.remediation.planning.ownership import ClaimState, encode, foreign_taints, opted_out, other_controller
 from gpuwatch.remediation.planning.policy import window_text
@@ -74,14 +74,14 @@ def _quarantine(inputs: PlanInputs, faults: tuple[Fault, ...], waiting: tuple[Bl
     if inputs.slots is None:
         unread = (blocked(BlockReason.BUDGET_UNREADABLE, "the Leases of the budget have not been read: no new taint"),)
         return PlanDraft(
-            stage=NodeStage.SUSPECT, message=sentence(faults), faults=faults, blocked=unread, wants=frozenset({"slots"})
+            stage=NodeStage.SUSPECT, message=sentence(faults), faults=faults, blocked=unread, needs=frozenset({"slots"})
         )
     slot = choose(inputs.policy.config.budget, inputs.slots, inputs.node.name, inputs.jitter)
     if isinstance(slot, NoSlot):
         reason = BlockReason.BUDGET_UNREADABLE if slot.unreadable else BlockReason.BUDGET
         draft = _leave(inputs, (blocked(reason, slot.message), *waiting), faults)
         kept = slot.unreadable  # then a slot that we may hold stays, and its claim
-        return draft.replace(steps=() if kept else draft.steps, look_again=BUDGET_SECONDS * (0.5 + inputs.jitter))
+        return draft.replace(steps=() if kept else draft.steps, next_cycle=BUDGET_SECONDS * (0.5 + inputs.jitter))
     owner = applied(inputs, faults, slot.name)
     if owner.scope == "gpu" and (message := over_gpu_budget(inputs, faults)):
         return _leave(inputs, (blocked(BlockReason.BUDGET, message), *waiting), faults)
@@ -105,7 +105,7 @@ def _quarantine(inputs: PlanInputs, faults: tuple[Fault, ...], waiting: tuple[Bl
         quarantined=True,
         steps=tuple(steps),
         blocked=waiting,
-        wants=frozenset({"devices"}) if could_spare_node else frozenset(),
+        needs=frozenset({"devices"}) if could_spare_node else frozenset(),
     )
 
 
@@ -223,11 +223,11 @@ def _leave(inputs: PlanInputs, obstacles: tuple[Blocked, ...], faults: tuple[Fau
     """Add nothing, and undo what was only begun."""
     is_lost = inputs.owner is None and inputs.node.taint is not None  # perhaps ours: other nodes have to count it
     steps: tuple[Step, ...] = () if is_lost else inputs.free_slots()
-    wants: frozenset[Want] = frozenset()
+    needs: frozenset[Need] = frozenset()
     if inputs.owner is not None:  # its claim goes last: a slot that the Node does not record would never be freed
         rules = (DeleteRule(name=name, owner=inputs.owner.id) for name in inputs.owner.rules)
         steps = (*rules, *steps, PatchNode(step="forget", annotations={OWNER: None, FAULTS: None}))
-        wants = frozenset({"slots"}) if inputs.slots is None else wants
+        needs = frozenset({"slots"}) if inputs.slots is None else needs
     message = sentence(faults) if faults else "no fault"
     young = any(obstacle.reason is BlockReason.HOLD for obstacle in obstacles)
     return PlanDraft(
@@ -236,6 +236,6 @@ def _leave(inputs: PlanInputs, obstacles: tuple[Blocked, ...], faults: tuple[Fau
         faults=faults,
         steps=steps,
         blocked=obstacles,
-        look_again=1.0 if young else None,
-        wants=wants,
+        next_cycle=1.0 if young else None,
+        needs=needs,
     )

@@ -23,7 +23,7 @@ from gpuwatch.remediation.model import (
 )
 from gpuwatch.remediation.planning.draining import drain
 from gpuwatch.remediation.planning.evidence import in_force, merge_faults, missing_evidence, unvalidated
-from gpuwatch.remediation.planning.inputs import CONFINED, PlanDraft, PlanInputs, Want, blocked
+from gpuwatch.remediation.planning.inputs import CONFINED, Need, PlanDraft, PlanInputs, blocked
 from gpuwatch.remediation.planning.node_events import eviction_event, not_yet_created
 from gpuwatch.remediation.planning.ownership import (
     MAX_FAULTS,
@@ -44,13 +44,13 @@ from gpuwatch.remediation.planning.scope import (
 )
 from gpuwatch.remediation.planning.slots import choose, held_slots, renewal
 
-REPAIR_PATIENCE = 3600.0
+REPAIR_TIMEOUT = 3600.0
 """Seconds after the beginning of the drain for which a repairer may delay the reboot."""
 
 REPAIRER_SILENT = 1800.0
 """A repairer that has not reported for so many seconds is gone: the longest reset takes less."""
 
-REPAIR_LOOK = 60.0
+REPAIR_SECONDS = 60.0
 
 
 def keep_quarantine(inputs: PlanInputs) -> PlanDraft:
@@ -73,8 +73,8 @@ def keep_quarantine(inputs: PlanInputs) -> PlanDraft:
     missing = missing_evidence(inputs.observation, inputs.node, inputs.policy)
     if missing and owner.scope == "gpu" and owner.rules:
         if inputs.devices is None:
-            message, wanted = "the DeviceTaintRules have not been read", frozenset[Want]({"devices"})
-            return _kept(inputs, PlanDraft(stage=NodeStage.QUARANTINED, message=message, faults=began, wants=wanted))
+            message, wanted = "the DeviceTaintRules have not been read", frozenset[Need]({"devices"})
+            return _kept(inputs, PlanDraft(stage=NodeStage.QUARANTINED, message=message, faults=began, needs=wanted))
         present = {rule.name for rule in inputs.devices.rules if rule.owner == owner.id}
         if inputs.devices.version and not present.issuperset(owner.rules):
             return accept_override(inputs)
@@ -114,7 +114,7 @@ def release(inputs: PlanInputs, why: str) -> PlanDraft:
         owner=owner,
         steps=(*remove_sentinel(inputs), *_delete_rules(inputs, owner), _undo(inputs, owner)),
         after=inputs.free_slots(),
-        wants=frozenset({"slots"}) if inputs.slots is None else frozenset(),
+        needs=frozenset({"slots"}) if inputs.slots is None else frozenset(),
     )
 
 
@@ -175,7 +175,7 @@ def _well(inputs: PlanInputs, owner: Ownership, began: tuple[Fault, ...]) -> Pla
     draft = PlanDraft(stage=NodeStage.RECOVERING, message=message, faults=began, owner=owner)
     if obstacle is not None:
         return _kept(inputs, draft.replace(blocked=(obstacle,)))
-    return _kept(inputs, draft.replace(release_at=inputs.now + left, look_again=left))
+    return _kept(inputs, draft.replace(release_at=inputs.now + left, next_cycle=left))
 
 
 def _not_allocatable(inputs: PlanInputs, began: tuple[Fault, ...]) -> str:
@@ -205,7 +205,7 @@ def _sick(inputs: PlanInputs, owner: Ownership, began: tuple[Fault, ...], missin
 def _rescoped(inputs: PlanInputs, draft: PlanDraft) -> PlanDraft:
     """Another scope, where the platform has begun or ceased to keep new work from the sick GPUs."""
     owner, still = draft.owner or owned(inputs), open_faults(inputs, draft.faults)
-    why = draft.intruder or (why_widened if owner.scope == "gpu" else why_node)(inputs, still)
+    why = draft.misplaced_pod or (why_widened if owner.scope == "gpu" else why_node)(inputs, still)
     if owner.scope == "gpu" and why:
         cordons = any(fault.response.reaches(Response.CORDON) for fault in still) and not inputs.node.unschedulable
         marks = () if QUARANTINED in inputs.node.labels else (QUARANTINED,)
@@ -227,18 +227,18 @@ def _draining(inputs: PlanInputs, draft: PlanDraft, owner: Ownership, asked: tup
     """Evict pods; once they are gone, ask the tool that reboots nodes."""
     if inputs.pods is None:
         unread = (blocked(BlockReason.API, "the pods of this node have not been read"),)
-        return draft.replace(stage=NodeStage.DRAINING, blocked=unread, wants=frozenset({"pods"}))
+        return draft.replace(stage=NodeStage.DRAINING, blocked=unread, needs=frozenset({"pods"}))
     config = inputs.policy.config.drain
     result = drain(inputs.view, asked, inputs.pods, config, inputs.evictions, inputs.now, owner.draining)
     if result.late:
-        draft = draft.replace(intruder=f"{result.late[0].path} was started on a GPU that no pod should be given")
+        draft = draft.replace(misplaced_pod=f"{result.late[0].path} was started on a GPU that no pod should be given")
     if result.is_done:
         return _request_reboot(inputs, draft.replace(stage=NodeStage.DRAINED, blocked=result.blocked), owner, asked)
     names = tuple(pod.path for pod in result.waiting)
-    draft = draft.replace(stage=NodeStage.DRAINING, pods=names, blocked=result.blocked, look_again=config.retry)
+    draft = draft.replace(stage=NodeStage.DRAINING, pods=names, blocked=result.blocked, next_cycle=config.retry)
     if not inputs.policy.may_drain(inputs.now):
         wait = blocked(BlockReason.MAINTENANCE, "pods are evicted in the windows of remediation.drain.windows only")
-        return draft.replace(blocked=(wait, *result.blocked), look_again=None)
+        return draft.replace(blocked=(wait, *result.blocked), next_cycle=None)
     if result.steps and owner.draining is None:
         draft = draft.replace(owner=replace(owner, draining=inputs.now))
     events = not_yet_created((eviction_event(step.pod, asked, owner) for step in result.steps), inputs.memory)
@@ -253,7 +253,7 @@ def _request_reboot(inputs: PlanInputs, draft: PlanDraft, owner: Ownership, aske
         return draft
     if remedy is Remedy.RESET_GPU and _is_repairing(inputs, owner, asked):
         message = "the repairer resets the GPU first; the hand-over for a reboot waits for it"
-        return draft.replace(blocked=(*draft.blocked, blocked(BlockReason.REPAIR, message)), look_again=REPAIR_LOOK)
+        return draft.replace(blocked=(*draft.blocked, blocked(BlockReason.REPAIR, message)), next_cycle=REPAIR_SECONDS)
     free = config.annotation not in inputs.node.annotations
     return draft.replace(
         owner=replace(owner, handover=config.annotation if free else ""),
@@ -265,7 +265,7 @@ def _request_reboot(inputs: PlanInputs, draft: PlanDraft, owner: Ownership, aske
 def _is_repairing(inputs: PlanInputs, owner: Ownership, asked: tuple[Fault, ...]) -> bool:
     """Whether a repairer in mode `enforce` reports, and has not given up on any of the GPUs."""
     repairer, since = inputs.view.repairer, owner.draining or owner.since
-    if repairer is None or repairer.mode != "enforce" or inputs.now - since > REPAIR_PATIENCE:
+    if repairer is None or repairer.mode != "enforce" or inputs.now - since > REPAIR_TIMEOUT:
         return False
     given_up = {each.gpu for each in repairer.gpus if each.state == "given_up"}
     return abs(inputs.now - repairer.at) < REPAIRER_SILENT and not given_up & {fault.gpu for fault in asked}
@@ -298,7 +298,7 @@ def _kept(inputs: PlanInputs, draft: PlanDraft) -> PlanDraft:
         quarantined=True,
         steps=(*steps, *draft.steps, *((patch,) if annotations or cordon else ())),
         after=(*draft.after, *spare),
-        wants=draft.wants if inputs.slots else draft.wants | {"slots"},
+        needs=draft.needs if inputs.slots else draft.needs | {"slots"},
     )
 
 

@@ -29,7 +29,7 @@ class Slots(Record, frozen=True, kw_only=True):
     leases: tuple[LeaseObject, ...] | None = None
     nodes: int | None = None
     given_up: frozenset[str] = frozenset()
-    astray: frozenset[str] = frozenset()
+    without_slot: frozenset[str] = frozenset()
     """Nodes that are quarantined without a slot: their Leases were deleted, or a person asked for no slot."""
 
 
@@ -66,10 +66,10 @@ def choose(budget: BudgetConfig, slots: Slots, node: str, jitter: float) -> Take
     used = {n for n, lease in leases.items() if _is_used(lease, slots, node)}
     mine = {n for n in used if leases[n].holder == node}
     others = used - mine
-    astray = len(slots.astray - {node})
-    free = [n for n in range(_reach(others, most - astray)) if n not in others]
+    without_slot = len(slots.without_slot - {node})
+    free = [n for n in range(_reach(others, most - without_slot)) if n not in others]
     if not free:
-        there = len(others) + astray
+        there = len(others) + without_slot
         return NoSlot(False, f"{there} of {most} nodes that may be tainted at once are; waiting for a slot")
     kept = next((n for n in free if n in mine), None)
     chosen = free[min(int(jitter * len(free)), len(free) - 1)] if kept is None else kept

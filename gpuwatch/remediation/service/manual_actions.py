@@ -101,7 +101,7 @@ class ManualActions:
             GpuwatchError: they did not leave in time, or evictions are not possible.
         """
         evictions, before = EvictionHistory(), None
-        anybody = NodeObject(name=self._own.node, uid="", resource_version="")  # evictions do not look at the Node
+        no_node = NodeObject(name=self._own.node, uid="", resource_version="")  # evictions do not look at the Node
         end = self._clock.monotonic() + seconds
         while True:
             now = self._clock.time()
@@ -109,7 +109,7 @@ class ManualActions:
             pods, faults = self.writer.pods(), (request.fault,)
             progress = drain(seen, faults, pods, self._config.drain, evictions, now, None)
             plan = Plan(node=self._own.node, at=now, stage=NodeStage.DRAINING, steps=progress.steps)
-            outcome = self.executor.execute(plan, anybody)
+            outcome = self.executor.execute(plan, no_node)
             for (_, result, error), eviction in zip(outcome.steps, progress.steps, strict=False):
                 refused = error.why if error is not None and result is Result.FAILED else ""
                 evictions = evictions.with_attempt(eviction.pod, self._clock.time(), refused)

@@ -11,15 +11,15 @@ from gpuwatch.model.view import STALE_INTERVALS
 from gpuwatch.remediation.planning.evidence import FRESH_SECONDS, Observation, is_clean, is_fresh
 from gpuwatch.remediation.planning.policy import Policy
 
-MAX_HURRY = 1.0
+FAILURE_SPREAD = 1.0
 """News waits at random up to so many seconds after a cycle that failed."""
 
 NEWS_AT_ONCE = 10
 NEWS_SECONDS = 5.0
 """News that a pod can cause at will starts a cycle at once so many times in a row, then once in so many seconds."""
 
-PATIENT_AFTER = 3
-LONGEST_PATIENCE = 60.0
+BACKOFF_AFTER = 3
+LONGEST_BACKOFF = 60.0
 """After so many cycles in a row with the same steps each next one waits twice as long: another writer undoes them."""
 
 
@@ -126,7 +126,7 @@ def fingerprint(observation: Observation) -> ViewFingerprint:
     return ViewFingerprint(content, tuple(each.latest for each in findings), holders)
 
 
-class LookSchedule:
+class CycleSchedule:
     """When the next cycle is due. News makes it due earlier, but neither a storm of news nor a plan that is never
     completed makes a storm of requests.
     """
@@ -151,7 +151,7 @@ class LookSchedule:
 
     def changed(self, *, again: bool = False) -> None:
         """The View has news; `again`: only such as a pod can cause at will (`ViewFingerprint`)."""
-        spread = self._chance.uniform(0, MAX_HURRY) if self._failing else 0.0
+        spread = self._chance.uniform(0, FAILURE_SPREAD) if self._failing else 0.0
         at = max(self._clock.monotonic() + spread, self._not_before)
         if again:
             at = max(at, self._news_until - (NEWS_AT_ONCE - 1) * NEWS_SECONDS)
@@ -165,9 +165,9 @@ class LookSchedule:
         self._failing = False
         self._times = self._times + 1 if steps and steps == self._steps else 0
         self._steps = steps
-        if self._times < PATIENT_AFTER:
+        if self._times < BACKOFF_AFTER:
             return 0.0
-        return float(min(2.0 ** min(self._times - PATIENT_AFTER, 16), LONGEST_PATIENCE))
+        return float(min(2.0 ** min(self._times - BACKOFF_AFTER, 16), LONGEST_BACKOFF))
 
     def answered(self, took: float) -> None:
         """The Node was read in `took` seconds, and no quarantine is to begin."""

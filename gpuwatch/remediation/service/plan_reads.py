@@ -12,7 +12,7 @@ from gpuwatch.kube.objects import TAINT, DraState, LeaseObject, PodObject
 from gpuwatch.kube.reader import NodeReader
 from gpuwatch.model.clock import Clock
 from gpuwatch.model.errors import UsageError
-from gpuwatch.remediation.planning.inputs import WANTS, Want
+from gpuwatch.remediation.planning.inputs import NEEDS, Need
 from gpuwatch.remediation.planning.slots import Slots
 from gpuwatch.remediation.service.slots import SlotReader
 
@@ -55,7 +55,7 @@ class PlanReads:
     `error`. `unread`: what may still be read.
     """
 
-    def __init__(self, unread: frozenset[Want] = WANTS) -> None:
+    def __init__(self, unread: frozenset[Need] = NEEDS) -> None:
         self.unread = unread
         self.slots: Slots | None = None
         self.pods: tuple[PodObject, ...] | None = None

@@ -21,7 +21,7 @@ from gpuwatch.remediation.service.status import RemediatorStatusFile, RunningRem
 
 log = logging.getLogger(__name__)
 
-LONGEST_LOOK = 20.0
+LONGEST_POLL = 20.0
 """Seconds one question to the agent may take; it answers sooner when there is a new View."""
 
 AGENT_PAUSE = 1.0
@@ -65,7 +65,7 @@ class RemediatorService(RoleService):
 
     def work(self) -> None:
         """Follow the agent and step."""
-        self._views.look()
+        self._views.poll()
         applied: Config | None = None
         while not self.stopping.is_set():
             wait = 0.0
@@ -86,7 +86,7 @@ class RemediatorService(RoleService):
             if self._views.trouble is not None:
                 self.stopping.wait(min(wait, AGENT_PAUSE))
                 wait = 0.0
-            self._views.look(min(wait, LONGEST_LOOK))
+            self._views.poll(min(wait, LONGEST_POLL))
 
     def reconfigure(self, new: Config) -> None:
         """Let the next step begin with another policy; a signal would wait with us for the end of this one."""

@@ -42,7 +42,7 @@ from gpuwatch.remediation.planning.slots import slot_limit
 from gpuwatch.remediation.service.executor import PlanExecutor, PlanOutcome, step_summary
 from gpuwatch.remediation.service.memory import SavedMemory
 from gpuwatch.remediation.service.node_writer import NodeWriter
-from gpuwatch.remediation.service.observation import LookSchedule, ObservationTracker, ViewFingerprint, fingerprint
+from gpuwatch.remediation.service.observation import CycleSchedule, ObservationTracker, ViewFingerprint, fingerprint
 from gpuwatch.remediation.service.plan_reads import DeviceReader, OwnPod, PlanReads
 from gpuwatch.remediation.service.slots import SlotReader, SlotWriter
 from gpuwatch.remediation.service.status import StatusReporter
@@ -56,7 +56,7 @@ REST_SECONDS = 300.0
 OBSERVE_SECONDS = 30.0
 """Least wait in mode observe, where no step waits for the result of another; news still begins a cycle at once."""
 
-PATIENCE_SECONDS = 60.0
+RETRY_SECONDS = 60.0
 """Seconds until the next try after an error that a person has to correct."""
 
 CROWDED_SECONDS, REPORT_SECONDS = 0.25, 3.0
@@ -100,7 +100,7 @@ class Remediator:
         self._evictions = EvictionHistory()
         self._node: NodeObject | None = None
         self._fingerprint = ViewFingerprint()
-        self._schedule = LookSchedule(clock, self._chance)
+        self._schedule = CycleSchedule(clock, self._chance)
         self._status = StatusReporter(place.node, self._audit, clock)
         self.config_error: str | None = None
         """Why the configuration in the file is not in force; the condition's message holds it."""
@@ -187,7 +187,7 @@ class Remediator:
                 if made.stage is NodeStage.HEALTHY:
                     self._refresh()
                 if outcome.put_off:
-                    made = replace(made, look_again=REPORT_SECONDS)
+                    made = replace(made, next_cycle=REPORT_SECONDS)
                 return self._ended(made, outcome.stopped or outcome.refused or reads.error)
             ours, last = None, outcome.steps[-1].step
             if isinstance(last, TakeSlot):
@@ -209,7 +209,7 @@ class Remediator:
 
     def _turn(self, node: NodeObject, made: Plan, took: float) -> float:
         """Seconds to wait before a quarantine that would begin, where the Node was read in `took` seconds."""
-        begins = "slots" in made.wants and read_claim(node).claim is ClaimState.NONE
+        begins = "slots" in made.needs and read_claim(node).claim is ClaimState.NONE
         if not begins:
             self._schedule.answered(took)
         has_turns = begins and self._executor is not None and not self._single
@@ -220,7 +220,7 @@ class Remediator:
 
     def _completed(self, node: NodeObject, made: Plan, reader: NodeReader, reads: PlanReads) -> tuple[NodeObject, Plan]:
         """The Node, and the plan for it with all that it asks for."""
-        while (missing := reads.unread & set(made.wants)) and self._slots is not None and self._devices is not None:
+        while (missing := reads.unread & set(made.needs)) and self._slots is not None and self._devices is not None:
             reads.read(missing, reader, self._slots, self._devices, self._place.pod)
             if reads.error is not None:
                 self._status.refused(reads.error)
@@ -317,8 +317,8 @@ class Remediator:
         self._backoff.succeeded()
         self._report_reads()
         self._status.settled(made)
-        patience = self._schedule.succeeded(tuple(step_summary(step, made) for step in made.steps))
-        wait = REST_SECONDS if made.look_again is None else max(patience, min(REST_SECONDS, made.look_again))
+        backoff = self._schedule.succeeded(tuple(step_summary(step, made) for step in made.steps))
+        wait = REST_SECONDS if made.next_cycle is None else max(backoff, min(REST_SECONDS, made.next_cycle))
         if self._executor is None:
             wait = max(wait, OBSERVE_SECONDS)
         return wait * self._chance.uniform(1.0, 1.1)  # never earlier: a hold would not be over yet
@@ -332,7 +332,7 @@ class Remediator:
         self._status.failed(error, made)
         self._schedule.failed(retry_after)
         if isinstance(error, Forbidden | Invalid | NotFound) or not isinstance(error, KubeError):
-            return PATIENCE_SECONDS * self._chance.uniform(0.5, 1.0)
+            return RETRY_SECONDS * self._chance.uniform(0.5, 1.0)
         return self._backoff.failed(retry_after)
 
     def _report_reads(self) -> None:

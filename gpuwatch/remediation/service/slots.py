@@ -36,8 +36,8 @@ SECONDS_A_NODE, OLDEST_COUNT = 1.0, 3600.0
 longer than an hour: the budget of a fleet that shrinks must follow it.
 """
 
-LOOKS = 5
-"""Most holders whose Nodes one reading looks at; the others' slots count as used until their turn comes."""
+MAX_HOLDERS = 5
+"""Most holders whose Nodes are read at once; the others' slots count as used until their turn comes."""
 
 
 class SlotReader:
@@ -48,7 +48,7 @@ class SlotReader:
     def __init__(self, reader: NodeReader, clock: Clock, budget: BudgetConfig, namespace: str) -> None:
         self._reader, self._clock, self._budget, self._namespace = reader, clock, budget, namespace
         self._count: int | None = None
-        self._astray: frozenset[str] = frozenset()
+        self._without_slot: frozenset[str] = frozenset()
         self._counted = float("-inf")
         self._leases = 0
         self.last: Slots | None = None
@@ -57,17 +57,17 @@ class SlotReader:
         self._turn = 0
         self.error: KubeError | None = None
 
-    def read(self, believed: float = 1.0) -> Slots:
-        """The budget as it is now. `believed`: for which share of its time the answer about all Nodes is used."""
+    def read(self, share: float = 1.0) -> Slots:
+        """The budget as it is now. `share`: for which share of its time the answer about all Nodes is used."""
         self.error = None
         try:
             while True:
                 found = self._reader.leases(self._namespace)
-                leases = [each for each in found if slot_number(each.name) is not None]
-                if not self._ask_about_nodes(leases, believed):
+                leases = tuple(each for each in found if slot_number(each.name) is not None)
+                if not self._ask_about_nodes(leases, share):
                     break  # else again: a node tainted before the Nodes were read has its slot in the next answer
             given_up = frozenset(self._given_up(self._run_out(leases)))
-            self.last = Slots(leases=tuple(leases), nodes=self._count, given_up=given_up, astray=self._astray)
+            self.last = Slots(leases=leases, nodes=self._count, given_up=given_up, without_slot=self._without_slot)
         except KubeError as error:
             self.error = error
             self.last = Slots()
@@ -90,7 +90,7 @@ class SlotReader:
             others = tuple(each for each in self.last.leases if each.name != lease.name)
             self.last = replace(self.last, leases=(*others, lease))
 
-    def _ask_about_nodes(self, leases: Sequence[LeaseObject], believed: float) -> bool:
+    def _ask_about_nodes(self, leases: Sequence[LeaseObject], share: float) -> bool:
         """How many there are, and which are quarantined without a slot; only where the budget is a share of them, for
         all Nodes are read. Also when there are fewer Leases than before: the deletion of a Lease frees no node. Return
         whether they were read now.
@@ -98,19 +98,19 @@ class SlotReader:
         if isinstance(self._budget.max_unavailable, int):
             return False
         now = self._clock.monotonic()
-        asks = self._is_outdated(believed) or len(leases) < self._leases
+        asks = self._is_outdated(share) or len(leases) < self._leases
         if asks:
             self._count = self._reader.count_nodes(self._budget.node_selector)
-            self._astray = self._reader.nodes_with(QUARANTINED)
+            self._without_slot = self._reader.nodes_with(QUARANTINED)
             self._counted = now
-        self._astray -= {lease.holder for lease in leases}
+        self._without_slot -= {lease.holder for lease in leases}
         self._leases = len(leases)
         return asks
 
-    def _is_outdated(self, believed: float) -> bool:
+    def _is_outdated(self, share: float) -> bool:
         """Whether the answer about all Nodes is older than that share of the time for which it is used."""
         seconds = min(max(COUNT_SECONDS, SECONDS_A_NODE * (self._count or 0)), OLDEST_COUNT)
-        return self._clock.monotonic() - self._counted > believed * seconds
+        return self._clock.monotonic() - self._counted > share * seconds
 
     def _run_out(self, leases: Sequence[LeaseObject]) -> list[LeaseObject]:
         """Slots of other nodes that we have read unchanged for their whole time."""
@@ -128,10 +128,10 @@ class SlotReader:
         ]
 
     def _given_up(self, run_out: list[LeaseObject]) -> Iterator[str]:
-        """Those whose holders' Nodes do not use them. LOOKS in turn: many holders may be gone."""
+        """Those whose holders' Nodes do not use them. At most MAX_HOLDERS Nodes, in turn."""
         first = self._turn % max(len(run_out), 1)
-        self._turn += LOOKS
-        for lease in (*run_out[first:], *run_out[:first])[:LOOKS]:
+        self._turn += MAX_HOLDERS
+        for lease in (*run_out[first:], *run_out[:first])[:MAX_HOLDERS]:
             if not lease.holder:
                 continue
             try:

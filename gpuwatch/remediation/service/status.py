@@ -105,14 +105,14 @@ class StatusReporter:
 
     def observed(self, made: Plan, node: NodeObject) -> None:
         """Record what would be done, once for as long as it stays the same."""
-        deeds = tuple(audit_entry(step, made, node) for step in made.steps)
-        seen = tuple((deed.action, deed.after) for deed in deeds)  # not the target: any slot is as good as another
-        if seen == self._observed:
+        entries = tuple(audit_entry(step, made, node) for step in made.steps)
+        steps = tuple((entry.action, entry.after) for entry in entries)  # not the target: all slots are alike
+        if steps == self._observed:
             return
-        self._observed = seen
-        for deed in deeds:
-            self._audit.note(deed, Result.OBSERVED)
-            self._actions[deed.action, Result.OBSERVED] += 1
+        self._observed = steps
+        for entry in entries:
+            self._audit.note(entry, Result.OBSERVED)
+            self._actions[entry.action, Result.OBSERVED] += 1
 
     def settled(self, made: Plan) -> None:
         """A cycle succeeded."""
@@ -143,8 +143,8 @@ class StatusReporter:
             errors=dict(self._errors),
             trouble=trouble,
         )
-        gist = re.sub(r"\b\d+ s\b", "", made.message) if made else ""  # without the seconds that count down in it
-        report = (trouble, made and (made.stage, gist, tuple(each.reason for each in made.blocked)))
+        text = re.sub(r"\b\d+ s\b", "", made.message) if made else ""  # without the seconds that count down in it
+        report = (trouble, made and (made.stage, text, tuple(each.reason for each in made.blocked)))
         if report == self._reported:
             return
         self._reported = report

@@ -164,8 +164,8 @@ def idle_pods(facts: WorkloadFacts) -> tuple[IdlePod, ...]:
         rest = IdlePod(holds=holds, seconds=min(quiet), never=all(map(_is_untouched, holds)))
         pause = _longest_pause(facts)
         least = max(facts.config.idle_after, LONGER * pause)
-        is_patient = facts.summary.work_class == "batch" and not facts.may_serve
-        if not is_patient and not (rest.never and pause == 0.0):
+        is_batch = facts.summary.work_class == "batch" and not facts.may_serve
+        if not is_batch and not (rest.never and pause == 0.0):
             least = max(least, _break(facts, rest, pause))
         if rest.seconds >= least:  # too long for a pause of this workload
             found.append(rest)

@@ -132,21 +132,21 @@ class PrometheusApi:
             text = msgspec.json.decode(answer.body, type=prepared(_Envelope)).error
         except UNREADABLE:
             text = answer.body[:MOST_WORDS].decode("utf-8", "replace")
-        said = _line(text) or _line(answer.reason)
+        message = _line(text) or _line(answer.reason)
         if answer.status in (401, 403, 407):
             return PermissionMissing(
-                what, f"{answer.status}: {said}", "give --http-config FILE (basic_auth, authorization) or --header"
+                what, f"{answer.status}: {message}", "give --http-config FILE (basic_auth, authorization) or --header"
             )
         if answer.status == 404:
             return GpuwatchError(
-                f"{self.http.name} has no {path}", said, "add the path prefix, such as /prometheus for Mimir"
+                f"{self.http.name} has no {path}", message, "add the path prefix, such as /prometheus for Mimir"
             )
         if 300 <= answer.status < 400:
             where = _line(answer.location) or "elsewhere"
             return GpuwatchError(what, f"it redirects to {where}", "give that address, as credentials go nowhere else")
         if answer.status in (400, 413, 422, 500, 503, 504) and _TOO_LARGE.search(answer.body):
-            return TooLarge(self.http.name, said)
-        return GpuwatchError(what, f"{answer.status}: {said}", "see its log")
+            return TooLarge(self.http.name, message)
+        return GpuwatchError(what, f"{answer.status}: {message}", "see its log")
 
 
 def _line(text: str) -> str:

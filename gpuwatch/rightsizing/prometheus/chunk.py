@@ -20,7 +20,7 @@ from gpuwatch.rightsizing.usage.prometheus_windows import (
 )
 from gpuwatch.workloads.workload_key import CLASSES, MODES, Owner, key_of_pod
 
-Who = tuple[str, str, str]
+PodKey = tuple[str, str, str]
 """Namespace, pod, container."""
 
 Choice = TypeVar("Choice", bound=str)
@@ -31,12 +31,12 @@ QueryRows = dict[str, list[tuple[dict[str, str], float | None]]]
 _NAMESPACE = re.compile(r"[a-z0-9-]{1,63}")
 
 
-def either(names: set[Who]) -> str:
+def either(names: set[PodKey]) -> str:
     """A regular expression for their namespaces. A name that is no DNS label is no namespace, and needs escaping."""
     return "|".join(sorted({namespace for namespace, _, _ in names if _NAMESPACE.fullmatch(namespace)}))
 
 
-def pod_facts(names: set[Who], rows: QueryRows) -> Iterator[tuple[Who, PodFacts]]:
+def pod_facts(names: set[PodKey], rows: QueryRows) -> Iterator[tuple[PodKey, PodFacts]]:
     """Of these containers, by the rows of each query."""
     owners = {_pod(row): owner for row, _ in rows["pod_owner"] if (owner := _owner(row))}
     above = {
@@ -154,7 +154,7 @@ class ChunkReader:
 
     def _gpus(self, start: float, step: float, steps: int) -> dict[str, GpuRow]:
         """By uuid. The labels of a GPU may change; the newest count."""
-        expression = self._expression("info", step, anybody=True)
+        expression = self._expression("info", step, all_namespaces=True)
         found: dict[str, GpuRow] = {}
         newest: dict[str, int] = {}
         for labels, row in self._matrix(expression, start - step, step, steps + 2):
@@ -203,9 +203,9 @@ class ChunkReader:
         )
         return {who: row for who, row in found if who in names}
 
-    def _expression(self, name: str, step: float, *, anybody: bool = False) -> Expression:
-        """`anybody`: of all namespaces."""
-        chosen = "" if anybody else self._namespaces
+    def _expression(self, name: str, step: float, *, all_namespaces: bool = False) -> Expression:
+        """`all_namespaces`: those that were not chosen too."""
+        chosen = "" if all_namespaces else self._namespaces
         on = self._dialect.uuid if name in OF_BOARD else f"{self._dialect.uuid}, {self._dialect.gi}"
 
         def made(matchers: str) -> str:

@@ -123,7 +123,7 @@ ATTEMPTS, ATTEMPTS_AT_FIRST = 6, 2
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 
-PATIENCE = 600.0
+REQUEST_SECONDS = 600.0
 """Seconds for one request with all attempts and pauses: a slow server may take all of TIMEOUT each time."""
 
 MAX_BODY = 128 << 20
@@ -199,7 +199,7 @@ class PrometheusHttp:
             GpuwatchError: the server does not answer.
             AnswerTooLarge: the answer is larger than MAX_BODY.
         """
-        deadline = self._monotonic() + PATIENCE
+        deadline = self._monotonic() + REQUEST_SECONDS
         for attempt in range(1, ATTEMPTS + 1):
             now = self._monotonic()
             if now < self._next:

@@ -34,7 +34,7 @@ class Dialect:
         self._make = make
         self.queries = {name: query for name, query in make(names).items() if query}
 
-    def knowing(self, names: Collection[str]) -> "Dialect":
+    def with_metrics(self, names: Collection[str]) -> "Dialect":
         """With queries for the metrics that are there."""
         return Dialect(self.name, self.probes, self.uuid, self.gi, self.profile, self.model, self._make, names)
 

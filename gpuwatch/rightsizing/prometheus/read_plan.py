@@ -80,7 +80,7 @@ def read_plan(api: PrometheusApi, options: HistoryOptions, now: float) -> ReadPl
 def _dialect(api: PrometheusApi, options: HistoryOptions, end: float) -> Dialect:
     choice = ("gpuwatch", "dcgm") if options.metrics == "auto" else (options.metrics,)
     names = api.names(NAMES, end - options.window, end)
-    known = [DIALECTS[name].knowing(names) for name in choice if not names.isdisjoint(DIALECTS[name].probes)]
+    known = [DIALECTS[name].with_metrics(names) for name in choice if not names.isdisjoint(DIALECTS[name].probes)]
     if len(known) > 1:  # where gpuwatch runs on a few nodes only, dcgm-exporter has the other GPUs
         return max(known, key=lambda dialect: _gpus(api, dialect, end))
     if known:

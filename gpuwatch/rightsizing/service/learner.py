@@ -53,10 +53,10 @@ class UsageLearner:
         if self._due is None:  # what an earlier agent has learned makes advice at once
             self._judged = self._saved = now
             self._due = self._ledger.at is not None
-            self._look_around(view)
+            self._read_sources(view)
         if self._due or not 0 <= now - self._judged < SPAN:
             self._due = False
-            self._look_around(view)
+            self._read_sources(view)
             self._judged = now
             fleet = fleet_of(view, self._ledger.namespaces(now))
             summaries, node = self._ledger.summaries(now), view.snapshot.node
@@ -78,11 +78,11 @@ class UsageLearner:
         try:
             usage_checkpoint.save(self._path, self._ledger.state())
         except GpuwatchError as error:
-            self._say("checkpoint", f"{error}; what is known of right-sizing is lost if the agent ends")
+            self._log_change("checkpoint", f"{error}; what is known of right-sizing is lost if the agent ends")
         else:
-            self._say("checkpoint", "")
+            self._log_change("checkpoint", "")
 
-    def _look_around(self, view: View) -> None:
+    def _read_sources(self, view: View) -> None:
         """Read the owners of the pods, and how often CPU limits hold their containers back."""
         if self._throttling is not None:
             self._throttled = self._throttling(owner.pid for owner in view.owners)
@@ -91,13 +91,13 @@ class UsageLearner:
         try:
             consents = self._consents.read()
         except GpuwatchError as error:
-            self._say("consents", f"{error}; the owners of pods are derived from their names")
+            self._log_change("consents", f"{error}; the owners of pods are derived from their names")
         else:
-            self._say("consents", "")
+            self._log_change("consents", "")
             if consents is not None:
                 self._windows.tenants = Tenants(consents)
 
-    def _say(self, what: str, trouble: str) -> None:
+    def _log_change(self, what: str, trouble: str) -> None:
         """Log it, once for each change."""
         if trouble and trouble != self._troubles.get(what):
             log.warning("%s", trouble)

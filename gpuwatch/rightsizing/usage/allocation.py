@@ -34,7 +34,7 @@ UNSEEN_SHARE = 0.5
 """Of the observed idle time: with more unobserved time than this in it, only the time after that counts as idle."""
 
 START_SECONDS = 120.0
-PATIENCE_SECONDS = 120.0
+GRACE_SECONDS = 120.0
 """A hold of which no window came for so long after the next was due is gone."""
 
 UNIQUE = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}$")
@@ -130,12 +130,12 @@ class AllocationTracker(msgspec.Struct, kw_only=True, omit_defaults=True):
         """Whether a later window is of another hold. `watched`: when its node's windows before that one began."""
         if window.held_since is not None:
             return window.held_since > self.last  # else the pod is older than the gap: it was there all the time
-        is_away = window.at - self.last > LONGEST_GAP_SECONDS or watched - self.last > patience(self.newest)
+        is_away = window.at - self.last > LONGEST_GAP_SECONDS or watched - self.last > grace(self.newest)
         return is_away and not UNIQUE.search(window.pod)
 
     def is_present(self, now: float) -> bool:
         """Whether it is still there."""
-        return now - self.last <= patience(self.newest)
+        return now - self.last <= grace(self.newest)
 
     def take(self, window: UsageWindow, seconds: float, is_work: bool | None) -> float:
         """Add a window with `seconds` that were observed. Returns the seconds of an idle time that it ended, or 0."""
@@ -234,6 +234,6 @@ def bridged(window: UsageWindow) -> float:
     return max(BRIDGED_SECONDS, window.span) if window.covered > 0 else BRIDGED_SECONDS
 
 
-def patience(window: UsageWindow) -> float:
+def grace(window: UsageWindow) -> float:
     """Seconds after a window's end in which the next one must have come."""
-    return window.span + PATIENCE_SECONDS
+    return window.span + GRACE_SECONDS

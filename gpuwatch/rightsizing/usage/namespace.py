@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import msgspec
 
 from gpuwatch.rightsizing.model.usage import NamespaceUsage, UsageWindow
-from gpuwatch.rightsizing.usage.allocation import patience
+from gpuwatch.rightsizing.usage.allocation import grace
 
 BIN = 300
 DAY = 86400
@@ -49,7 +49,7 @@ class NamespaceStats(msgspec.Struct, kw_only=True, omit_defaults=True):
         """Add a window. One of which it is not known whether it worked counts as work, but not as steady load."""
         slot, end = f"{window.pod}/{window.gpu}/{window.device}", window.at + window.span
         self.last = max(self.last, end)
-        self.held[slot] = window.replicas, end + patience(window)
+        self.held[slot] = window.replicas, end + grace(window)
         first = int(window.at // BIN)
         before = first - LATE_BINS
         if self.bins and next(iter(self.bins)) < before:  # these bins are complete: count them

@@ -8,7 +8,7 @@ from gpuwatch.model.snapshot import Record
 from gpuwatch.model.work import DayPeak, WorkClass, WorkloadKey
 from gpuwatch.rightsizing.model.mig_profiles import Profile
 from gpuwatch.rightsizing.model.usage import UsageWindow, WorkloadSummary
-from gpuwatch.rightsizing.usage.allocation import AllocationTracker, patience
+from gpuwatch.rightsizing.usage.allocation import AllocationTracker, grace
 from gpuwatch.rightsizing.usage.measures import DAY, HALF_LIFE, Measures, MeasuresState
 
 MAX_HOLDS = 64
@@ -130,7 +130,7 @@ class WorkloadStats:
         for hold in holds:
             latest.setdefault(hold.newest.pod, hold.last)
         at_once = Counter(
-            hold.newest.pod for hold in holds if latest[hold.newest.pod] - hold.last <= patience(hold.newest)
+            hold.newest.pod for hold in holds if latest[hold.newest.pod] - hold.last <= grace(hold.newest)
         )
         return WorkloadSummary(
             key=record.key,

@@ -11,7 +11,7 @@ from gpuwatch.collect.nvml.gpu import GpuReader, register
 from gpuwatch.collect.nvml.library import Failure, Nvml, NvmlFailure, ask, text
 from gpuwatch.model.clock import rfc3339
 from gpuwatch.model.errors import NoGpuStack, UsageError
-from gpuwatch.sim.capture.data import Header, Recording, load, looks_like_capture, mask, new_capture, read_file
+from gpuwatch.sim.capture.data import Header, Recording, is_capture, load, mask, new_capture, read_file
 from gpuwatch.sim.capture.nvidia_smi.dump import is_dump, missing_parts, read_dump
 from gpuwatch.sim.capture.record import Recorder
 from gpuwatch.sim.capture.replay import Replay
@@ -33,7 +33,7 @@ def open_capture(target: str) -> Replay:
     """
     path, part = _parts(target)
     data = read_file(path)
-    if looks_like_capture(data):
+    if is_capture(data):
         if part not in ("", LOOP):
             raise UsageError(f"no part {part!r} in {path}", "it is a recording", f"leave it out or say #{LOOP}")
         return Replay(load(data, path), loop=part == LOOP)
@@ -55,7 +55,7 @@ def missing(target: str) -> str:
     """
     path, part = _parts(target)
     data = read_file(path)
-    dump = "" if looks_like_capture(data) else decoded(data)
+    dump = "" if is_capture(data) else decoded(data)
     return missing_parts(dump, part, str(path)) if is_dump(dump) else ""
 
 

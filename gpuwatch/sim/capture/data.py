@@ -142,7 +142,7 @@ def about(question: Question) -> str:
     return ""
 
 
-def looks_like_capture(data: bytes) -> bool:
+def is_capture(data: bytes) -> bool:
     """Whether (unpacked) file content claims to be a recording."""
     return data.lstrip()[:1] == b"{" and FORMAT.encode() in data[:200]
 

@@ -37,7 +37,7 @@ class Symptom(NamedTuple):
     xids: tuple[int, ...] = ()
 
 
-WELL = Symptom()
+HEALTHY = Symptom()
 
 
 class FleetFault(NamedTuple):
@@ -121,7 +121,7 @@ class SimulatedAgent:
     def view(self) -> View | None:
         """The newest View; a call makes another one when a sample is due or something has happened."""
         if self.trouble is None and (self.has_news or self.age >= INTERVAL):
-            self._view = self._look(self._clock.time())
+            self._view = self._new_view(self._clock.time())
             self.has_news = False
         return self._view
 
@@ -137,7 +137,7 @@ class SimulatedAgent:
         self._events += [
             XidEvent(at=now, xid=xid, source="kernel", uuid=gpu.uuid, pci=gpu.pci_bus_id[4:-2].lower())
             for gpu in self._gpus
-            for xid in self.symptoms.get(gpu.index, WELL).xids
+            for xid in self.symptoms.get(gpu.index, HEALTHY).xids
         ]
 
     def restart(self) -> None:
@@ -146,9 +146,9 @@ class SimulatedAgent:
         self._since, self.has_news = self._clock.time(), True
         self._events = []
 
-    def _look(self, now: float) -> View:
+    def _new_view(self, now: float) -> View:
         energy = WATTS * (now - self._since)
-        there = [gpu for gpu in self._gpus if not self.symptoms.get(gpu.index, WELL).lost]
+        there = [gpu for gpu in self._gpus if not self.symptoms.get(gpu.index, HEALTHY).lost]
         snapshot = Snapshot(
             at=now,
             interval=INTERVAL,
@@ -162,7 +162,7 @@ class SimulatedAgent:
                     clock_events=ClockEvents(active={"hw_thermal_slowdown": False, "hw_power_brake_slowdown": False}),
                     ecc=Ecc(counts={"uncorrected/volatile/total": 0, "corrected/volatile/total": 0}),
                     row_remap=RowRemap(pending=False, failure=False),
-                    recovery_action=self.symptoms.get(gpu.index, WELL).recovery_action,
+                    recovery_action=self.symptoms.get(gpu.index, HEALTHY).recovery_action,
                 )
                 for gpu in there
             ),

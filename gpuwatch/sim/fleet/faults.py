@@ -44,10 +44,10 @@ class FaultInjector:
         if fault is not None and fault.reboot:
             agent.trouble = "the node is rebooting"
             if not agent.has_news:
-                member.well_before = None
+                member.healthy_before = None
             self._fleet.at(REBOOT_SECONDS, partial(self._boot, member))
         else:
-            self._is_well(member)
+            self._set_healthy(member)
         agent.set_symptoms({})
         self._wake(member)
 
@@ -58,9 +58,9 @@ class FaultInjector:
         agent = member.context.agent
         member.symptomatic = not member.symptomatic or fault.comes_and_goes is None
         if fault.taints and member.symptomatic:
-            member.well_before, member.well_since = member.well_since, None
+            member.healthy_before, member.healthy_since = member.healthy_since, None
         else:
-            self._is_well(member)
+            self._set_healthy(member)
         hit = range(len(agent.uuids) if fault.gpus is None else fault.gpus)
         agent.set_symptoms(dict.fromkeys(hit, fault.symptom) if member.symptomatic else {})
         again = fault.comes_and_goes or fault.again
@@ -70,7 +70,7 @@ class FaultInjector:
 
     def _boot(self, member: FleetNode) -> None:
         """After a reboot: agent and remediator have restarted, and the boot id is another."""
-        self._is_well(member)
+        self._set_healthy(member)
         boot = f"boot-at-{self._fleet.clock.monotonic():.0f}-of-{member.name}"
         agent = member.context.agent
         agent.host, agent.trouble = msgspec.structs.replace(agent.host, boot_id=boot), None
@@ -82,11 +82,11 @@ class FaultInjector:
             cluster.put("nodes", {**node, "status": {**node["status"], "nodeInfo": info}})
         self._fleet.restart(member.name)
 
-    def _is_well(self, member: FleetNode) -> None:
+    def _set_healthy(self, member: FleetNode) -> None:
         """Mark the node healthy from now on; a fault that ended before its agent sampled it does not count."""
-        if member.well_since is None:
-            member.well_since = member.well_before if member.context.agent.has_news else None
-            member.well_since = member.well_since or self._fleet.clock.time()
+        if member.healthy_since is None:
+            member.healthy_since = member.healthy_before if member.context.agent.has_news else None
+            member.healthy_since = member.healthy_since or self._fleet.clock.time()
 
     def _wake(self, member: FleetNode) -> None:
         self._fleet.wake(member.name, self._chance.uniform(0, INTERVAL))

@@ -260,5 +260,5 @@ class SimulatedFleet:
             return member, TICK
 
     def _well_for(self, name: str) -> float | None:
-        since = self.nodes[name].well_since
+        since = self.nodes[name].healthy_since
         return None if since is None else self.clock.time() - since

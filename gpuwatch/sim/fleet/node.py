@@ -154,7 +154,7 @@ RemediatorFactory = Callable[[NodeContext], Remediator]
 class FleetNode:
     """One node of the fleet. Its remediator is stepped by one thread at a time, next when it is `due`.
 
-    `well_since` None: it is really sick; `well_before`: `well_since` from before the fault. `fault`: its fault;
+    `healthy_since` None: it is really sick; `healthy_before`: the value before the fault. `fault`: its fault;
     `symptomatic`: whether the fault shows now.
     """
 
@@ -163,8 +163,8 @@ class FleetNode:
         self.remediator: Remediator | None = None
         self.due = 0.0
         self.kills = 0
-        self.well_since: float | None = now
-        self.well_before: float | None = None
+        self.healthy_since: float | None = now
+        self.healthy_before: float | None = None
         self.fault: FleetFault | None = None
         self.symptomatic = False
 

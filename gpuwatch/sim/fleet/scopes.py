@@ -63,7 +63,7 @@ class ScopeCost(msgspec.Struct, frozen=True, kw_only=True):
     gpu_scope: float
 
     @property
-    def given_back(self) -> float:
+    def released(self) -> float:
         """The share of node scope's GPU-hours that GPU scope leaves in service."""
         return 1 - self.gpu_scope / self.node_scope if self.node_scope else 0.0
 

@@ -12,7 +12,7 @@ from gpuwatch.model.decoding import prepared
 from gpuwatch.sim.kubeapi.access import Access
 from gpuwatch.sim.kubeapi.eviction import EvictionApi
 from gpuwatch.sim.kubeapi.faults import ApiFault, ApiFaults
-from gpuwatch.sim.kubeapi.messages import ApiError, ApiRequest, ApiResponse, Fate, Object, bad_request, not_found, reply
+from gpuwatch.sim.kubeapi.messages import ApiError, ApiRequest, ApiResponse, Object, bad_request, not_found, reply
 from gpuwatch.sim.kubeapi.resources import ServerCall, call_of, discovered
 from gpuwatch.sim.kubeapi.selectors import Selection
 from gpuwatch.sim.kubeapi.store import ObjectKey, ObjectStore
@@ -51,7 +51,7 @@ class Api:
             self.requests[user, call.verb, call.target] += 1
             fault, delay = self.faults.draw(self._chance) if self.faults.concern(call, user) else (None, 0.0)
             if fault in ("reset_before", "hang"):
-                return ApiResponse(fate="reset" if fault == "reset_before" else "hang")
+                return ApiResponse(delivery="reset" if fault == "reset_before" else "hang")
             if fault in _FAILURES:
                 code, reason, message = _FAILURES[fault]
                 seconds = self.faults.retry_after if code != 500 else 0
@@ -60,9 +60,9 @@ class Api:
             value = self._done(call, user)
             if call.resource.kind == "PodDisruptionBudget" and "spec" in value:
                 value = self.evictions.with_status(value)
-            fate: Fate = "reset" if fault == "reset_after" else "answered"
+            delivery = "reset" if fault == "reset_after" else "answered"
             response = reply(value, 201 if call.verb == "create" else 200)
-            return msgspec.structs.replace(response, delay=delay, fate=fate)
+            return msgspec.structs.replace(response, delay=delay, delivery=delivery)
         except ApiError as error:
             headers = () if error.retry_after is None else (("Retry-After", str(error.retry_after)),)
             return reply(error.status, error.code, headers)

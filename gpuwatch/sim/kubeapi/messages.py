@@ -11,8 +11,8 @@ import msgspec
 Object = dict[str, Any]
 """A Kubernetes object or Status as JSON has it. Stored ones are shared: copy one to change it."""
 
-Fate = Literal["answered", "reset", "hang"]
-"""The fate of an answer: sent, lost with the connection, or never sent."""
+Delivery = Literal["answered", "reset", "hang"]
+"""The delivery of an answer: sent, lost with the connection, or never sent."""
 
 _EMPTY: Mapping[str, str] = MappingProxyType({})
 
@@ -37,7 +37,7 @@ class ApiResponse(msgspec.Struct, frozen=True, kw_only=True):
     headers: tuple[tuple[str, str], ...] = ()
     delay: float = 0.0
     """Seconds the answer is held back after everything else was done."""
-    fate: Fate = "answered"
+    delivery: Delivery = "answered"
 
     def json(self) -> Object:
         """The body as an object."""

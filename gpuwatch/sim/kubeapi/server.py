@@ -54,11 +54,11 @@ class _Handler(BaseHTTPRequestHandler):
         except ApiError as error:
             self.close_connection = True
             response = reply(error.status, error.code)
-        if response.fate == "hang":
+        if response.delivery == "hang":
             self.rfile.read(1)  # ends when the connection does
         elif response.delay:
             time.sleep(response.delay)
-        if response.fate != "answered":
+        if response.delivery != "answered":
             self.server.cut(self.connection)
         if self.connection not in self.server.connections:
             self.close_connection = True

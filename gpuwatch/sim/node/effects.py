@@ -134,9 +134,9 @@ def _raise_xid(machine: Machine, gpu: SimGpu, action: a.RaiseXid) -> None:
     pid, name = action.pid, action.process
     info = explain(action.xid)
     if pid is None and info is not None and info.category == "application":
-        culprit = next((p for unit, p in gpu.processes if action.gi in (None, unit.gi)), None)
-        if culprit is not None:
-            pid, name = culprit.pid, name or culprit.workload.process
+        process = next((p for unit, p in gpu.processes if action.gi in (None, unit.gi)), None)
+        if process is not None:
+            pid, name = process.pid, name or process.workload.process
     instance = "" if action.gi is None else f" GPU-I:{action.gi:02}"
     if action.ci is not None:
         instance += f" GPU-CI:{action.ci:02}"

@@ -45,9 +45,9 @@ class Unit:
             return self.processes[0].load(t)
         loads = [process.load(t) for process in self.processes]
         total = [sum(parts) for parts in zip(*loads, strict=True)]
-        squeeze = 1 / max(1.0, total[0])
+        scale = 1 / max(1.0, total[0])
         bound = max(load.clock_bound for load in loads)
-        return Load(*[min(1.1, x * squeeze) for x in total])._replace(clock_bound=bound)
+        return Load(*[min(1.1, x * scale) for x in total])._replace(clock_bound=bound)
 
     @property
     def used(self) -> int:

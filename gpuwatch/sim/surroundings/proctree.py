@@ -145,10 +145,10 @@ class ProcTree:
 
     def _remove(self, path: Path) -> None:
         """Remove a folder at once: readers find all of it or nothing."""
-        doomed = path.with_name(f".{path.name}.gone")
+        removed = path.with_name(f".{path.name}.gone")
         if path.exists():
-            path.rename(doomed)
-            shutil.rmtree(doomed) if doomed.is_dir() else doomed.unlink()
+            path.rename(removed)
+            shutil.rmtree(removed) if removed.is_dir() else removed.unlink()
 
 
 def _pod_folder(pod: Workload) -> str:

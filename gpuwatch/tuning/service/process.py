@@ -62,7 +62,7 @@ class TunerService(RoleService):
     def work(self) -> None:
         """Follow the agent and step."""
         while not self.stopping.is_set():
-            self._views.look(VIEW_WAIT_SECONDS)
+            self._views.poll(VIEW_WAIT_SECONDS)
             self._tuner.config_error = self.config_error
             try:
                 self._tuner.step()

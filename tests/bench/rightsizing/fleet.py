@@ -101,14 +101,14 @@ def judged(url: str, days: float, end: float, step: float | None) -> dict[str, A
     api, config = PrometheusApi(PrometheusHttp(url, rate=1000)), RightsizingConfig()
     windows = 0
 
-    def tell(progress: ReadProgress) -> None:
+    def report(progress: ReadProgress) -> None:
         nonlocal windows
         windows = progress.windows
         rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         print(f"{progress.done}/{progress.total} {windows} windows {rss >> 10} MiB", file=sys.stderr, flush=True)
 
     began = time.monotonic()
-    history = FleetHistory(api, config, HistoryOptions(window=days * DAY, end=end, step=step), tell)
+    history = FleetHistory(api, config, HistoryOptions(window=days * DAY, end=end, step=step), report)
     ledger, fleet = history.read()
     advice = recommend(ledger.summaries(end), fleet, config, end)
     traffic = api.http.traffic

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuwatch.cli.console.table import GAP, LONGEST, SHORTEST, Column, table
-from gpuwatch.cli.console.terminal import ASCII, UNICODE, Terminal, wants_color
+from gpuwatch.cli.console.terminal import ASCII, UNICODE, Terminal, use_color
 from gpuwatch.cli.console.words import Words
 
 WORDS = Words(UNICODE, now=1_000_000.0)
@@ -43,7 +43,7 @@ def test_colour_follows_option_then_variables_then_terminal(monkeypatch, mode, v
     monkeypatch.setenv("TERM", "xterm")
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert wants_color(mode, Stream(tty)) is wanted
+    assert use_color(mode, Stream(tty)) is wanted
 
 
 def test_both_sets_of_glyphs_draw_as_many_levels():

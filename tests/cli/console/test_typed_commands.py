@@ -70,7 +70,7 @@ def test_a_module_is_called_through_its_interpreter(installed, monkeypatch):
 
 
 @pytest.mark.parametrize("argv", ["", "-c", "/usr/bin/pytest"])
-def test_whoever_else_loads_the_package_prints_the_name(monkeypatch, argv):
+def test_another_program_that_loads_the_package_prints_the_name(monkeypatch, argv):
     monkeypatch.setattr(sys, "argv", [argv])
     assert program() == "gpuwatch"
 

@@ -26,7 +26,7 @@ def action(name: str, result: Result, actor: str = "repairer", **words: str) -> 
     return ActionEvent(at=1.0, actor=actor, action=name, target="gpu/GPU-4", result=result, **words)
 
 
-def test_each_action_of_the_repairer_is_told_also_one_that_failed_and_no_other() -> None:
+def test_each_action_of_the_repairer_is_reported_also_one_that_failed_and_no_other() -> None:
     told = repair_sentences(
         (
             action("reset_gpu", Result.INTENDED, why="XID 95"),

@@ -63,7 +63,7 @@ def document(broken):
     return json.loads(diagnose(broken, "-o", "json").stdout)
 
 
-def test_a_node_that_is_well_is_0_and_says_so():
+def test_a_node_that_is_well_is_0_and_reports_it():
     result = run(*SIM, "diagnose", *PATIENT)
     assert result.exit_code == 0, result.output
     assert result.stdout.splitlines()[0].split()[-1] == "HEALTHY"
@@ -236,7 +236,7 @@ def test_where_only_rights_are_missing_it_is_6():
     assert exit_code(found, NodeFacts(at=0.0, unread={"runtime": "absent"})) == 1
 
 
-def test_what_could_not_be_seen_is_told_once_a_reason(tmp_path):
+def test_what_could_not_be_seen_is_reported_once_a_reason(tmp_path):
     (tmp_path / "etc").mkdir()
     told = run("diagnose", "--level", "quick", "--root", str(tmp_path), env={"COLUMNS": None}).stdout
     lines = [
@@ -266,13 +266,13 @@ def test_a_node_of_which_no_gpu_was_seen_is_not_healthy(host):
     assert diagnose(host, "--stage", "runtime").exit_code == 0
 
 
-def test_a_copy_without_libraries_is_not_blamed_for_it(tmp_path):
+def test_a_copy_without_libraries_is_not_at_fault_for_it(tmp_path):
     (tmp_path / "etc").mkdir()
     result = run("diagnose", "--root", str(tmp_path), "-o", "name")
     assert (result.exit_code, result.stdout) == (1, "")
 
 
-def test_a_recording_that_is_none_is_told(host):
+def test_a_recording_that_is_none_is_reported(host):
     (host.root / "gpuwatch/view.json").write_text("GPU 0")
     told = run("diagnose", "--root", str(host.root), env={"COLUMNS": None}).stdout
     assert f"not read: the GPUs (NVML): {host.root}/gpuwatch/view.json cannot be read; " in told
@@ -322,7 +322,7 @@ def test_a_bundle_is_written_and_can_be_diagnosed_again(host, tmp_path):
         assert run("diagnose", "--root", str(root), "-o", "name").stdout == first.stdout
 
 
-def test_a_bundle_that_cannot_be_written_is_told_before_anybody_looks(host):
+def test_a_bundle_that_cannot_be_written_is_reported_before_any_read(host):
     result = diagnose(host, "--bundle", "/nowhere/at/all/case.tgz")
     assert result.exit_code == 2
     assert result.stdout == ""
@@ -351,7 +351,7 @@ def test_a_baseline_goes_through_no_link_and_waits_for_no_pipe(host, tmp_path):
     assert "it is not a regular file" in found.stderr
 
 
-def test_what_is_true_of_all_gpus_is_said_once(host, tmp_path):
+def test_what_is_true_of_all_gpus_is_reported_once(host, tmp_path):
     """A baseline of another node pool is another for each of them."""
     baseline = tmp_path / "baseline.yaml"
     baseline.write_text('vbios: ["97.00"]\n')

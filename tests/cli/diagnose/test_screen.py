@@ -33,7 +33,7 @@ def of_remedies(**remedies):
     return Diagnosis(results=tuple(results))
 
 
-def test_a_sick_gpu_has_its_reset_told_once(tmp_path):
+def test_a_sick_gpu_has_its_reset_reported_once(tmp_path):
     host = Host(tmp_path)
     happens({"do": "ecc", "gpu": 1, "count": 2}, {"do": "xid", "gpu": 1, "xid": 95}, {"do": "remap", "gpu": 1})(host)
     facts = host.facts()
@@ -47,14 +47,14 @@ def test_a_sick_gpu_has_its_reset_told_once(tmp_path):
     assert shown(found, facts, wide=True).count(RESET_GPU.text) == len(repeated)
 
 
-def test_what_only_one_check_says_is_told_in_full():
+def test_what_only_one_check_says_is_reported_in_full():
     told = shown(of_remedies(G02=f"{RESET_GPU.text} Then wait.", G03=f"Look first. {RESET_GPU.text} Then replace it."))
     assert f"{RESET_GPU.text} Then wait." in told
     assert "→ Look first. Drain the node, then reset the GPU, as for G02. Then replace it." in told
 
 
 @pytest.mark.parametrize("remedy", [REBOOT_NODE.text, "Drain the node. Look at it."])
-def test_another_or_a_short_remedy_is_told_in_full(remedy):
+def test_another_or_a_short_remedy_is_reported_in_full(remedy):
     first = RESET_GPU.text if remedy == REBOOT_NODE.text else remedy
     assert "as for" not in shown(of_remedies(G02=first, G03=remedy))
     assert remedy in shown(of_remedies(G02=first, G03=remedy)).split("G03", 1)[1]

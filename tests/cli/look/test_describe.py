@@ -22,7 +22,7 @@ CAPTURE = Path(__file__).parents[2] / "captures/h100__590.48.01.txt"
         (limit(views.uuid(0)), "power limit 500 W, before 700 W"),
     ],
 )
-def test_what_the_tuner_has_set_is_said_of_the_gpu_it_is_set_on(tmp_path: Path, setting, says: str):
+def test_what_the_tuner_has_set_is_reported_of_the_gpu_it_is_set_on(tmp_path: Path, setting, says: str):
     SettingsRecord(tmp_path).add(setting)
     place = ("--state-dir", str(tmp_path))
     line = next(
@@ -34,7 +34,7 @@ def test_what_the_tuner_has_set_is_said_of_the_gpu_it_is_set_on(tmp_path: Path, 
     assert [each["applied"] for each in items[0]["settings"]] == [setting.applied[0]]
 
 
-def test_what_the_repairer_reports_is_said_of_its_gpu(tmp_path: Path):
+def test_what_the_repairer_reports_is_reported_of_its_gpu(tmp_path: Path):
     waits = GpuRepair(gpu=views.uuid(0), state="waiting", message="allocated to ml/serve-0")
     view = replace(views.healthy(), repairer=RepairerStatus(at=views.AT, mode="enforce", gpus=(waits,)))
     place = ("--state-dir", str(tmp_path))
@@ -45,7 +45,7 @@ def test_what_the_repairer_reports_is_said_of_its_gpu(tmp_path: Path):
     assert items[0]["repair"]["state"] == "waiting"
 
 
-def test_a_record_that_cannot_be_read_is_said_and_the_gpu_is_told(tmp_path: Path):
+def test_a_record_that_cannot_be_read_is_reported_and_the_gpu_is_reported(tmp_path: Path):
     (tmp_path / "tuner").mkdir()
     (tmp_path / "tuner/actuation.json").write_text("{")
     found = ask(views.healthy(), "describe", "gpu", "0", "--state-dir", str(tmp_path))

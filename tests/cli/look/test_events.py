@@ -51,13 +51,13 @@ def test_since_a_moment():
     assert items("--since", "1s") == []
 
 
-def test_an_action_is_told_once_with_what_came_of_it():
+def test_an_action_is_reported_once_with_what_came_of_it():
     numbers = [item["number"] for item in items("--kind", "action")]
     assert len(numbers) == len(set(numbers)) > 1
     assert "intended" not in {item["result"] for item in items("--kind", "action")}
 
 
-def test_an_action_that_was_cut_off_is_told_as_intended():
+def test_an_action_that_was_cut_off_is_reported_as_intended():
     events = views.a_fault_and_its_end()
     cut_off = structs.replace(events, actions=tuple(a for a in events.actions if a.result is Result.INTENDED))
     told = json.loads(ask(views.failing(), "events", "--kind", "action", "-o", "json", events=cut_off).stdout)["items"]

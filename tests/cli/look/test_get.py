@@ -21,7 +21,7 @@ def test_each_resource_has_its_singular(name: str):
     assert name == "mig" or RESOURCES[name].also
 
 
-def test_an_unknown_resource_is_told_the_nearest():
+def test_an_unknown_resource_is_reported_with_the_nearest():
     shown = ask(views.healthy(), "get", "pdos")
     assert shown.exit_code == 2
     assert "unknown resource 'pdos'; did you mean pods?" in shown.stderr
@@ -71,7 +71,7 @@ def test_the_largest_number_comes_first_and_what_is_unknown_last():
     ("path", "says"),
     [("power.x", "there is no 'x'; it has average"), ("index.a", "there is no 'a'; that member has no parts")],
 )
-def test_a_member_that_is_not_there_is_told_what_is(path: str, says: str):
+def test_a_member_that_is_not_there_is_reported_with_those_that_are(path: str, says: str):
     shown = ask(views.healthy(), "get", "gpus", "--sort-by", path)
     assert shown.exit_code == 2
     assert says in shown.stderr

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpuwatch.cli.console.terminal import UNICODE
 from gpuwatch.cli.look.gather import gpu_items
-from gpuwatch.cli.look.top import KEYS_HELP, HostLook, screen
+from gpuwatch.cli.look.top import KEYS_HELP, HostSample, screen
 from gpuwatch.cli.look.top_state import HISTORY, KEYS, SORTS, TopState, UtilizationHistory, arranged, named, press
 from gpuwatch.host.load import HostUse, ProcessUse
 from tests.cli.commands import ask, serving
@@ -101,7 +101,7 @@ def test_a_screen_fills_its_terminal_and_no_more():
     assert "filter: x" in lines[-1].plain
 
 
-def test_trouble_with_the_agent_is_said_and_the_last_view_stays():
+def test_trouble_with_the_agent_is_reported_and_the_last_view_stays():
     lines = screen(
         views.healthy(), TopState(), UtilizationHistory(), UNICODE, width=80, height=12, error="cannot reach the agent"
     )
@@ -152,8 +152,8 @@ def test_a_terminal_shows_it_takes_keys_and_gets_its_mode_back():
 
 def test_the_host_stands_beside_the_gpus_when_it_is_known():
     busy = HostUse(cpu=0.34, processors=64, memory_used=120 << 30, memory_total=512 << 30, load=3.14)
-    look = HostLook(busy, {})
-    lines = screen(views.healthy(), TopState(), UtilizationHistory(), UNICODE, width=80, height=14, host=look)
+    host = HostSample(busy, {})
+    lines = screen(views.healthy(), TopState(), UtilizationHistory(), UNICODE, width=80, height=14, host=host)
     assert lines[1].plain == "HOST CPU 34% of 64   memory 120/512 GiB   load 3.1"
     assert not any(
         line.plain.startswith("HOST")
@@ -164,10 +164,10 @@ def test_the_host_stands_beside_the_gpus_when_it_is_known():
 IDLE_HOST = HostUse(cpu=0.0, processors=8, memory_used=1 << 30, memory_total=8 << 30, load=0.0)
 TRAIN = ProcessUse(cpu=3.5, memory=12 << 30, seconds=7200.0, command="python train.py --lr 0.1", parent=1, uid=0)
 CHAT = ProcessUse(cpu=0.2, memory=1 << 30, seconds=86_400.0, command="vllm serve", parent=1, uid=0)
-LOOK = HostLook(IDLE_HOST, {4001: TRAIN, 4002: CHAT})
+HOST = HostSample(IDLE_HOST, {4001: TRAIN, 4002: CHAT})
 
 
-def processes(state: TopState, host=LOOK, width: int = 160) -> list[str]:
+def processes(state: TopState, host=HOST, width: int = 160) -> list[str]:
     lines = screen(views.healthy(), state, UtilizationHistory(), UNICODE, width=width, height=14, host=host)
     return [line.plain for line in lines]
 
@@ -209,7 +209,7 @@ def test_the_help_lists_every_key():
 
 def test_a_process_takes_no_terminal():
     """Its command line is its own text."""
-    evil = HostLook(
+    evil = HostSample(
         IDLE_HOST, {4001: ProcessUse(cpu=0.0, memory=1, seconds=1.0, command="\x1b[2Jx\nforged row", parent=1, uid=0)}
     )
     lines = processes(TopState(screen="processes"), host=evil)

@@ -7,10 +7,10 @@ from msgspec.structs import replace
 
 from gpuwatch.cli.console.terminal import ASCII, UNICODE
 from gpuwatch.cli.look.gather import process_items
-from gpuwatch.cli.look.top import HostLook, screen
+from gpuwatch.cli.look.top import HostSample, screen
 from gpuwatch.cli.look.top_state import ProcessRow, TopState, UtilizationHistory, press
 from gpuwatch.cli.look.top_tree import tree_rows
-from gpuwatch.host.load import HostUse, ProcessLooks, ProcessUse
+from gpuwatch.host.load import HostUse, ProcessMeter, ProcessUse
 from tests.cli.commands import ask
 from tests.model import views
 
@@ -87,16 +87,16 @@ def test_a_workload_sums_up_its_processes_and_a_process_on_several_gpus_has_a_li
     assert [row.label for row in devices] == ["   on GPU 2", "   on GPU 3"]
 
 
-def lines(state: TopState, host: HostLook | None, width: int = 160, height: int = 24) -> list[str]:
+def lines(state: TopState, host: HostSample | None, width: int = 160, height: int = 24) -> list[str]:
     shown = screen(views.healthy(), state, UtilizationHistory(), UNICODE, width=width, height=height, host=host)
     return [line.plain for line in shown]
 
 
-LOOK = HostLook(IDLE_HOST, {4001: use(70, "python train.py"), 4002: use(1, "vllm serve"), 70: use(60, "torchrun")})
+HOST = HostSample(IDLE_HOST, {4001: use(70, "python train.py"), 4002: use(1, "vllm serve"), 70: use(60, "torchrun")})
 
 
 def test_the_screen_shows_pods_with_their_processes():
-    shown = lines(TopState(screen="tree"), LOOK)
+    shown = lines(TopState(screen="tree"), HOST)
     assert shown[3].endswith("WORKLOAD, PROCESSES")
     first, second, third = shown[4:7]
     assert "llama-3-pretrain" in first
@@ -107,14 +107,14 @@ def test_the_screen_shows_pods_with_their_processes():
 
 @pytest.mark.parametrize("text", ["vllm", "4002", "chat"])
 def test_the_filter_of_the_processes_is_that_of_the_tree(text):
-    shown = lines(TopState(screen="tree", filter=text), LOOK)
+    shown = lines(TopState(screen="tree", filter=text), HOST)
     assert any("4002" in line for line in shown)
     assert not any("4001" in line or "torchrun" in line for line in shown)
 
 
 def test_the_order_is_that_of_the_processes():
     firsts = [
-        next(line for line in lines(TopState(screen="tree", reverse=reverse), LOOK)[4:] if "└─" not in line)
+        next(line for line in lines(TopState(screen="tree", reverse=reverse), HOST)[4:] if "└─" not in line)
         for reverse in (False, True)
     ]
     assert firsts[0] != firsts[1]
@@ -128,14 +128,14 @@ def test_of_another_machine_the_tree_has_no_parents_and_no_columns_of_the_host()
 
 @pytest.mark.parametrize(("width", "height"), [(60, 12), (80, 24), (200, 50)])
 def test_the_tree_fits_its_terminal(width, height):
-    shown = lines(TopState(screen="tree"), LOOK, width, height)
+    shown = lines(TopState(screen="tree"), HOST, width, height)
     assert len(shown) == height
     assert max(map(len, shown)) <= width
     assert any("torchrun" in line for line in shown)
 
 
 def test_a_command_line_takes_no_terminal():
-    evil = HostLook(IDLE_HOST, {4001: use(70, "\x1b[2Jx\nforged row"), 70: use(60, "\x1b]0;title\x07")})
+    evil = HostSample(IDLE_HOST, {4001: use(70, "\x1b[2Jx\nforged row"), 70: use(60, "\x1b]0;title\x07")})
     assert not any(set("\x1b\n\x07") & set(line) for line in lines(TopState(screen="tree"), evil))
 
 
@@ -153,10 +153,10 @@ def test_once_prints_the_tree():
     assert any("pt_main_thread" in line for line in shown)
 
 
-def test_the_processes_above_one_are_looked_at_only_when_asked_for():
+def test_the_processes_above_one_are_read_only_when_asked_for():
     pid = os.getpid()
-    assert set(ProcessLooks().look([pid])) == {pid}
-    found = ProcessLooks().look([pid], parents=True)
+    assert set(ProcessMeter().read([pid])) == {pid}
+    found = ProcessMeter().read([pid], parents=True)
     assert found[pid].parent == os.getppid()
     assert os.getppid() in found
     assert found[pid].uid == os.getuid()

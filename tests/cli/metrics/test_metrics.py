@@ -44,14 +44,14 @@ def test_an_unwritable_textfile_is_1_with_its_path(agent):
     assert "cannot use /nowhere/gpu.prom; No such file or directory" in result.stderr
 
 
-def test_one_look_gives_a_whole_page():
+def test_one_sample_gives_a_whole_page():
     page = run("--source", "sim:t4", "metrics").stdout
     families = {family.name: family for family in text_string_to_metric_families(page)}
     assert len(families["gpuwatch_gpu_utilization_ratio"].samples) == 4
     assert "gpuwatch_build_info" in families
 
 
-def test_one_look_speaks_openmetrics_and_other_profiles():
+def test_one_sample_speaks_openmetrics_and_other_profiles():
     page = run("--source", "sim:t4", "metrics", "--openmetrics", "--profile", "dcgm-4.8").stdout
     assert page.endswith("# EOF\n")
     assert "DCGM_FI_DEV_GPU_TEMP{" in page

@@ -121,7 +121,7 @@ def test_a_quarantine_and_a_release_leave_the_node_as_it_was(place):
     assert {event["reason"] for event in place.cluster.objects("events")} == {"GPUQuarantined", "GPURecovered"}
 
 
-def test_what_was_done_is_said(place):
+def test_what_was_done_is_reported(place):
     told = place.node("quarantine", "--yes", "--reason", "new fan").stdout
     assert f"node/{NODE}: take the Node out of use; taint {TAINT}=operator:NoSchedule added" in told
     assert "lease/gpuwatch-slot-0" in told
@@ -133,7 +133,7 @@ def test_what_was_done_is_said(place):
 
 
 @pytest.mark.parametrize("command", ["quarantine", "release"])
-def test_nobody_is_believed_without_a_terminal(place, command):
+def test_nobody_is_trusted_without_a_terminal(place, command):
     result = place.node(command)
     assert result.exit_code == 2
     assert "give --yes" in result.stderr
@@ -147,25 +147,25 @@ def test_a_person_at_a_terminal_is_asked(place, word, code, taints):
     command = ("node", "quarantine", "--node", NODE, "--kubeconfig", kubeconfig, "--agent", "none")
     with started(*command, stdin=theirs, stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
-        heard = hear(ours, b"[y/N]")
+        shown = printed(ours, b"[y/N]")
         os.write(ours, word)
-        heard += hear(ours, None)
-        assert process.wait(BOUND_SECONDS) == code, heard
+        shown += printed(ours, None)
+        assert process.wait(BOUND_SECONDS) == code, shown
     os.close(ours)
-    assert f"Take node {NODE} out of use?".encode() in heard
+    assert f"Take node {NODE} out of use?".encode() in shown
     assert len(place.live["spec"]["taints"]) == taints
 
 
-def hear(terminal, wanted):
+def printed(terminal, wanted):
     """What is printed until `wanted` comes; None: until the other end is closed."""
-    heard, deadline = b"", time.monotonic() + BOUND_SECONDS
-    while wanted is None or wanted not in heard:
-        assert select.select([terminal], [], [], deadline - time.monotonic())[0], heard
+    shown, deadline = b"", time.monotonic() + BOUND_SECONDS
+    while wanted is None or wanted not in shown:
+        assert select.select([terminal], [], [], deadline - time.monotonic())[0], shown
         try:
-            heard += os.read(terminal, 1024)
+            shown += os.read(terminal, 1024)
         except OSError:  # how Linux says that a terminal is closed
             break
-    return heard
+    return shown
 
 
 def test_a_full_budget_is_kept_unless_it_is_ignored_aloud(place):
@@ -194,14 +194,14 @@ def test_a_missing_right_is_named_and_nothing_is_half_done(place):
     assert place.live["spec"]["taints"] == [FOREIGN]
 
 
-def test_a_budget_that_may_not_be_read_is_said_and_the_rest_shown(place):
+def test_a_budget_that_may_not_be_read_is_reported_and_the_rest_shown(place):
     place.cluster.add_user("looker", (AccessRule(verbs=("get", "list"), resources=("nodes", "pods")),))
     result = place.node("status", user="looker")
     assert "list leases" in result.stderr
     assert "budget" not in result.stdout
 
 
-def test_pods_that_may_not_be_read_are_said_and_the_rest_shown(place):
+def test_pods_that_may_not_be_read_are_reported_and_the_rest_shown(place):
     place.cluster.add_user("looker", (AccessRule(verbs=("get", "list"), resources=("nodes", "leases")),))
     config = {"mode": "enforce", "checks": {"gpu_lost": "drain"}}
     with serving(sick()) as agent:
@@ -244,7 +244,7 @@ def test_a_quarantine_that_fails_half_way_leaves_no_claim_behind(place):
     assert place.state == before
 
 
-def test_a_node_nobody_has_is_said(place):
+def test_a_node_nobody_has_is_reported(place):
     result = run("node", "status", "--node", "nowhere", "--kubeconfig", str(place._server.kubeconfig()))
     assert result.exit_code == 1
     assert "cannot get nodes nowhere" in result.stderr
@@ -276,7 +276,7 @@ def test_status_ends_with_the_state(place, view, code, stage):
     assert result.exit_code == code
 
 
-def test_status_of_a_quarantined_node_tells_who_why_and_what_next(place):
+def test_status_of_a_quarantined_node_shows_who_why_and_what_next(place):
     place.node("quarantine", "--yes", "--reason", "new fan")
     result = place.node("status", "-o", "wide")
     assert result.exit_code == 4
@@ -286,7 +286,7 @@ def test_status_of_a_quarantined_node_tells_who_why_and_what_next(place):
     assert (item["stage"], item["owner"]["by"], item["claim"]) == ("quarantined", "operator", "applied")
 
 
-def test_status_tells_what_helps_against_a_fault(place):
+def test_status_shows_what_helps_against_a_fault(place):
     with serving(sick()) as agent:
         told = place.node("status", agent=agent).stdout
     for words in ("gpu_lost  XID 79", "drain the node and reboot it", "gpuwatch xid explain 79"):
@@ -362,7 +362,7 @@ def test_plan_says_why_nothing_would_be_done(place):
     assert f"+  - key: {TAINT}" not in told
 
 
-def test_plan_needs_somebody_who_sees_the_gpus(place):
+def test_plan_needs_a_reader_of_the_gpus(place):
     result = place.node("plan")
     assert result.exit_code == 1
     assert "give --agent URL" in result.stderr
@@ -381,7 +381,7 @@ def test_a_released_fault_leads_to_no_other_quarantine_until_it_happens_again(pl
         assert f"+  - key: {TAINT}" in place.node("plan", agent=agent).stdout
 
 
-def test_whoever_forgets_a_fault_that_lasts_is_told_that_the_node_is_taken_again(place):
+def test_forgetting_a_fault_that_lasts_warns_that_the_node_is_taken_again(place):
     with serving(sick()) as agent:
         place.node("quarantine", "--yes", agent=agent)
         told = place.node("release", "--forget", "--yes", agent=agent).stderr
@@ -389,7 +389,7 @@ def test_whoever_forgets_a_fault_that_lasts_is_told_that_the_node_is_taken_again
         assert f"+  - key: {TAINT}" in place.node("plan", agent=agent).stdout
 
 
-def test_a_taint_of_somebody_else_with_our_key_stays_and_is_explained(place):
+def test_a_foreign_taint_with_our_key_stays_and_is_explained(place):
     theirs = {"key": TAINT, "value": "x", "effect": "NoSchedule"}
     place.cluster.put("nodes", {**place.live, "spec": {"taints": [FOREIGN, theirs]}})
     result = place.node("release", "--yes")
@@ -418,7 +418,7 @@ def test_a_drain_waits_for_the_disruption_budget_and_spares_what_is_no_gpu_work(
     assert {pod["metadata"]["name"] for pod in place.cluster.pods_on(NODE)} == {"web-0", "driver-0"}
 
 
-def test_an_api_server_that_is_away_is_said_in_one_line(place):
+def test_an_api_server_that_is_away_is_reported_in_one_line(place):
     place.cluster.faults = type(place.cluster.faults)(gone=True)
     result = place.node("status")
     assert result.exit_code == 1

@@ -27,7 +27,7 @@ def items(*words: str) -> list[dict[str, str]]:
     return found
 
 
-def test_check_tells_every_response_and_where_it_is_from(tmp_path: Path) -> None:
+def test_check_shows_every_response_and_where_it_is_from(tmp_path: Path) -> None:
     path = tmp_path / "gpuwatch.yaml"
     path.write_text(
         "{remediation: {checks: {gpu_missing: taint}, xids: {79: drain}}, checks: {ignore: [zombie_memory]}}"
@@ -110,7 +110,7 @@ def test_the_policy_of_the_guide_is_one(tmp_path: Path) -> None:
     assert "XID 109" in out
 
 
-def test_check_tells_the_scope_and_what_it_comes_to_on_this_node(tmp_path: Path) -> None:
+def test_check_shows_the_scope_and_what_it_comes_to_on_this_node(tmp_path: Path) -> None:
     path = tmp_path / "gpuwatch.yaml"
     path.write_text("remediation: {scope: {gpu_lost: node}}")
     scopes = {item["subject"]: item["scope"] for item in items("policy", "check", str(path))}

@@ -83,7 +83,7 @@ def test_of_several_findings_about_one_workload_the_dearest_counts_and_room_is_n
     assert total((advice.layout(), advice.quota())) == Savings(gpu_hours_per_day=0)
 
 
-def test_what_has_no_price_is_said_to_have_none_and_is_never_free():
+def test_what_has_no_price_is_reported_to_have_none_and_is_never_free():
     found = advised(advice.unpriced(), "recommend", "-o", "json")
     assert {item["savings"]["money_per_day"] for item in json.loads(found.stdout)["items"]} == {None}
     assert json.loads(found.stdout)["total"]["money_per_day"] is None
@@ -93,7 +93,7 @@ def test_what_has_no_price_is_said_to_have_none_and_is_never_free():
     assert "rightsizing.prices" not in advised(advice.everything(), "recommend").stderr
 
 
-def test_how_long_is_learned_is_told_by_the_configuration(tmp_path):
+def test_how_long_is_learned_is_reported_by_the_configuration(tmp_path):
     config = tmp_path / "gpuwatch.yaml"
     config.write_text("rightsizing: {min_history: 7200}")
     found = ask(healthy(), "--config", str(config), "recommend", advice=advice.everything())
@@ -103,7 +103,7 @@ def test_how_long_is_learned_is_told_by_the_configuration(tmp_path):
     assert "learned" not in advised(learned, "recommend").stderr
 
 
-def test_who_asks_after_minutes_is_told_when_there_will_be_more():
+def test_a_question_after_minutes_is_answered_with_when_there_will_be_more():
     early = replace(advice.nothing(), since=advice.nothing().at - 300.0, learning=1)
     told = advised(early, "recommend").stderr
     assert "1 workload is still being learned, watched for 5 minutes so far" in told
@@ -113,17 +113,17 @@ def test_who_asks_after_minutes_is_told_when_there_will_be_more():
 
 
 @pytest.mark.parametrize("asked", [("-n", "nosuch"), ("-n", "nlp", "--kind", "energy")])
-def test_a_choice_that_leaves_nothing_is_said(asked: tuple[str, ...]):
+def test_a_choice_that_leaves_nothing_is_reported(asked: tuple[str, ...]):
     assert "none of 7 is what was asked for" in advised(advice.everything(), "recommend", *asked).stderr
     assert "asked for" not in advised(advice.nothing(), "recommend", *asked).stderr
 
 
-def test_a_namespace_of_which_nobody_was_seen_is_said():
+def test_a_namespace_of_which_nobody_was_seen_is_reported():
     unseen = replace(advice.nothing(), workloads=0, learning=0)
     assert "no workload in nosuch used a GPU" in advised(unseen, "recommend", "-n", "nosuch").stderr
 
 
-def test_nothing_to_recommend_is_said_and_is_no_error():
+def test_nothing_to_recommend_is_reported_and_is_no_error():
     assert declared_class(body=advice.nothing).startswith("no recommendations; 31 workloads seen")
     assert declared_class("-o", "name", body=advice.nothing) == ""
     assert declared_class("-o", "apply", body=advice.nothing).endswith("# There is nothing to apply.\n")
@@ -161,7 +161,7 @@ def test_json_and_yaml_are_the_same_and_have_times_of_people():
     assert found["items"][0]["at"].endswith("Z")
 
 
-def test_csv_has_a_line_an_item_as_rfc_4180_wants():
+def test_csv_has_a_line_an_item_as_rfc_4180_requires():
     text = advised(advice.everything(), "recommend", "-o", "csv").stdout_bytes.decode()
     rows = list(csv.DictReader(io.StringIO(text, newline="")))
     assert text.count("\r\n") == text.count("\n") == len(rows) + 1
@@ -244,7 +244,7 @@ def test_recorded_views_are_judged_from_a_pipe():
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_an_end_that_somebody_still_writes_is_left_out_and_said(tmp_path: Path, packed: bool):
+def test_an_end_that_is_still_written_is_left_out_and_reported(tmp_path: Path, packed: bool):
     lines = b"\n".join(msgspec.json.encode(later(healthy(), 30.0 * number)) for number in range(20))
     file = tmp_path / "views"
     file.write_bytes(gzip.compress(lines)[:-100] if packed else lines[:-100])
@@ -275,7 +275,7 @@ def test_a_prometheus_that_is_none_is_wrong_usage(wrong: tuple[str, ...]):
     assert run("recommend", "--from-prometheus", *wrong).exit_code == 2
 
 
-def test_without_an_agent_its_checkpoint_is_judged_and_its_age_told(tmp_path: Path, monkeypatch):
+def test_without_an_agent_its_checkpoint_is_judged_and_its_age_reported(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(client, "agent_sockets", lambda settings: ())  # an agent may listen on this machine's
     at = time.time() - 7200
     ledger = UsageLedger(RightsizingConfig())
@@ -381,7 +381,7 @@ def test_ctrl_c_while_it_reads_is_130():
     assert (code, errors.strip()) == (130, b"")
 
 
-def heard_until(terminal: int, wanted: bytes) -> None:
+def printed_until(terminal: int, wanted: bytes) -> None:
     """Read a terminal until `wanted` has come; fails where its other end closes before."""
     shown = b""
     while wanted not in shown:
@@ -397,7 +397,7 @@ def test_a_person_at_a_terminal_sees_how_far_it_is_and_a_file_of_errors_does_not
         os.close(end)
         process.stdin.write(msgspec.json.encode(healthy()))
         process.stdin.close()
-        heard_until(terminal, b"reading views")
+        printed_until(terminal, b"reading views")
         out = process.stdout.read()
         assert process.wait(BOUND_SECONDS) == 0
     os.close(terminal)
@@ -412,7 +412,7 @@ def test_who_plays_days_sees_how_many_hours_are_done():
     variables = {"TERM": "xterm", "COLUMNS": "80"}
     with started(*play, variables=variables, stdout=subprocess.DEVNULL, stderr=end) as process:
         os.close(end)
-        heard_until(terminal, b"playing 2d")
-        heard_until(terminal, b"/48")
+        printed_until(terminal, b"playing 2d")
+        printed_until(terminal, b"/48")
         assert interrupted(process)[0] == 130
     os.close(terminal)

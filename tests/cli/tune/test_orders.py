@@ -45,7 +45,7 @@ def test_a_second_stop_keeps_the_reason_of_the_first_unless_it_brings_its_own(tm
     assert TunerStopFile(tmp_path).read().why == "until tomorrow"
 
 
-def test_resume_where_nothing_was_stopped_says_so(tmp_path: Path):
+def test_resume_where_nothing_was_stopped_reports_it(tmp_path: Path):
     found = order(tmp_path, "resume")
     assert (found.exit_code, found.stdout, found.stderr.strip()) == (0, "", "It was not stopped.")
 
@@ -76,7 +76,7 @@ def test_stop_with_settings_and_no_tuner_leads_to_restore(tmp_path: Path):
     assert "--all" not in found.stderr
 
 
-def test_stop_waits_until_a_living_tuner_has_given_back(tmp_path: Path):
+def test_stop_waits_until_a_living_tuner_has_restored(tmp_path: Path):
     record = SettingsRecord(tmp_path)
     record.add(limit(views.uuid(0)))
     HeartbeatFile(tmp_path).beat("enforce", time.time())
@@ -93,7 +93,7 @@ def test_stop_waits_until_a_living_tuner_has_given_back(tmp_path: Path):
     assert "Restored: 1 setting" in found.stdout
 
 
-def test_what_a_tuner_gives_back_before_the_command_reads_again_is_counted(
+def test_what_a_tuner_restores_before_the_command_reads_again_is_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     record = SettingsRecord(tmp_path)
@@ -109,7 +109,7 @@ def test_what_a_tuner_gives_back_before_the_command_reads_again_is_counted(
     assert "Restored: 1 setting." in order(tmp_path, "stop").stdout
 
 
-def test_a_tuner_that_does_not_give_back_is_told_of(tmp_path: Path):
+def test_a_tuner_that_does_not_restore_is_reported(tmp_path: Path):
     SettingsRecord(tmp_path).add(limit(views.uuid(0)))
     HeartbeatFile(tmp_path).beat("enforce", time.time())
     found = order(tmp_path, "stop", "--wait", "0")

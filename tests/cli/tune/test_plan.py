@@ -40,12 +40,12 @@ def test_the_plan_is_that_of_enforce_whatever_is_configured(place: Path, mode: s
     assert [item["would_tune"] for item in found["items"]] == [True, False, False]
 
 
-def test_who_agrees_to_what_is_said(place: Path):
+def test_who_agrees_to_what_is_reported(place: Path):
     train, chat, free = plan(place)["items"]
     assert (train["mode"], train["bound"], train["work_class"]) == ("enforce", 0.03, "batch")
-    assert "namespace ml-research" in train["said_by"]
+    assert "namespace ml-research" in train["decided_by"]
     assert (chat["mode"], chat["obstacles"][0]["reason"]) == ("off", ObstacleReason.OPTED_OUT)
-    assert "pod serving/chat-0" in chat["said_by"]
+    assert "pod serving/chat-0" in chat["decided_by"]
     assert (free["users"], free["obstacles"]) == ([], [])
 
 
@@ -69,7 +69,7 @@ def test_a_slow_agent_and_a_stop_stand_against_all(place: Path):
     assert all({ObstacleReason.STOPPED, ObstacleReason.SLOW_VIEW} <= each for each in reasons)
 
 
-def test_what_stands_against_all_is_said_once_above_and_no_consent_is_told_as_a_reason(place: Path):
+def test_what_stands_against_all_is_reported_once_above_and_no_consent_is_reported_as_a_reason(place: Path):
     message = ("tune", "plan", "--state-dir", str(place))
     found = ask(tuner_states.tunable(interval=5.0), *message, env={"COLUMNS": "160"}).stdout
     assert found.count("set agent.interval to 1") == 1
@@ -84,7 +84,7 @@ def test_the_mode_is_that_of_a_tuner_that_answers_and_so_is_its_guard(place: Pat
     assert found["items"][0]["obstacles"][0]["reason"] == ObstacleReason.NO_GUARD
 
 
-def test_how_often_an_agent_looks_is_not_guessed_where_none_was_asked(tmp_path: Path):
+def test_the_interval_of_an_agent_is_not_guessed_where_none_was_asked(tmp_path: Path):
     with World("tuning", tmp_path / "node") as world:
         found = run("--source", f"sim:{world.directory}", "tune", "plan", "-o", "json")
     assert "no agent was read" in found.stderr
@@ -101,7 +101,7 @@ def test_a_budget_is_shared_among_those_that_may_be_written(place: Path):
     assert plan(place)["budget"] is None
 
 
-def test_where_a_tuner_answers_its_own_shares_are_told(place: Path):
+def test_where_a_tuner_answers_its_own_shares_are_reported(place: Path):
     state = tuner_states.enforcing()
     limited = tuple(replace(gpu, power_limit=600.0 - gpu.index) for gpu in state.gpus)
     TunerStatus(place).write(replace(state, at=time.time(), gpus=limited))
@@ -141,7 +141,7 @@ def test_a_lost_gpu_has_its_row_and_its_reason(place: Path):
     assert ObstacleReason.LOST in [each["reason"] for each in rows[2]["obstacles"]]
 
 
-def test_consents_that_cannot_be_read_are_said(place: Path):
+def test_consents_that_cannot_be_read_are_reported(place: Path):
     ConsentsFile(place).path.write_text("{")
     found = ask(tuner_states.tunable(), "tune", "plan", "--state-dir", str(place))
     assert found.exit_code == 0

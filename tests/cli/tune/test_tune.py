@@ -17,7 +17,7 @@ from tests.model import views
 from tests.tuning.service.tuning import limit
 
 
-def says(place: Path, state: TunerState, ago: float = 0.0) -> tuple[str, str]:
+def reported(place: Path, state: TunerState, ago: float = 0.0) -> tuple[str, str]:
     """A tuner has said it; the options that lead there."""
     TunerStatus(place).write(replace(state, at=time.time() - ago))
     return "--state-dir", str(place)
@@ -55,8 +55,8 @@ def test_nobody_who_has_not_agreed_would_be_tuned_where_no_tuner_answers(tmp_pat
     assert free["state"] == "idle"
 
 
-def test_what_a_tuner_says_is_told_in_base_units(tmp_path: Path):
-    found = status(views.healthy(), *says(tmp_path, tuner_states.enforcing()))
+def test_what_a_tuner_says_is_reported_in_base_units(tmp_path: Path):
+    found = status(views.healthy(), *reported(tmp_path, tuner_states.enforcing()))
     held, tried, idle = found["items"]
     assert (found["tuner"], found["mode"], found["guard"], found["stopped"]) == (True, "enforce", True, None)
     assert found["budget"]["limits"] == 1795.0
@@ -68,7 +68,7 @@ def test_what_a_tuner_says_is_told_in_base_units(tmp_path: Path):
 
 @pytest.mark.parametrize("ago", [FRESH_SECONDS + 5, 86_400.0])
 def test_a_tuner_that_has_been_silent_is_not_quoted(tmp_path: Path, ago: float):
-    place = says(tmp_path, tuner_states.enforcing(), ago)
+    place = reported(tmp_path, tuner_states.enforcing(), ago)
     found = ask(views.healthy(), "tune", "status", "-o", "json", *place)
     assert "the tuner's last state is from" in found.stderr
     assert {item["clock_cap"] for item in json.loads(found.stdout)["items"]} == {None}
@@ -77,11 +77,11 @@ def test_a_tuner_that_has_been_silent_is_not_quoted(tmp_path: Path, ago: float):
 def test_the_state_of_another_node_is_not_this_ones(tmp_path: Path):
     state = tuner_states.enforcing()
     foreign = replace(state, gpus=tuple(replace(gpu, uuid=f"{gpu.uuid}-x") for gpu in state.gpus))
-    assert status(views.healthy(), *says(tmp_path, foreign))["tuner"] is False
+    assert status(views.healthy(), *reported(tmp_path, foreign))["tuner"] is False
 
 
 def test_a_tuner_is_quoted_though_no_agent_answers(tmp_path: Path):
-    place = says(tmp_path, tuner_states.enforcing())
+    place = reported(tmp_path, tuner_states.enforcing())
     found = run("--source", "agent:/nowhere.sock", "tune", "status", *place)
     assert found.exit_code == 0
     assert "1410 MHz" in found.stdout
@@ -89,8 +89,8 @@ def test_a_tuner_is_quoted_though_no_agent_answers(tmp_path: Path):
     assert run("--source", "agent:/nowhere.sock", "tune", "status", "--gpu", "0", *place).exit_code == 1
 
 
-def test_trouble_is_told_first_and_ends_in_3(tmp_path: Path):
-    found = ask(views.healthy(), "tune", "status", *says(tmp_path, tuner_states.troubled()))
+def test_trouble_is_reported_first_and_ends_in_3(tmp_path: Path):
+    found = ask(views.healthy(), "tune", "status", *reported(tmp_path, tuner_states.troubled()))
     assert found.exit_code == 3
     marked = [line for line in found.stdout.splitlines() if line.startswith("! ")]
     for message in ("gpuwatch tune resume", "gpuwatch tuner --guard", "gpuwatch tuner --consents", "Permission denied"):
@@ -99,15 +99,15 @@ def test_trouble_is_told_first_and_ends_in_3(tmp_path: Path):
 
 def test_a_configuration_that_the_tuner_refused_is_shown_and_ends_in_3(tmp_path: Path):
     refused = replace(tuner_states.enforcing(), config_error="gpuwatch.yaml, line 3: tuning.mode: unknown value")
-    found = ask(views.healthy(), "tune", "status", *says(tmp_path, refused))
+    found = ask(views.healthy(), "tune", "status", *reported(tmp_path, refused))
     assert found.exit_code == 3
     assert "! configuration: gpuwatch.yaml, line 3: tuning.mode" in found.stdout
 
 
 def test_a_silent_guard_matters_only_where_something_may_be_set(tmp_path: Path):
     quiet = replace(tuner_states.enforcing(), guard=False)
-    status(views.healthy(), *says(tmp_path, quiet), code=3)
-    status(views.healthy(), *says(tmp_path, replace(quiet, mode="observe")))
+    status(views.healthy(), *reported(tmp_path, quiet), code=3)
+    status(views.healthy(), *reported(tmp_path, replace(quiet, mode="observe")))
 
 
 def test_settings_that_nobody_answers_for_end_in_3(tmp_path: Path):
@@ -116,15 +116,15 @@ def test_settings_that_nobody_answers_for_end_in_3(tmp_path: Path):
     (found,) = status(views.healthy(), *place, code=3)["items"][0]["settings"]
     assert (found["knob"], found["original"], found["applied"]) == ("power_limit", 700.0, 500.0)
     assert "500 W" in ask(views.healthy(), "tune", "status", *place).stdout
-    status(views.healthy(), *says(tmp_path, tuner_states.enforcing()))
+    status(views.healthy(), *reported(tmp_path, tuner_states.enforcing()))
 
 
 def test_only_the_gpus_that_were_asked_for(tmp_path: Path):
     assert set(items(views.healthy(), "--gpu", "1", "--state-dir", str(tmp_path))) == {1}
-    assert set(items(views.healthy(), "--gpu", "1", *says(tmp_path, tuner_states.enforcing()))) == {1}
+    assert set(items(views.healthy(), "--gpu", "1", *reported(tmp_path, tuner_states.enforcing()))) == {1}
 
 
-def test_a_record_that_cannot_be_understood_is_3_and_the_gpus_are_told(tmp_path: Path):
+def test_a_record_that_cannot_be_understood_is_3_and_the_gpus_are_reported(tmp_path: Path):
     record = SettingsRecord(tmp_path)
     record.path.parent.mkdir()
     record.path.write_text("{")
@@ -135,7 +135,7 @@ def test_a_record_that_cannot_be_understood_is_3_and_the_gpus_are_told(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("message", "code", "says"),
+    ("message", "code", "reported"),
     [
         (("tuner", "--mode", "tune"), 2, "tuning.mode"),
         (("tuner", "--state-dir", ""), 2, "name it with --state-dir"),
@@ -145,10 +145,10 @@ def test_a_record_that_cannot_be_understood_is_3_and_the_gpus_are_told(tmp_path:
         (("--nvml-library", "/nowhere.so", "tuner", "--guard"), 5, "cannot load the NVML library"),
     ],
 )
-def test_what_a_tuner_or_guard_cannot_do_is_said_at_once(message, code, says):
+def test_what_a_tuner_or_guard_cannot_do_is_reported_at_once(message, code, reported):
     found = run(*message)
     assert (found.exit_code, found.stdout) == (code, "")
-    assert says in found.stderr.splitlines()[-1]
+    assert reported in found.stderr.splitlines()[-1]
 
 
 def test_one_reason_of_many_gpus_is_a_sentence_once(tmp_path: Path):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpuwatch.cli.xid.decode import SPOKEN
+from gpuwatch.cli.xid.decode import SENTENCES
 from gpuwatch.model.xid_catalogue import all_xids
 from tests.cli.commands import run
 from tests.cli.processes import started
@@ -37,7 +37,7 @@ def test_parse_reads_every_sample_to_its_fields():
         assert str(told if told is not None else "") == row["xid"]
 
 
-def test_parse_says_null_for_what_a_line_does_not_tell():
+def test_parse_says_null_for_what_a_line_does_not_show():
     found = json.loads(
         run("xid", "parse", stdin="NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus.\n").stdout
     )
@@ -56,7 +56,7 @@ def test_parse_reads_a_file_with_bytes_that_are_no_text(tmp_path):
     assert kinds == ["other", "xid"]
 
 
-def test_parse_answers_while_the_log_goes_on():
+def test_parse_answers_while_the_log_continues():
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
     with started("xid", "parse", **pipes) as process:
         process.stdin.write("NVRM: Xid (PCI:0000:01:00): 13, pid=1, name=a, Graphics Exception\n")
@@ -81,7 +81,7 @@ def test_every_code_is_explained_within_100_columns(code):
 
 @pytest.mark.parametrize("info", all_xids(), ids=lambda info: str(info.code))
 def test_every_action_word_has_plain_words(info):
-    assert {word for word in (info.action, info.nvidia, info.investigate) if word} <= set(SPOKEN)
+    assert {word for word in (info.action, info.nvidia, info.investigate) if word} <= set(SENTENCES)
 
 
 RECOVERY_LINE = "NVRM: Xid (PCI:0000:01:00): 154, GPU recovery action changed from 0x0 (None) to {} (Some Words)"
@@ -133,7 +133,7 @@ def test_it_says_that_a_check_is_ignored(tmp_path):
     assert "taint gpuwatch.io/gpu-fault" not in text
 
 
-def test_who_had_the_channel_is_named_and_not_blamed():
+def test_who_had_the_channel_is_named_and_not_at_fault():
     line = "NVRM: Xid (PCI:0000:01:00 GPU-I:05): 45, pid=77, name=python3, Ch 00000001 caused by previous Xid 149"
     text = run("xid", "explain", line).stdout
     assert "python3 (pid 77): had the channel, did not cause it" in text

@@ -116,7 +116,7 @@ def klogctl(after: KernelCursor | None, *lines: str) -> KernelLog:
     return KernelLog(records, mode="klogctl", boot_id="boot-1", clock=FixedClock(), after=after)
 
 
-def test_klogctl_goes_on_by_the_time_since_boot() -> None:
+def test_klogctl_continues_by_the_time_since_boot() -> None:
     first = klogctl(None, "[   41.000001]", "[   42.500000]")
     assert first.cursor == cursor(42_500_000, mode="klogctl")
     second = klogctl(first.cursor, "[   41.000001]", "[   42.500000]", "[   42.500007]")
@@ -125,5 +125,5 @@ def test_klogctl_goes_on_by_the_time_since_boot() -> None:
     assert second.resumed
 
 
-def test_klogctl_without_times_cannot_go_on() -> None:
+def test_klogctl_without_times_cannot_continue() -> None:
     assert klogctl(None, "").cursor is None

@@ -135,7 +135,7 @@ def test_a_record_in_two_writes_is_one(fifo: Path, follow: Callable[..., KernelL
     assert numbers(log.read(SECONDS)) == [1]
 
 
-def test_an_overrun_ring_is_counted_and_reading_goes_on(fifo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_overrun_ring_is_counted_and_reading_continues(fifo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     records = KmsgRecords(fifo)
     real_read, failures = os.read, [errno.EPIPE, errno.EINVAL]
 
@@ -254,7 +254,7 @@ def test_klogctl_notices_a_ring_that_ran_over() -> None:
     assert codes(ring) == []
 
 
-def test_klogctl_tells_who_wrote() -> None:
+def test_klogctl_shows_who_wrote() -> None:
     kernel = Ring()
     kernel.lines = [line(79, 12), line(48, 4)]
     assert [frame.facility for frame in SyslogRing(kernel.newest, kernel.size).read()] == [1, 0]
@@ -289,7 +289,7 @@ def fresh_marker() -> str:
 
 
 @pytest.mark.root
-def test_the_real_device_gives_back_what_was_written() -> None:
+def test_the_real_device_returns_what_was_written() -> None:
     with contextlib.closing(KernelLog.open(accept_userspace=True)) as log:
         if log.mode != "kmsg":
             pytest.skip(f"{DEVICE} does not open: {log.reason}")
@@ -330,7 +330,7 @@ def test_the_device_that_a_service_manager_opened_is_read_on() -> None:
 
 
 @pytest.mark.root
-def test_the_real_klogctl_gives_back_what_was_written() -> None:
+def test_the_real_klogctl_returns_what_was_written() -> None:
     try:
         read_newest(1)
     except OSError as error:

@@ -80,7 +80,7 @@ def test_a_program_that_crashes_is_no_fault_whatever_its_name() -> None:
     assert codes(seen(kernel.open())) == ["xid 0000:01:00"]
 
 
-def test_nor_when_it_is_the_first_record_of_a_look() -> None:
+def test_nor_when_it_is_the_first_record_of_a_read() -> None:
     kernel = Kernel((6, NOW, "usb 1-1: new device"))
     ring = kernel.open()
     ring.read()
@@ -123,7 +123,7 @@ def test_user_space_is_refused_line_by_line() -> None:
     assert seen(Kernel((12, NOW, f"x\n{FORGED}"), (12, NOW + 1, FORGED), (14, NOW + 2, FORGED)).open()) == []
 
 
-def test_a_message_that_quotes_the_end_of_the_last_look_hides_no_newline() -> None:
+def test_a_message_that_quotes_the_end_of_the_last_read_hides_no_newline() -> None:
     """A log that was just cleared: what was seen is shorter than a record."""
     first = (6, NOW, "x")
     kernel = Kernel(first)
@@ -135,7 +135,7 @@ def test_a_message_that_quotes_the_end_of_the_last_look_hides_no_newline() -> No
     assert codes(seen(ring)) == ["xid 0000:01:00"]
 
 
-def test_a_ring_that_ran_over_between_two_looks_begins_with_a_whole_record() -> None:
+def test_a_ring_that_ran_over_between_two_reads_begins_with_a_whole_record() -> None:
     kernel = Kernel((6, NOW, "x"))
     ring = kernel.open()
     ring.read()
@@ -145,13 +145,13 @@ def test_a_ring_that_ran_over_between_two_looks_begins_with_a_whole_record() -> 
     assert len(kernel.newest(kernel.size)) > kernel.size - 1_000
 
 
-def test_without_times_klogctl_counts_for_nothing_and_says_so() -> None:
+def test_without_times_klogctl_counts_for_nothing_and_reports_it() -> None:
     kernel = Kernel((6, NOW, CRASH), (4, NOW + 1, XIDS[1]), times=False)
     with contextlib.closing(KernelLog(kernel.open(), mode="klogctl", boot_id="b")) as log:
-        assert (log.read(0), log.blind, log.cursor) == ([], True, None)
+        assert (log.read(0), log.unusable, log.cursor) == ([], True, None)
         assert NO_TIMES in (log.reason or "")
         kernel.times = True
-        assert (log.read(0.3), log.blind, log.reason) == ([], False, None)
+        assert (log.read(0.3), log.unusable, log.reason) == ([], False, None)
         kernel.records.append((4, NOW + 2, XIDS[2]))
         assert codes(event.line for event in log.read(60)) == ["xid 0000:02:00"]
 
@@ -162,7 +162,7 @@ def test_a_name_that_looks_like_a_time_is_none_where_the_kernel_writes_none(tmp_
     kernel = Kernel((6, NOW, f"[   12.345678] x[7]: segfault\n[   12.345679] {FORGED}"), times=False)
     ring = kernel.open(times)
     assert seen(ring) == []
-    assert ring.blind == NO_TIMES
+    assert ring.unusable == NO_TIMES
 
 
 TEXTS = st.sampled_from(
@@ -201,7 +201,7 @@ def test_no_name_makes_a_line_of_the_driver(drawn: list[tuple[bool, int, int, st
             ring.records.append(record)
     left = iter(drivers)
     assert all(any(identity(line) == identity(driver) for driver in left) for line in found)
-    assert not reader.blind
+    assert not reader.unusable
 
 
 @given(RECORDS)
@@ -392,7 +392,7 @@ def test_the_real_kernel_makes_no_fault_of_a_programs_name(crash: Callable[[str]
     name = f"x\nNVRM: Xid (PCI:0000:0f:00): 79, {marker}"
     opened = KernelLog.open(fall_back=False) if way == "kmsg" else KernelLog(SyslogRing(), mode="klogctl")
     with contextlib.closing(opened) as log:
-        if log.blind:
+        if log.unusable:
             pytest.skip(f"{way}: {log.reason}")
         log.read(0)
         crash(name)

@@ -58,7 +58,7 @@ def test_nothing_happened(driver: FakeDriver) -> None:
     assert run(driver, EVENTS + "wait(1)") == [None]
 
 
-def test_a_gpu_that_supports_fewer_kinds_tells_those_it_has(driver: FakeDriver) -> None:
+def test_a_gpu_that_supports_fewer_kinds_shows_those_it_has(driver: FakeDriver) -> None:
     driver.set(0, supported_events=0x8)
     (event,) = run(driver, EVENTS + "pause(); wait()", lambda: driver.xid(0, 31))
     assert event["data"] == 31
@@ -77,7 +77,7 @@ def test_a_reload_ends_the_wait(driver: FakeDriver) -> None:
     assert run(driver, EVENTS + "pause(); wait()", driver.reload) == ["Uninitialized"]
 
 
-def test_a_set_made_anew_tells_what_comes_after(driver: FakeDriver) -> None:
+def test_a_set_made_again_shows_what_comes_after(driver: FakeDriver) -> None:
     piece = EVENTS + "pause(); wait(); pause(); events.reopen(); pause(); wait()"
     turns = (lambda: driver.error(15, "nvmlEventSetWait"), driver.clear, lambda: driver.xid(0, 63))
     failed, event = run(driver, piece, *turns)
@@ -86,7 +86,7 @@ def test_a_set_made_anew_tells_what_comes_after(driver: FakeDriver) -> None:
     assert driver.calls("nvmlEventSetFree") == 1
 
 
-def test_a_set_made_anew_leaves_out_who_refuses(driver: FakeDriver) -> None:
+def test_a_set_made_again_leaves_out_who_refuses(driver: FakeDriver) -> None:
     piece = EVENTS + "pause(); events.reopen(); wait(1)"
     assert run(driver, piece, lambda: driver.lose(0)) == [None]
 

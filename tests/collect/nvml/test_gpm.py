@@ -81,7 +81,7 @@ def test_instances_have_their_own(driver: FakeDriver) -> None:
     assert (one["graphics"], five["graphics"]) == (0.0, 0.8)
 
 
-def test_samples_are_given_back(driver: FakeDriver) -> None:
+def test_samples_are_returned(driver: FakeDriver) -> None:
     run(driver, PAIR + "pair.close()")
     assert driver.calls("nvmlGpmSampleFree") == driver.calls("nvmlGpmSampleAlloc") == 2
 
@@ -97,7 +97,7 @@ def test_drivers_without_the_call_do_not_offer_it(driver: FakeDriver) -> None:
     assert run(driver, READ + "tell(has_gpm(nvml, handle))") == [False]
 
 
-def test_within_the_window_the_same_is_told_again(driver: FakeDriver) -> None:
+def test_within_the_window_the_same_is_reported_again(driver: FakeDriver) -> None:
     """A sample asked for out of turn must not make the activity vanish for one look."""
     reads = run(driver, PAIR + f"look(pair, 0.0); look(pair, 1.0); look(pair, {1 + GPM_MIN_WINDOW / 2})")
     assert reads[1]["sm"] >= 0

@@ -77,7 +77,7 @@ def test_a_short_peak_is_not_missed(driver: FakeDriver) -> None:
     assert third.power.max == pytest.approx(100)
 
 
-def test_a_second_look_has_the_mean_and_the_fifth_after_it_those_of_all_five(driver: FakeDriver) -> None:
+def test_a_second_sample_has_the_mean_and_the_fifth_after_it_those_of_all_five(driver: FakeDriver) -> None:
     reads = "pause()\n".join(f"tell(reader.read({n}, {n}))\n" for n in range(7))
     often = READ.replace("handle, identity)", "handle, identity, interval=1.0)")
     driver.set(0, power_mw=100_000)
@@ -239,7 +239,7 @@ def test_an_instance_that_goes_away_gives_its_samples_back(driver: FakeDriver) -
 # ---- GPM, fans, vGPU
 
 
-def test_why_gpm_is_refused_is_said_every_time(driver: FakeDriver) -> None:
+def test_why_gpm_is_refused_is_reported_every_time(driver: FakeDriver) -> None:
     driver.error(NO_PERMISSION, "nvmlGpmSampleGet")
     reads = samples(driver, lambda: None, lambda: None)
     assert [gpu.errors for gpu in reads] == [{"activity": "Insufficient Permissions"}] * 3

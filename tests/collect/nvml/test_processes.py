@@ -22,7 +22,7 @@ GIB = 1 << 30
 UNKNOWN, NO_PERMISSION = 999, 4
 
 
-def look(
+def read_all(
     driver: FakeDriver, *turns: Callable[[], object], now: tuple[float, ...] = (0.0,)
 ) -> list[tuple[tuple[GpuProcess, ...] | None, dict[str, str]]]:
     """(processes, errors) of one read for each `now`, a turn between any two."""
@@ -32,13 +32,13 @@ def look(
 
 
 def only(driver: FakeDriver) -> tuple[GpuProcess, ...]:
-    ((processes, errors),) = look(driver)
+    ((processes, errors),) = read_all(driver)
     assert errors == {}
     assert processes is not None
     return processes
 
 
-def test_nobody(driver: FakeDriver) -> None:
+def test_no_process(driver: FakeDriver) -> None:
     assert only(driver) == ()
 
 
@@ -106,7 +106,7 @@ def test_a_driver_without_the_newest_list_has_an_older_one(driver: FakeDriver) -
 def test_no_list_at_all_is_unknown_and_asked_once(driver: FakeDriver) -> None:
     for kind in ("Compute", "Graphics", "MPSCompute"):
         driver.error(pynvml.NVML_ERROR_NOT_SUPPORTED, f"nvmlDeviceGet{kind}RunningProcesses")
-    assert look(driver, lambda: None, now=(0, 1)) == [(None, {}), (None, {})]
+    assert read_all(driver, lambda: None, now=(0, 1)) == [(None, {}), (None, {})]
     assert driver.calls("nvmlDeviceGetComputeRunningProcesses_v3") == 1
 
 
@@ -114,7 +114,7 @@ def test_no_list_at_all_is_unknown_and_asked_once(driver: FakeDriver) -> None:
 def test_half_a_list_is_no_list(driver: FakeDriver, kind: str) -> None:
     driver.set_processes(0, [FakeProcess(pid=5), FakeProcess(pid=6, kind=GRAPHICS)])
     driver.error(UNKNOWN, f"nvmlDeviceGet{kind}RunningProcesses")
-    (first, errors), (second, none) = look(driver, driver.clear, now=(0, 1))
+    (first, errors), (second, none) = read_all(driver, driver.clear, now=(0, 1))
     assert first is None
     assert errors == {"processes": "Unknown Error"}
     assert second is not None
@@ -124,7 +124,7 @@ def test_half_a_list_is_no_list(driver: FakeDriver, kind: str) -> None:
 def test_a_process_that_falls_idle_loses_its_utilization(driver: FakeDriver) -> None:
     """The driver then has no sample of it, which pynvml raises as an error with the value NVML_SUCCESS."""
     driver.set_processes(0, [FakeProcess(pid=5, sm=90)])
-    reads = look(
+    reads = read_all(
         driver,
         lambda: driver.set_processes(0, [FakeProcess(pid=5, sm=None)]),
         lambda: None,
@@ -137,7 +137,7 @@ def test_a_process_that_falls_idle_loses_its_utilization(driver: FakeDriver) -> 
 def test_samples_are_asked_for_from_the_newest_seen(driver: FakeDriver) -> None:
     """An old sample that the driver tells again is not taken for news."""
     driver.set_processes(0, [FakeProcess(pid=5, sm=90, seen_us=2_000_000)])
-    reads = look(
+    reads = read_all(
         driver,
         lambda: driver.set_processes(0, [FakeProcess(pid=5, sm=10, seen_us=1_000_000)]),
         now=(0, 1),
@@ -156,7 +156,7 @@ def test_insane_samples_are_left_out(driver: FakeDriver) -> None:
 def test_a_refused_utilization_is_not_idle(driver: FakeDriver, code: int) -> None:
     driver.set_processes(0, [FakeProcess(pid=5, sm=90, memory=GIB)])
     driver.error(code, "nvmlDeviceGetProcessUtilization")
-    ((processes, errors),) = look(driver)
+    ((processes, errors),) = read_all(driver)
     assert [(p.pid, p.used_memory, p.sm_utilization) for p in processes or ()] == [(5, GIB, None)]
     assert list(errors) == ["processes.utilization"]
 

@@ -20,6 +20,6 @@ def test_one_whose_driver_times_out_inside_is_left_alone_for_as_long(took: float
     assert backoff_seconds(2.0, losses=0, took=(took, took)) == pause
 
 
-def test_one_that_hung_once_is_looked_at_again_at_once() -> None:
+def test_one_that_hung_once_is_read_again_at_once() -> None:
     assert backoff_seconds(2.0, losses=0, took=(0.01, 3600.0)) == 0.0
     assert backoff_seconds(2.0, losses=0, took=(3600.0, 0.01)) == 0.0

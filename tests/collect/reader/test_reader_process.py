@@ -148,7 +148,7 @@ def test_refresh_reads_rarely_read_values(driver: FakeDriver, begin: Begin) -> N
     assert reader.ended() == 0
 
 
-def test_a_hung_read_is_told_by_its_part_and_the_other_gpu_goes_on(driver: FakeDriver, reader: Reader) -> None:
+def test_a_hung_read_is_reported_by_its_part_and_the_other_gpu_continues(driver: FakeDriver, reader: Reader) -> None:
     reader.next(GpuSample, lambda sample: sample.gpu.identity.index == 0)
     driver.hang("nvmlDeviceGetSamples", gpu=0)
     uuid = driver.get(0, "uuid")
@@ -159,7 +159,7 @@ def test_a_hung_read_is_told_by_its_part_and_the_other_gpu_goes_on(driver: FakeD
     reader.next(GpuSample, lambda sample: sample.gpu.identity.index == 1)
 
 
-def test_a_hung_registration_is_told_by_its_index(driver: FakeDriver, begin: Begin) -> None:
+def test_a_hung_registration_is_reported_by_its_index(driver: FakeDriver, begin: Begin) -> None:
     driver.hang("nvmlDeviceGetUUID", gpu=1)
     reader = begin()
     assert reader.next(ReaderHeartbeat, lambda beat: bool(beat.reads)).reads["index 1"].part == "registration"
@@ -167,7 +167,7 @@ def test_a_hung_registration_is_told_by_its_index(driver: FakeDriver, begin: Beg
     reader.next(GpuFound, lambda found: found.identity.index == 1)
 
 
-def test_a_hung_start_is_told(driver: FakeDriver, begin: Begin) -> None:
+def test_a_hung_start_is_reported(driver: FakeDriver, begin: Begin) -> None:
     driver.hang("nvmlInit")
     reader = begin()
     assert reader.next(ReaderHeartbeat).starting == "nvmlInit"
@@ -216,7 +216,7 @@ def test_a_refused_registration_says_whether_the_gpu_is_lost(
     reader.next(GpuFound, lambda found: found.identity.index == 1)
 
 
-def test_a_driver_that_goes_is_said_and_the_reader_ends_when_let_go(driver: FakeDriver, begin: Begin) -> None:
+def test_a_driver_that_goes_is_reported_and_the_reader_ends_when_let_go(driver: FakeDriver, begin: Begin) -> None:
     reader = begin()
     reader.next(GpuSample)
     driver.reload()
@@ -237,7 +237,7 @@ def test_whether_a_new_process_may_help(driver: FakeDriver, begin: Begin, code: 
     assert reader.ended() == 0
 
 
-def test_an_odd_factory_is_said(driver: FakeDriver, begin: Begin) -> None:
+def test_an_odd_factory_is_reported(driver: FakeDriver, begin: Begin) -> None:
     reader = begin(factory="gpuwatch.nowhere:open_library")
     assert "ModuleNotFoundError" in reader.next(ReaderFailed).reason
     reader.close()

@@ -95,7 +95,7 @@ def test_messages_are_handed_on_and_the_end_is_clean(supervise: Supervise) -> No
     assert supervisor.restarts == 0
 
 
-def test_a_reader_that_dies_is_said_and_replaced_ever_more_slowly(supervise: Supervise) -> None:
+def test_a_reader_that_dies_is_reported_and_replaced_ever_more_slowly(supervise: Supervise) -> None:
     supervisor, audience = supervise("say(registered); os.kill(os.getpid(), signal.SIGSEGV)")
     start = time.monotonic()
     audience.wait(lambda _: len(audience.failures()) == 4)
@@ -106,7 +106,7 @@ def test_a_reader_that_dies_is_said_and_replaced_ever_more_slowly(supervise: Sup
     assert supervisor.restarts >= 3
 
 
-def test_a_reader_that_said_why_is_not_said_twice(supervise: Supervise) -> None:
+def test_a_reader_that_reported_why_is_not_reported_twice(supervise: Supervise) -> None:
     _, audience = supervise("say(ReaderFailed(reason='driver is gone', kind='x')); until_closed()")
     audience.wait(lambda _: len(audience.failures()) == 2)
     assert {failed.reason for failed in audience.failures()} == {"driver is gone"}
@@ -175,7 +175,7 @@ def test_no_more_readers_than_may_hang_are_started(supervise: Supervise) -> None
     assert supervisor.restarts == MAX_ABANDONED - 1
 
 
-def test_a_reader_that_cannot_be_started_is_said(supervise: Supervise) -> None:
+def test_a_reader_that_cannot_be_started_is_reported(supervise: Supervise) -> None:
     _, audience = supervise("", command=("/nonexistent/python",))
     audience.wait(lambda _: len(audience.failures()) == 2)
     assert "cannot be started" in audience.failures()[0].reason
@@ -223,13 +223,13 @@ def test_closing_a_gpu_takes_a_reader_that_does_not_open_it(supervise: Supervise
     program = "say(ReaderHeartbeat(starting=str(json.loads(sys.argv[-1])['closed']))); until_closed()"
     supervisor, audience = supervise("import json\n" + program)
 
-    def told(closed: str) -> Callable[[list[AnyMessage]], bool]:
+    def reported(closed: str) -> Callable[[list[AnyMessage]], bool]:
         return lambda messages: any(isinstance(m, ReaderHeartbeat) and m.starting == closed for m in messages)
 
-    audience.wait(told("[]"))
+    audience.wait(reported("[]"))
     supervisor.close(())
     supervisor.close((1,))
-    audience.wait(told("[1]"))
+    audience.wait(reported("[1]"))
     assert supervisor.restarts == 1, "the same GPUs again are no reason for a new reader"
 
 

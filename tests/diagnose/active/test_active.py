@@ -84,7 +84,7 @@ FUNCTIONS = {
 
 
 @pytest.mark.parametrize("function", a_third(FUNCTIONS))
-def test_an_error_names_its_call_and_the_rest_is_given_back(cuda, run, function):
+def test_an_error_names_its_call_and_the_rest_is_restored(cuda, run, function):
     code, test = FUNCTIONS[function]
     cuda.error(function, code)
     selected = None if test == "peer" else frozenset({0})  # one process instead of three
@@ -95,7 +95,7 @@ def test_an_error_names_its_call_and_the_rest_is_given_back(cuda, run, function)
     assert [leak for leak in cuda.leaks() if function != "cuMemFree_v2"] == []
 
 
-def test_what_the_compiler_says_is_told(cuda, run):
+def test_what_the_compiler_says_is_reported(cuda, run):
     cuda.wrong("ptx", 1)
     error = by_test(run(selected=frozenset({0})))["vector_add"].error
     assert error.startswith("cuModuleLoadDataEx: CUDA_ERROR_INVALID_PTX (218)")

@@ -62,7 +62,7 @@ def test_the_pattern_is_the_one_that_is_expected(seed, flip):
 
 
 @given(seed=U32, wrong=st.sets(st.integers(0, 9)), bit=st.integers(0, 31))
-def test_every_wrong_word_is_counted_and_the_first_is_told(seed, wrong, bit):
+def test_every_wrong_word_is_counted_and_the_first_is_reported(seed, wrong, bit):
     n, machine = 10, Machine(64)
     machine.launch(ENTRIES["pattern_write"], blocks=1, threads=12, words=0, n=n, seed=seed, flip=0)
     for index in wrong:

@@ -25,7 +25,7 @@ SLACK = 30.0
 """For a busy machine: who waited for a process that hangs would wait for ever."""
 
 
-def test_a_process_that_crashes_is_told_with_the_call(cuda, view, run):
+def test_a_process_that_crashes_is_reported_with_the_call(cuda, view, run):
     cuda.crash("cuMemcpyDtoH_v2", devices(view)[0])
     active = run()
     assert by_test(active, 0)["vector_add"].error == "the check was ended by SIGSEGV in cuMemcpyDtoH_v2"
@@ -116,7 +116,7 @@ def test_no_more_processes_are_sent_into_a_driver_that_hangs(tmp_path, monkeypat
     assert refused == {"2 processes hang in the driver already"}
 
 
-def test_a_device_for_which_no_time_was_left_is_not_blamed(cuda, run):
+def test_a_device_for_which_no_time_was_left_is_not_at_fault(cuda, run):
     cuda.delay("cuInit", 5)
     active = run(deadline=0.8)
     assert [r.error for r in active.runs if r.error] == []
@@ -180,7 +180,7 @@ def test_variables_that_change_what_cuda_does_are_kept_out(cuda, run, monkeypatc
     assert [r.error for r in run().runs if r.error] == []
 
 
-def test_cuda_that_shows_other_devices_is_not_believed(cuda, view):
+def test_cuda_that_shows_other_devices_is_not_trusted(cuda, view):
     one = devices(view)[0]
     (run,) = run_job(Job(devices=(one, "GPU-unknown"), tests=("peer",), library=str(cuda.library)), BOUND_SECONDS).runs
     assert run.error == "CUDA shows 1 devices where 2 should be visible"

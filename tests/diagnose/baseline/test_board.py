@@ -44,7 +44,7 @@ EVENTS = {
 
 
 @pytest.mark.parametrize("reasons", EVENTS, ids=" ".join)
-def test_what_holds_clocks_down_is_told_by_its_name(host, reasons):
+def test_what_holds_clocks_down_is_reported_by_its_name(host, reasons):
     host.gpu(6, clock_events={"active": dict.fromkeys(reasons, True) | {"gpu_idle": False}})
     found = host.diagnose().of("G07")
     message = EVENTS[reasons]
@@ -90,14 +90,14 @@ def test_work_begins_where_the_settings_say(host):
     assert at_work(host, **SLOW, utilization={"gpu": least - 0.01}).result is CheckStatus.PASS
 
 
-def test_a_limit_that_the_baseline_wants_is_nobodys_fault(host):
+def test_a_limit_of_the_baseline_is_no_fault(host):
     host.gpu(2, power={"limit_configured": 400.0, "limit_enforced": 400.0})
     assert host.diagnose().of("G08").gpus == (2,)
     host.expect = Expectation(power_limit=400.0)
     assert host.diagnose().of("G08").gpus == ()
 
 
-def test_of_limits_nobody_tells_nothing_is_said(host):
+def test_of_unknown_limits_nothing_is_reported(host):
     host.gpu(2, power={"limit_configured": None, "limit_enforced": None})
     assert host.diagnose().of("G08").result is CheckStatus.PASS
     host.gpu(2, power={"limit_configured": None, "limit_enforced": 400.0})

@@ -36,5 +36,5 @@ def test_the_inventory_holds_nothing_that_changes_by_itself(tmp_path):
     assert inventory(host.facts()) == before
 
 
-def test_the_inventory_of_a_node_that_tells_nothing_is_empty():
+def test_the_inventory_of_a_node_that_shows_nothing_is_empty():
     assert inventory(NodeFacts(at=1.0)) == {}

@@ -138,7 +138,7 @@ def test_a_bundle_that_cannot_be_written_leaves_nothing(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["host", "taken"]
 
 
-def test_a_place_where_none_can_be_made_is_told_at_once(tmp_path):
+def test_a_place_where_none_can_be_made_is_reported_at_once(tmp_path):
     with pytest.raises(UsageError, match="is a folder"):
         check_target(tmp_path)
     with pytest.raises(UsageError, match="there is no folder"):
@@ -218,7 +218,7 @@ def test_half_a_node_makes_a_bundle_that_names_what_is_missing(tmp_path):
     assert sections(Places.tree(top))["runtime"] == read_section("runtime", Places.tree(host.root))
 
 
-def test_a_container_hands_out_no_files_of_its_own_as_the_hosts(tmp_path):
+def test_a_container_provides_no_files_of_its_own_as_the_hosts(tmp_path):
     host = Host(tmp_path / "host")
     places = msgspec.structs.replace(Places.tree(host.root), hidden=True)
     assert {member.path.partition("/")[0] for member in copied(places)} == {"proc"}
@@ -257,7 +257,7 @@ def test_a_bundle_is_never_taken_for_this_machine(case):
     assert not (top / "proc/sys/kernel/random/boot_id").exists()
 
 
-def test_a_damaged_record_is_told(case, tmp_path):
+def test_a_damaged_record_is_reported(case, tmp_path):
     folder = tmp_path / "gpuwatch"
     folder.mkdir()
     (folder / "host.json").write_text('{"plain": "perhaps"}')

@@ -217,7 +217,7 @@ def test_a_secret_is_in_no_byte_of_the_bundle(planted, kind):
     assert hidden not in planted.archive
 
 
-def test_what_is_told_in_its_place_is_still_of_use(planted):
+def test_what_is_reported_in_its_place_is_still_of_use(planted):
     for words in (
         b"quiet", b"blacklist nouveau", b"nvidia-container-runtime", b"IS_HOST_DRIVER=true", b"/usr/bin/python3",
         b"DP_DISABLE_HEALTHCHECKS", b"unix:///run/containerd/containerd.sock", b"/dev/nvidia0", b"password=[redacted]",

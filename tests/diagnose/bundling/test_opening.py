@@ -192,7 +192,7 @@ def test_headers_of_gnu_cost_neither_time_nor_memory(
 @pytest.mark.parametrize(
     "body", [b"", b"no archive", gzip.compress(b"none", mtime=0), gzip.compress(bytes(9000), mtime=0)[:-9]]
 )
-def test_what_is_no_archive_is_told(tmp_path: Path, folder: Path, body: bytes) -> None:
+def test_what_is_no_archive_is_reported(tmp_path: Path, folder: Path, body: bytes) -> None:
     (tmp_path / "a.tgz").write_bytes(body)
     with pytest.raises(UsageError, match="cannot open"):
         open_archive(tmp_path / "a.tgz", folder)

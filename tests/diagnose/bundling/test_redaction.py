@@ -127,7 +127,7 @@ def test_known_words_vanish_wherever_they_stand():
     assert Redactor(["mypass", "ab"]).text("x mypass y ab") == f"x {MARK} y ab"
 
 
-def test_names_that_tell():
+def test_names_that_are_clear():
     assert all(map(is_secret_name, ("password", "aws_secret_access_key", "client-key-data", "auth", "X-Vault-Token")))
     assert not any(map(is_secret_name, ("driver", "key", "author", "uuid", "public", "power_limit", "toolkit_config")))
 

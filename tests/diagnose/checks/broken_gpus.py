@@ -69,7 +69,7 @@ def view(host: Host) -> View:
 
 def judgement(host: Host) -> Judgement:
     """What the agent's rules make of the View."""
-    return Judge(host.config.checks, patient=False).judge(view(host).snapshot)
+    return Judge(host.config.checks, hysteresis=False).judge(view(host).snapshot)
 
 
 def snapshot(**changes: Any) -> Step:

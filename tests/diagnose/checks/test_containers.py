@@ -333,7 +333,7 @@ def test_the_server_of_mps_may_be_on_any_gpu(tmp_path: Path) -> None:
     assert results(host)["K09"].result is CheckStatus.PASS
 
 
-def test_without_the_kubelets_word_nothing_is_said_of_pods(tmp_path: Path) -> None:
+def test_without_the_kubelets_word_nothing_is_reported_of_pods(tmp_path: Path) -> None:
     host = Host(tmp_path)
     attributed(held("a"), held("stray", None))(host)
     assert host.view is not None

@@ -46,7 +46,7 @@ def nodes(**files):
 
 
 @pytest.mark.parametrize("id_", sorted(OURS - {"H01", "D01", "D02", "D04", "V01"}))
-def test_nothing_is_said_against_a_machine_of_which_nothing_is_known(id_):
+def test_nothing_is_reported_against_a_machine_of_which_nothing_is_known(id_):
     """The others are asked only when their sections are there."""
     assert judged(id_).result in (CheckStatus.PASS, CheckStatus.SKIP)
 
@@ -59,7 +59,7 @@ def test_device_files_of_a_driver_that_was_loaded_before():
     assert judged("V01", nodes=nodes(), driver_roots=HERE).result is CheckStatus.PASS
 
 
-def test_device_files_for_root_only_are_odd_unless_somebody_wants_it_so():
+def test_device_files_for_root_only_are_odd_unless_configured_so():
     shut = nodes(nvidia0=DeviceNode(major=195, minor=0, mode=0o600))
     assert judged("V01", nodes=shut, driver_roots=HERE).result is CheckStatus.WARN
     wanted = Kernel(params={"DeviceFileMode": "432"})
@@ -75,7 +75,7 @@ def test_missing_device_files_may_be_elsewhere_or_a_containers_own_or_made_later
     assert judged("V01", nodes=empty, driver_roots=HERE, kubelet=KUBERNETES).result is CheckStatus.FAIL
 
 
-def test_nvml_that_answers_a_new_process_is_believed_more_than_files():
+def test_nvml_that_answers_a_new_process_is_trusted_more_than_files():
     view = seen()
     other = (DriverRoot(path="/", libraries={"libnvidia-ml.so.1": "535.1.1"}),)
     assert judged("H01", bus=(), view=view).result is CheckStatus.SKIP
@@ -127,7 +127,7 @@ def test_only_xids_that_put_a_gpu_out_of_order_count(xid, result):
     assert judged("H10", kernel_log=log, view_failure="hangs").result is result
 
 
-def test_what_was_said_before_the_driver_was_loaded_anew_is_over():
+def test_what_was_reported_before_the_driver_was_loaded_again_is_over():
     log = lines(
         "nvidia-nvlink: Nvlink Core is being initialized, major device number 236",
         "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build",
@@ -161,7 +161,7 @@ def test_what_was_said_before_the_driver_was_loaded_anew_is_over():
         ("gone", None),
     ],
 )
-def test_a_device_id_tells_the_generation(device_id, name):
+def test_a_device_id_shows_the_generation(device_id, name):
     found = gpu_generation(BusGpu(address=FIRST, device_id=device_id))
     assert (found.name if found else None) == name
 
@@ -212,7 +212,7 @@ def test_a_narrow_link_is_a_fault_where_the_slot_or_its_siblings_have_more():
     assert judged("H04", bus=gpus(16, 8)).result is CheckStatus.PASS
 
 
-def test_gpus_that_somebody_excluded_are_named(tmp_path):
+def test_gpus_that_are_excluded_are_named(tmp_path):
     text = "Model: NVIDIA H100\nGPU UUID: GPU-1\nDevice Minor: 3\nGPU Excluded:\t Yes\n"
     folder = tmp_path / "driver/nvidia/gpus" / FIRST
     folder.mkdir(parents=True)
@@ -221,7 +221,7 @@ def test_gpus_that_somebody_excluded_are_named(tmp_path):
     assert (found.gpus, found.excluded) == ({}, (FIRST,))
 
 
-def test_a_process_that_lost_its_devices_is_told_so():
+def test_a_process_that_lost_its_devices_is_reported():
     nvml = SourceStatus(name="nvml", up=False, reason="nvmlInit: Unknown Error", code=999, failures=1)
     snapshot = msgspec.structs.replace(seen().snapshot, sources=(nvml,), driver=None, gpus=(), statuses=())
     verdict = judged("N02", view=msgspec.structs.replace(seen(), snapshot=snapshot))
@@ -246,7 +246,7 @@ MISSING = {
 
 
 @pytest.mark.parametrize(("driver_roots", "names", "result"), MISSING.values(), ids=MISSING)
-def test_device_files_are_looked_for_where_the_driver_lives(driver_roots, names, result):
+def test_device_files_are_searched_where_the_driver_lives(driver_roots, names, result):
     left = {name: file for name, file in nodes().files.items() if name not in names}
     there = msgspec.structs.replace(nodes(), files=left)
     found = judged("V01", nodes=there, driver_roots=driver_roots, kubelet=KUBERNETES)

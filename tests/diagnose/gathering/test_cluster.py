@@ -43,7 +43,7 @@ def test_what_may_be_seen_is_seen(api):
     assert found.unseen["clusterpolicy"].startswith("absent: ")
 
 
-def test_what_is_forbidden_is_said_with_the_way_to_ask_for_it(api):
+def test_what_is_forbidden_is_reported_with_the_way_to_ask_for_it(api):
     api.cluster.add_user("kubelet", [AccessRule(verbs=["get"], resources=["nodes"], names=[NODE])])
     found = read(api, user="kubelet")
     assert (found.pods, found.pending, found.runtime_classes, found.plugin_environment) == (None, None, None, None)
@@ -60,7 +60,7 @@ def test_another_machines_node_is_not_judged(api, name):
         read(api, name, host=other, names=(NODE,))
 
 
-def test_a_node_that_cannot_be_told_from_another_is_not_judged(api):
+def test_a_node_that_cannot_be_distinguished_from_another_is_not_judged(api):
     with pytest.raises(GpuwatchError, match="neither boot id nor machine id can be compared"):
         read(api, host=Host())
 
@@ -78,7 +78,7 @@ def test_a_node_may_have_another_name_than_its_host(api):
     assert read(api, "", host=host, names=("gpu-7",)).node.name == "ip-10-0-0-1.internal"
 
 
-def test_no_node_of_this_machine_is_said(api):
+def test_no_node_of_this_machine_is_reported(api):
     with pytest.raises(GpuwatchError, match="no Node is known to be this machine"):
         read(api, "", names=("elsewhere",))
 
@@ -103,7 +103,7 @@ def test_a_server_that_is_away_keeps_nobody(api, tmp_path):
     assert time.monotonic() - began < SECONDS
 
 
-def test_what_there_was_no_time_for_is_said(api):
+def test_what_there_was_no_time_for_is_reported(api):
     found = read(api, seconds=0.0)
     assert found.node.name == NODE
     assert set(found.unseen) == {"pods", "pending", "runtimeclasses", "clusterpolicy"}

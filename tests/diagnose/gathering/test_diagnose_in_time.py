@@ -76,7 +76,7 @@ def test_a_quick_diagnosis_of_eight_gpus_takes_less_than_three_seconds():
 
 
 @pytest.mark.parametrize("level", ["quick", "full"])
-def test_a_driver_that_never_answers_is_told_within_the_budget(host, driver, level):
+def test_a_driver_that_never_answers_is_reported_within_the_budget(host, driver, level):
     """And its output ends: nobody who was left in the driver keeps it."""
     args = ("--source", "nvml", "--nvml-library", str(driver.library), "diagnose", "--root", str(host.root))
     ended = Ended(*args, "--level", level, "--budget", f"{BUDGET_SECONDS:.0f}s", "-o", "json", **driver.env)
@@ -86,7 +86,7 @@ def test_a_driver_that_never_answers_is_told_within_the_budget(host, driver, lev
     assert ended.seconds < longest(BUDGET_SECONDS)
 
 
-def test_files_that_never_open_are_told_within_the_budget(host):
+def test_files_that_never_open_are_reported_within_the_budget(host):
     with kept(host.root / "proc/driver/nvidia/version"):
         budget = ("--budget", f"{BUDGET_SECONDS:.0f}s", "-o", "json")
         ended = Ended("diagnose", "--root", str(host.root), "--level", "quick", *budget)
@@ -169,7 +169,7 @@ def of_cluster(driver, path, server, user=None, seconds=SECONDS["quick"]):
 @pytest.mark.parametrize(
     "server", ["http://127.0.0.1:{silent}", "http://127.0.0.1:{dripping}"], ids=["silent", "dripping"]
 )
-def test_an_api_server_that_never_answers_is_told_in_time(awake, silent, dripping, tmp_path, server):
+def test_an_api_server_that_never_answers_is_reported_in_time(awake, silent, dripping, tmp_path, server):
     ended = of_cluster(
         awake, tmp_path / "never-answers", server.format(silent=silent, dripping=dripping), seconds=BUDGET_SECONDS
     )
@@ -188,7 +188,7 @@ def test_an_api_server_that_says_nothing_is_named(silent, tmp_path, scheme):
     assert reason.startswith(f"cannot get nodes gpu-1; it did not answer in time; is {address}")
 
 
-def test_a_credential_plugin_that_is_not_there_is_told_on_the_screen_alone(awake, silent, tmp_path):
+def test_a_credential_plugin_that_is_not_there_is_reported_on_the_screen_alone(awake, silent, tmp_path):
     api = "client.authentication.k8s.io/v1"
     user = {"exec": {"apiVersion": api, "command": "no-such-plugin", "interactiveMode": "Never"}}
     expected = f"not read: the Kubernetes API: cannot use {tmp_path}/no-plugin to reach the API server; "
@@ -200,7 +200,7 @@ def test_a_credential_plugin_that_is_not_there_is_told_on_the_screen_alone(awake
 
 
 @pytest.mark.parametrize(("option", "shown"), [((), True), (("-q",), False)])
-def test_a_person_at_a_terminal_sees_that_it_goes_on(host, option, shown):
+def test_a_person_at_a_terminal_sees_that_it_continues(host, option, shown):
     ours, theirs = pty.openpty()
     command = (*option, "diagnose", "--root", str(host.root), "--level", "quick")
     with started(*command, variables={"TERM": "xterm"}, stdout=subprocess.DEVNULL, stderr=theirs) as process:

@@ -89,7 +89,7 @@ def test_a_recorded_view_is_taken(tree):
     assert gather(DiagnosisTarget(Places.tree(tree), Config()), level="full", seconds=LONG).view == views.healthy()
 
 
-def test_a_simulated_node_has_a_driver_and_a_full_look_sees_it_twice(simulated):
+def test_a_simulated_node_has_a_driver_and_a_full_diagnosis_reads_it_twice(simulated):
     came = []
     facts = gather(simulated, level="full", seconds=LONG, progress=lambda what, done, total: came.append((done, total)))
     assert len(facts.view.snapshot.gpus) == 8
@@ -98,7 +98,7 @@ def test_a_simulated_node_has_a_driver_and_a_full_look_sees_it_twice(simulated):
     assert came == [(number, len(came)) for number in range(1, len(came) + 1)]
 
 
-def test_a_quick_look_sees_it_once(simulated):
+def test_a_quick_diagnosis_reads_it_once(simulated):
     facts = gather(simulated, level="quick", seconds=LONG)
     assert facts.earlier is None
     assert "earlier" not in facts.unread
@@ -138,7 +138,7 @@ def test_the_process_that_reads_is_let_go_and_ends(stuck):
     until(lambda: not probes(), "no process is left")
 
 
-def test_a_process_that_dies_is_told(stuck):
+def test_a_process_that_dies_is_reported(stuck):
     def kill(what, done, total):
         if what == "bus":
             probes()[0].send_signal(signal.SIGSEGV)
@@ -147,7 +147,7 @@ def test_a_process_that_dies_is_told(stuck):
     assert facts.unread["kernel"] == GONE
 
 
-def test_a_driver_that_never_answers_still_gives_a_view_that_says_so(tree, tmp_path, monkeypatch):
+def test_a_driver_that_never_answers_still_gives_a_view_that_reports_it(tree, tmp_path, monkeypatch):
     with FakeDriver(tmp_path / "driver", gpus=8) as driver:
         for name, value in driver.env.items():
             monkeypatch.setenv(name, value)
@@ -180,7 +180,7 @@ def test_a_container_without_the_hosts_root_says_what_is_missing(tree):
     assert set(facts.denied) == NEED_ROOT
 
 
-def test_an_agent_that_looks_already_is_asked_instead_of_the_driver(tree):
+def test_an_agent_that_runs_already_is_asked_instead_of_the_driver(tree):
     with serving(views.healthy()) as socket:
         ground = DiagnosisTarget(Places.tree(tree), Config(), Backend(target="/nowhere"), AgentClient(str(socket)))
         facts = gather(ground, level="quick", seconds=LONG)
@@ -189,7 +189,7 @@ def test_an_agent_that_looks_already_is_asked_instead_of_the_driver(tree):
     assert facts.bus
 
 
-def test_an_agent_with_nothing_newer_to_tell_has_told_one_view(tree):
+def test_an_agent_with_nothing_newer_to_report_has_sent_one_view(tree):
     with serving(views.healthy()) as socket:
         ground = DiagnosisTarget(Places.tree(tree), Config(), agent=AgentClient(str(socket)))
         facts = gather(ground, level="full", seconds=LONG)

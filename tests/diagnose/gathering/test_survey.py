@@ -155,6 +155,6 @@ def test_pods_of_the_node_and_pods_that_wait(api):
     assert reader.pending() == ()
 
 
-def test_a_cluster_without_the_operator_says_so(api):
+def test_a_cluster_without_the_operator_reports_it(api):
     with pytest.raises(NotFound, match="clusterpolicies"):
         SurveyReader(api.transport, NODE).policy_state()

@@ -86,7 +86,7 @@ def test_a_specification_of_nvidia_ctk(host: Path) -> None:
     )
 
 
-def test_what_the_host_lacks_is_missing_and_of_two_drivers_both_are_told(host: Path) -> None:
+def test_what_the_host_lacks_is_missing_and_of_two_drivers_both_are_reported(host: Path) -> None:
     (host / "dev/nvidia0").unlink()
     touch(host, "run/cdi/nvidia.yaml", BY_NVIDIA_CTK.replace("so.570.86.15", "so.550.90.07"))
     (host / "var").mkdir()
@@ -97,7 +97,7 @@ def test_what_the_host_lacks_is_missing_and_of_two_drivers_both_are_told(host: P
     assert found.versions == ("550.90.07", "570.86.15")
 
 
-def test_the_driver_container_hands_out_device_files_of_its_own_root(host: Path) -> None:
+def test_the_driver_container_provides_device_files_of_its_own_root(host: Path) -> None:
     node = {"path": "/dev/nvidia0", "hostPath": "/run/nvidia/driver/dev/nvidia0"}
     spec = {"cdiVersion": "0.5.0", "kind": "management.nvidia.com/gpu", "containerEdits": {"deviceNodes": [node]}}
     touch(host, "etc/cdi/management.nvidia.com-gpu.json", json.dumps(spec))

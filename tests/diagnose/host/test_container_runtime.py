@@ -37,7 +37,7 @@ def test_packages_of_the_host(tmp_path: Path) -> None:
     assert found.configs == ()
 
 
-def test_the_operators_copy_tells_no_version_and_has_its_own_settings(tmp_path: Path) -> None:
+def test_the_operators_copy_shows_no_version_and_has_its_own_settings(tmp_path: Path) -> None:
     folder = "/usr/local/nvidia/toolkit"
     put(tmp_path, f"{folder}/nvidia-container-runtime")
     put(
@@ -73,7 +73,7 @@ def test_a_handler_whose_binary_is_gone(tmp_path: Path, binary: str) -> None:
         ("/etc/containerd/config.toml", "version = 2\n", "containerd", "unknown", None),
     ],
 )
-def test_whether_cdi_is_on_is_told_by_the_version(
+def test_whether_cdi_is_on_is_reported_by_the_version(
     tmp_path: Path, path: str, content: str, package_name: str, version: str, cdi: bool | None
 ) -> None:
     put(tmp_path, path, content)
@@ -98,7 +98,7 @@ def test_crio_may_have_a_hook_and_only_drop_ins(tmp_path: Path) -> None:
     assert config.hook == "/run/containers/oci/hooks.d/oci-nvidia-hook.json"
 
 
-def test_broken_files_are_told_and_hide_no_others(tmp_path: Path) -> None:
+def test_broken_files_are_reported_and_hide_no_others(tmp_path: Path) -> None:
     put(tmp_path, "/etc/containerd/config.toml", "[")
     put(tmp_path, "/etc/docker/daemon.json", '{"runtimes": {"nvidia": {"path": "nvidia-container-runtime"}}}')
     put(tmp_path, "/etc/nvidia-container-runtime/config.toml", "[")

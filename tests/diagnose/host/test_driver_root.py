@@ -56,7 +56,7 @@ def test_links_are_followed_within_the_root(tmp_path: Path) -> None:
     assert driver_roots(tmp_path)[0].libraries == {"libcuda.so.1": "565.77"}
 
 
-def test_a_broken_link_is_no_library_and_a_copy_tells_by_its_neighbour(tmp_path: Path) -> None:
+def test_a_broken_link_is_no_library_and_a_copy_is_known_by_its_neighbour(tmp_path: Path) -> None:
     libraries = tmp_path / "usr/lib64"
     libraries.mkdir(parents=True)
     (libraries / "libcuda.so.1").symlink_to("libcuda.so.570.86.15")

@@ -75,7 +75,7 @@ def test_a_page_in_many_pieces_is_one_page():
     assert (found.kind, found.families, found.pods, found.error) == ("dcgm-exporter", 1, False, None)
 
 
-def test_gpuwatch_is_known_though_it_speaks_dcgms_names():
+def test_gpuwatch_is_known_though_it_uses_dcgms_names():
     assert parse_answer(9400, HEAD + GPUWATCH).kind == "gpuwatch"
 
 
@@ -89,7 +89,7 @@ def test_gpuwatch_is_known_though_it_speaks_dcgms_names():
         (b"HTTP/1.0 200 OK\r\nContent-Type", None, "no HTTP answer"),
     ],
 )
-def test_what_is_no_page_says_so(answer, status, error):
+def test_what_is_no_page_reports_it(answer, status, error):
     with serving(lambda peer: peer.sendall(answer)) as port:
         assert ask(port) == (Exporter(port=port, status=status, error=error),)
 

@@ -46,7 +46,7 @@ def test_one_that_is_listed_and_gone_is_still_named(tmp_path: Path) -> None:
     assert installed_modules(tmp_path) == {KERNEL: InstalledModule(path="/lib/modules/x/extra/nvidia.ko")}
 
 
-def test_an_unsigned_module_is_told_apart(tmp_path: Path) -> None:
+def test_an_unsigned_module_is_distinguished(tmp_path: Path) -> None:
     folder = listed(tmp_path, KERNEL, "extra/nvidia.ko:\n")
     write(folder / "extra/nvidia.ko", module(license="NVIDIA"))
     found = installed_modules(tmp_path) or {}

@@ -50,7 +50,7 @@ def test_registered_devices_by_resource() -> None:
     assert parse_checkpoint('{"Data":{"PodDeviceEntries":null,"RegisteredDevices":null},"Checksum":1}').registered == {}
 
 
-def test_a_copy_without_what_containers_were_told_cannot_be_summed_up() -> None:
+def test_a_copy_without_the_rows_of_containers_cannot_be_summed_up() -> None:
     copy = json.loads(ONE_POD)
     del copy["Data"]["PodDeviceEntries"][0]["AllocResp"]
     assert parse_checkpoint(json.dumps(copy)).is_intact is None
@@ -67,13 +67,13 @@ def test_old_kubelets_sum_up_otherwise() -> None:
 @pytest.mark.parametrize(
     "content", ["", "{", "[]", "null", "{}", '{"Data":{}}', "[" * 100_000, EMPTY[:80], "\x00" * 40]
 )
-def test_what_is_no_checkpoint_says_so(content: str) -> None:
+def test_what_is_no_checkpoint_reports_it(content: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         parse_checkpoint(content)
 
 
 @given(st.dictionaries(st.text(max_size=6), st.lists(st.text(max_size=6), max_size=3), max_size=4))
-def test_a_sealed_one_is_intact_and_tells_the_same(registered: dict[str, list[str]]) -> None:
+def test_a_sealed_one_is_intact_and_shows_the_same(registered: dict[str, list[str]]) -> None:
     found = parse_checkpoint(sealed(registered))
     assert found.is_intact
     assert found.registered == {name: tuple(sorted(ids)) for name, ids in registered.items()}

@@ -79,7 +79,7 @@ def plug(root: Path, address: str, vendor: str, kind: str, driver: str | None = 
         (root / folder / "driver").symlink_to(f"../../../../bus/pci/drivers/{driver}")
 
 
-def look(root: Path) -> Services:
+def read_services(root: Path) -> Services:
     return services(root, root / "proc", root / "sys")
 
 
@@ -89,7 +89,7 @@ def test_processes_that_matter_are_known_by_what_the_kernel_keeps_of_their_names
     run(root, 1300, "bash")
     run(root, 1400, "nvidia-imex", state="Z")
     write(root, "proc/1500/status", "Name:\tgone while we looked\n")
-    found = look(root)
+    found = read_services(root)
     assert found.processes == (
         ServiceProcess(pid=1101, name="nv-fabricmanage", state="S"),
         ServiceProcess(pid=1200, name="nv-hostengine", state="D"),
@@ -101,20 +101,20 @@ def test_processes_that_matter_are_known_by_what_the_kernel_keeps_of_their_names
 def test_a_container_that_sees_its_own_processes_only_knows_of_none(root: Path) -> None:
     run(root, 1101, "nv-fabricmanager")
     run(root, 2, "sh")
-    assert look(root).processes is None
-    assert look(root).runs("nv-fabricmanager") is None
+    assert read_services(root).processes is None
+    assert read_services(root).runs("nv-fabricmanager") is None
 
 
 def test_ports_are_those_of_process_1s_network(root: Path) -> None:
     write(root, "proc/net/tcp", TCP)
-    assert look(root).ports == (22, 5555)
+    assert read_services(root).ports == (22, 5555)
     write(root, "proc/1/net/tcp", TCP.replace("0016", "0017"))
     write(root, "proc/1/net/tcp6", TCP6)
-    assert look(root).ports == (23, 5555, 9400)
+    assert read_services(root).ports == (23, 5555, 9400)
 
 
 def test_without_the_table_of_sockets_ports_are_unknown(root: Path) -> None:
-    assert look(root).ports is None
+    assert read_services(root).ports is None
 
 
 def test_sockets_and_units_are_the_hosts(root: Path) -> None:
@@ -123,7 +123,7 @@ def test_sockets_and_units_are_the_hosts(root: Path) -> None:
     wants = root / "etc/systemd/system/multi-user.target.wants"
     wants.mkdir(parents=True)
     (wants / "nvidia-fabricmanager.service").symlink_to("/usr/lib/systemd/system/nvidia-fabricmanager.service")
-    found = look(root)
+    found = read_services(root)
     assert found.sockets == ("/run/nvidia-persistenced/socket", "/run/nvidia/mps/nvidia.com/gpu/pipe/control")
     assert found.units == ("nvidia-fabricmanager.service",)
     unseen = services(None, root / "proc", root / "sys")
@@ -135,11 +135,11 @@ def test_nvswitches_are_bridges_of_nvidia(root: Path) -> None:
     plug(root, "0000:06:00.0", "0x10de\n", "0x068000\n")
     plug(root, "0000:1b:00.0", "0x10de\n", "0x030200\n")
     plug(root, "0000:00:00.0", "0x8086\n", "0x068000\n")
-    assert look(root).switches == 2
+    assert read_services(root).switches == 2
     assert services(root, root / "proc", root / "nowhere").switches is None
 
 
-def test_connectx_that_manages_switches_is_told_from_one_for_data(root: Path) -> None:
+def test_connectx_that_manages_switches_is_distinguished_from_one_for_data(root: Path) -> None:
     managing = b"\x82\x1f\x00Nvidia ConnectX-7 mezz\x90\x1c\x00V0\x19MLX:MN=MLNX:SMDL=SW_MNG\x00"
     data = {"infiniband__mlx5_0__node_type": b"1: CA\n"}
     plug(root, "0000:0d:00.0", "0x15b3\n", "0x020700\n", "mlx5_core", vpd=managing, **data)
@@ -147,7 +147,7 @@ def test_connectx_that_manages_switches_is_told_from_one_for_data(root: Path) ->
     plug(root, "0000:18:00.1", "0x15b3\n", "0x020000\n", physfn=b"")
     plug(root, "0000:20:00.0", "0x1d0f\n", "0x020000\n", "efa", infiniband__rdmap0__node_type=b"7\n")
     plug(root, "0000:30:00.0", "0x8086\n", "0x020000\n", "ice")
-    found = look(root)
+    found = read_services(root)
     assert found.adapters == (
         Adapter(address="0000:0d:00.0", driver="mlx5_core", infiniband=True, rdma=("mlx5_0",), manages_switches=True),
         Adapter(address="0000:18:00.0", driver="mlx5_core", infiniband=True, rdma=("mlx5_0",)),
@@ -157,14 +157,14 @@ def test_connectx_that_manages_switches_is_told_from_one_for_data(root: Path) ->
     assert found.bridges == 1
     assert found.user_mad is False
     write(root, "sys/class/infiniband_mad/umad0/ibdev", "mlx5_0\n")
-    assert look(root).user_mad is True
+    assert read_services(root).user_mad is True
 
 
 @pytest.mark.parametrize(("file", "ready"), [(None, None), ("other", False), (".driver-ready", True)])
 def test_the_network_operators_driver_says_when_it_is_ready(root: Path, file: str | None, ready: bool | None) -> None:
     if file:
         write(root, f"run/mellanox/drivers/{file}", "")
-    assert look(root).network_driver_ready is ready
+    assert read_services(root).network_driver_ready is ready
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_the_network_operators_driver_says_when_it_is_ready(root: Path, file: st
         (LOG[:71], None, None),
     ],
 )
-def test_the_log_tells_the_last_start_and_what_went_wrong_since(log, version, error):
+def test_the_log_shows_the_last_start_and_what_went_wrong_since(log, version, error):
     assert parse_log(log) == (version, error)
 
 
@@ -196,10 +196,10 @@ def test_only_an_installed_fabric_manager_counts(root: Path) -> None:
 
 def test_the_log_counts_before_the_package_and_a_driver_container_before_the_host(root: Path) -> None:
     write(root, "var/lib/dpkg/status", DPKG)
-    assert look(root).fabric_manager == "575.57.08"
+    assert read_services(root).fabric_manager == "575.57.08"
     write(root, "var/log/fabricmanager.log", LOG)
     write(root, "run/nvidia/driver/var/lib/dpkg/status", DPKG.replace(b"575.57.08", b"575.64.03"))
-    found = look(root)
+    found = read_services(root)
     assert (found.fabric_manager, found.fabric_manager_package) == ("570.124.06", "575.64.03")
 
 
@@ -207,15 +207,15 @@ def test_the_log_that_was_written_last_counts(root: Path) -> None:
     write(root, "var/log/fabricmanager.log", LOG)
     write(root, "run/nvidia/driver/var/log/fabricmanager.log", LOG.replace(b"570.124.06", b"580.95.05"))
     os.utime(root / "var/log/fabricmanager.log", (1, 1))
-    assert look(root).fabric_manager == "580.95.05"
+    assert read_services(root).fabric_manager == "580.95.05"
     os.utime(root / "run/nvidia/driver/var/log/fabricmanager.log", (0, 0))
-    assert look(root).fabric_manager == "570.124.06"
+    assert read_services(root).fabric_manager == "570.124.06"
 
 
 def test_what_cannot_be_read_is_unknown(root: Path) -> None:
     for path in ("var/log/fabricmanager.log", "var/lib/dpkg/status", "proc/net/tcp", "etc/systemd/system"):
         (root / path).mkdir(parents=True)
-    found = look(root)
+    found = read_services(root)
     assert (found.fabric_manager, found.ports, found.units) == (None, None, ())
 
 
@@ -237,11 +237,11 @@ def test_any_text_is_a_log(noise: bytes, real: bytes, cut: int) -> None:
 def test_any_table_of_sockets_gives_ports(tmp_path_factory: pytest.TempPathFactory, noise: str) -> None:
     base = tmp_path_factory.mktemp("host")
     write(base, "proc/net/tcp", TCP + noise)
-    assert {22, 5555} <= set(look(base).ports or ())
+    assert {22, 5555} <= set(read_services(base).ports or ())
 
 
 @pytest.mark.parametrize("make", [lambda path: path.mkdir(), lambda path: path.write_bytes(b"\xff\xfe\x00")])
 def test_a_process_whose_files_are_odd_is_none(root: Path, make: Callable[[Path], object]) -> None:
     (root / "proc/1600").mkdir()
     make(root / "proc/1600/comm")
-    assert look(root).processes == ()
+    assert read_services(root).processes == ()

@@ -51,7 +51,7 @@ def test_both_sources_make_one_occurrence_in_either_order() -> None:
         assert (event.at, event.pci, event.uuid, event.pid, event.name) == (10.0, PCI, UUID, 7, "python3")
 
 
-def test_news_are_told_once_and_again_when_they_are_completed() -> None:
+def test_news_are_reported_once_and_again_when_they_are_completed() -> None:
     book = ledger()
     assert book.news() == ()
     book.observe(nvml(10.0))

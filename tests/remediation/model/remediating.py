@@ -26,7 +26,7 @@ INTERVAL = 2.0
 FOREIGN = {"key": "example.com/other", "value": "x", "effect": "NoSchedule"}
 
 
-class HandClock:
+class FakeClock:
     """Both clocks stand still until told otherwise."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Ledger:
 class Views:
     """A ViewSource whose View the test sets."""
 
-    def __init__(self, clock: HandClock, boot_id: str = f"boot-of-{NODE}") -> None:
+    def __init__(self, clock: FakeClock, boot_id: str = f"boot-of-{NODE}") -> None:
         self._clock, self.boot_id = clock, boot_id
         self.trouble: str | None = None
         self.gone = False
@@ -75,13 +75,13 @@ class Views:
         self.findings: tuple[Finding, ...] = ()
         self.withheld: tuple[str, ...] | None = None
         self.unlisted: set[str] = set()
-        self.view: View | None = self.look()
+        self.view: View | None = self.poll()
 
     @property
     def age(self) -> float:
         return self._clock.monotonic() - self._at
 
-    def look(self) -> View:
+    def poll(self) -> View:
         """Publish a View of now with the findings there are."""
         self._at = self._clock.monotonic()
         self.view = view(
@@ -178,7 +178,7 @@ class Bench:
         self,
         cluster: SimulatedCluster,
         kubeconfig: Path | str,
-        clock: HandClock,
+        clock: FakeClock,
         config: RemediationConfig,
         ledger: Any = None,
         **more: Any,
@@ -208,14 +208,14 @@ class Bench:
         self.connects += 1
         return Transport(self.kubeconfig)
 
-    def run(self, seconds: float, *, look: bool = True) -> None:
+    def run(self, seconds: float, *, poll: bool = True) -> None:
         """Let time go on as a loop would; the agent looks every interval, unless it does not."""
         end = self.clock.monotonic() + seconds
         while self.clock.monotonic() < end:
             wait = self.remediator.step()
             self.clock.go(min(max(wait, 0.01), INTERVAL, end - self.clock.monotonic()))
-            if look:
-                self.views.look()
+            if poll:
+                self.views.poll()
         self.remediator.step()
 
     def withholds(self, *gpus: int, allocatable: int | None = None) -> None:
@@ -227,11 +227,11 @@ class Bench:
         }
         self.cluster.put("nodes", {**node, "status": {**node["status"], "allocatable": left}}, user="the kubelet")
         self.views.withheld = tuple(map(uuid, gpus))
-        self.views.look()
+        self.views.poll()
 
     def finds(self, *findings: Finding) -> None:
         self.views.findings = findings
-        self.views.look()
+        self.views.poll()
 
     @property
     def node(self) -> dict[str, Any]:

@@ -19,7 +19,7 @@ def host(tmp_path):
     return Host(tmp_path)
 
 
-def told(host: Host, id_: str) -> CheckResult:
+def diagnosed(host: Host, id_: str) -> CheckResult:
     return host.diagnose().of(id_)
 
 
@@ -38,30 +38,30 @@ def test_a_pod_that_goes_is_done_or_only_uses_gpus_is_not_waited_for(host, chang
     late = [replace(pod, ready=False, **changes) if pod.name.startswith(PLUGIN) else pod for pod in pods]
     assert late != list(pods)
     cluster(pods=tuple(late))(host)
-    assert told(host, "L08").result is result
+    assert diagnosed(host, "L08").result is result
 
 
 def test_a_part_that_is_not_vital_may_pause_and_mig_has_no_share_in_it(host):
     label(f"{DEPLOY}dcgm-exporter", "paused-for-driver-upgrade")(host)
     label("nvidia.com/mig.config.state", "success")(host)
-    found = told(host, "L03")
+    found = diagnosed(host, "L03")
     assert (found.result, "mig.config.state" in found.message) == (CheckStatus.WARN, False)
 
 
-def test_operands_that_are_switched_off_are_told(host):
+def test_operands_that_are_switched_off_are_reported(host):
     label(f"{DEPLOY}operands", "false")(host)
-    assert told(host, "L03").result is CheckStatus.WARN
+    assert diagnosed(host, "L03").result is CheckStatus.WARN
 
 
 def test_conditions_that_others_write_are_not_judged(host):
     conditions = (*host.cluster.node.conditions, Condition(type="FrequentContainerdRestart", status="True"))
     node(conditions=conditions)(host)
-    assert told(host, "L06").result is CheckStatus.PASS
+    assert diagnosed(host, "L06").result is CheckStatus.PASS
 
 
 @pytest.mark.parametrize("ours", [True, False])
-def test_nobody_is_told_to_lift_a_cordon_of_gpuwatchs(host, ours):
+def test_no_advice_to_lift_a_cordon_of_gpuwatchs(host, ours):
     owner = Ownership(id="x", state="applied", since=0.0, node_uid=host.cluster.node.uid, cordoned=ours)
     node(annotations={OWNER: encode(owner), "weave.works/kured-reboot-in-progress": "x"}, unschedulable=True)(host)
-    found = told(host, "L07")
+    found = diagnosed(host, "L07")
     assert any("uncordon" in command for command in found.commands) is not ours

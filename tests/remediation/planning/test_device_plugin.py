@@ -54,7 +54,7 @@ def test_its_pod_is_asked_to_leave_and_an_event_says_why() -> None:
     assert made.node.taint is None
 
 
-def test_a_plugin_that_goes_on_counting_it_out_is_left_to_a_person() -> None:
+def test_a_plugin_that_continues_counting_it_out_is_left_to_a_person() -> None:
     made = story()
     made.cycle()
     made.cluster.pods = {"next": plugin("next", created=made.now)}  # the DaemonSet's
@@ -67,7 +67,7 @@ def test_a_plugin_that_goes_on_counting_it_out_is_left_to_a_person() -> None:
 
 
 @pytest.mark.parametrize("remembers", [True, False])
-def test_one_that_counts_it_out_anew_is_restarted_once_in_two_days_at_most(remembers: bool) -> None:
+def test_one_that_counts_it_out_again_is_restarted_once_in_two_days_at_most(remembers: bool) -> None:
     """Also where memory is lost, as the pod's own age tells; without it a restart a day is the most."""
     made = story()
     for hour in range(4 * 24):
@@ -205,12 +205,12 @@ def test_nothing_is_done_or_read_unless_the_policy_asks_for_it(
     made.cluster.edit(labels={"example.com/busy": "true"})
     plan = made.plan(pods=None)
     assert not any(isinstance(step, Evict) for step in plan.steps)
-    assert plan.wants == ()
+    assert plan.needs == ()
     assert reason is None or reason in reasons(plan)
 
 
 def test_pods_are_read_only_for_a_finding() -> None:
     made = story()
-    assert made.plan(pods=None).wants == ("pods",)
+    assert made.plan(pods=None).needs == ("pods",)
     made.see()
-    assert made.plan(pods=None).wants == ()
+    assert made.plan(pods=None).needs == ()

@@ -112,7 +112,7 @@ def test_a_gpu_that_the_device_plugin_gives_away_too_takes_the_node() -> None:
 def test_what_was_not_read_is_asked_for_and_a_rule_of_another_is_never_named() -> None:
     made = story()
     made.see(finding("gpu_lost"))
-    assert "devices" in made.plan(devices=None).wants
+    assert "devices" in made.plan(devices=None).needs
     foreign = DeviceRule(name="by-hand", pool="node-1", device="gpu-0", owner="someone")
     made.cluster.rules["by-hand"] = foreign
     made.settle()

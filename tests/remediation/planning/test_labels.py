@@ -119,7 +119,7 @@ def test_a_healthy_node_is_labelled_once() -> None:
     assert len(patches(made)) == 1
 
 
-def test_a_fault_is_told_though_it_does_not_taint_and_its_end_is() -> None:
+def test_a_fault_is_reported_though_it_does_not_taint_and_its_end_is() -> None:
     made = story(checks={"gpu_lost": "condition"})
     made.wait(LABEL_SECONDS)
     made.see(finding("gpu_lost", at=made.now))
@@ -131,7 +131,7 @@ def test_a_fault_is_told_though_it_does_not_taint_and_its_end_is() -> None:
     assert labels(made) == HEALTHY
 
 
-def test_a_quarantined_node_is_degraded_until_it_is_given_back() -> None:
+def test_a_quarantined_node_is_degraded_until_it_is_released() -> None:
     made = story(recovery_hold=3 * LABEL_SECONDS)
     made.wait(LABEL_SECONDS)
     made.see(finding("gpu_lost", at=made.now))
@@ -207,7 +207,7 @@ def test_a_label_that_a_person_has_taken_off_comes_back_when_it_says_something_e
 
 
 @pytest.mark.parametrize("end", ["opt-out", "switched off", "forgotten"])
-def test_they_are_taken_away(end: str) -> None:
+def test_they_are_removed(end: str) -> None:
     made = story()
     made.wait(LABEL_SECONDS)
     if end == "opt-out":
@@ -223,7 +223,7 @@ def test_they_are_taken_away(end: str) -> None:
     assert (labels(made), LABELS in made.node.annotations) == ({}, False)
 
 
-def test_a_release_by_hand_leaves_them() -> None:
+def test_a_manual_release_leaves_them() -> None:
     made = story()
     for step in release(made.node, QuarantineRequest(at=made.now, reason="x"), ()).steps:
         made.cluster.do(step, made.now)
@@ -238,7 +238,7 @@ def test_an_annotation_that_cannot_be_read_makes_no_label_ours() -> None:
     assert labels(made) == {HEALTHY_COUNT: "7"}
 
 
-def test_labels_that_nobody_keeps_up_to_date_are_told() -> None:
+def test_labels_that_nobody_keeps_up_to_date_are_reported() -> None:
     made = story()
     assert outdated(made.node, values(made.view, degraded=False)) == {}
     assert outdated(made.node, {HEALTHY_COUNT: "1"}) == {HEALTHY_COUNT: "2"}

@@ -87,7 +87,7 @@ def test_what_others_did_meanwhile_stays():
 @pytest.mark.parametrize(
     "annotation", [None, "not json", encode(read_claim(taken(replace(NODE, uid="another"))).owner)]
 )
-def test_a_taint_that_nothing_proves_to_be_ours_is_left_alone_and_said(annotation):
+def test_a_taint_that_nothing_proves_to_be_ours_is_left_alone_and_reported(annotation):
     mark = {} if annotation is None else {OWNER: annotation}
     node = replace(NODE, taints=(*OTHERS, Taint(key=TAINT, value="x")), annotations=mark)
     for plan in (quarantine(node, REQUEST, SLOT), release(node, REQUEST, ())):

@@ -27,7 +27,7 @@ from gpuwatch.remediation.model import (
     RemediatorMemory,
     SetCondition,
 )
-from gpuwatch.remediation.planning.inputs import WANTS
+from gpuwatch.remediation.planning.inputs import NEEDS
 from gpuwatch.remediation.planning.ownership import encode, read_claim
 from tests.remediation.planning.remediating import GPUS, HOST, START, Story, finding, view
 
@@ -48,7 +48,7 @@ def sick(check: str = "gpu_lost", **settings: Any) -> Story:
     return story
 
 
-def test_a_fault_taints_and_its_end_gives_everything_back() -> None:
+def test_a_fault_taints_and_its_end_restores_everything() -> None:
     story = Story()
     story.settle()
     before = story.node
@@ -189,8 +189,8 @@ def test_what_is_no_reason_never_taints(check: str) -> None:
 
 def test_what_may_still_be_read_is_asked_for_and_nothing_is_planned_without_it() -> None:
     """Where it cannot be read, the condition says why the node stays in service."""
-    asking = sick().plan(slots=None, unread=WANTS)
-    assert (asking.wants, asking.steps) == (("slots",), ())
+    asking = sick().plan(slots=None, unread=NEEDS)
+    assert (asking.needs, asking.steps) == (("slots",), ())
     unread = sick().plan(slots=None)
     assert [type(step) for step in unread.steps] == [CreateEvent, SetCondition]
 
@@ -292,7 +292,7 @@ def test_another_condition_of_the_same_gpu_keeps_it_out() -> None:
     assert story.node.taint is not None
 
 
-def test_a_milder_policy_gives_back_after_the_hold() -> None:
+def test_a_milder_policy_releases_after_the_hold() -> None:
     story = sick()
     story.settle()
     story.policy = Story(checks={"gpu_lost": "observe"}).policy
@@ -351,7 +351,7 @@ def test_a_quarantine_by_an_older_version_is_found_by_the_budget_and_leaves_no_l
     assert (story.node.taint, story.node.labels) == (None, {})
 
 
-def test_a_quarantine_whose_label_was_there_before_it_takes_the_label_neither_anew_nor_off() -> None:
+def test_a_quarantine_whose_label_was_there_before_it_takes_the_label_neither_again_nor_off() -> None:
     story = sick()
     story.cluster.edit(labels={QUARANTINED: "true"})
     story.settle()
@@ -402,7 +402,7 @@ def test_a_new_node_of_the_same_name_begins_without_memory() -> None:
     assert story.node.taint is not None
 
 
-def test_opting_out_gives_back_at_once() -> None:
+def test_opting_out_restores_at_once() -> None:
     story = sick()
     story.settle()
     story.cluster.edit(labels=story.node.labels | {OPT_OUT: "true"})
@@ -463,7 +463,7 @@ def gang(**settings: Any) -> Story:
     return story
 
 
-def test_a_job_that_loses_one_pod_here_leaves_as_one_if_the_policy_says_so() -> None:
+def test_a_job_that_loses_one_pod_here_leaves_as_one_if_the_policy_allows_it() -> None:
     story = gang(drain=DrainConfig(evict="owner-on-node"))
     assert story.settle().stage is NodeStage.DRAINED
     assert set(story.cluster.pods) == {"uid-c", "uid-d", "uid-e", "uid-ended", "uid-idle", "uid-daemon"}
@@ -552,7 +552,7 @@ def test_nobody_is_asked_to_leave_while_it_is_not_known_who_has_the_gpu() -> Non
     assert "uid-a" in story.cluster.pods
 
 
-def test_what_is_in_the_way_of_giving_back_is_said_once() -> None:
+def test_what_is_in_the_way_of_restoring_is_reported_once() -> None:
     story = Story()
     story.see(*(finding("xid_fatal", xid=xid) for xid in (95, 154)))
     story.settle()
@@ -568,7 +568,7 @@ def test_the_drivers_advice_is_no_news_for_a_pod() -> None:
     assert [event.reason for event in told] == ["GPUXid95"]
 
 
-def test_an_application_xid_is_told_to_its_pod_once_a_day() -> None:
+def test_an_application_xid_is_reported_to_its_pod_once_a_day() -> None:
     story = Story()
     pod = Workload(namespace="ml", pod="a", container="main", pod_uid="uid-a")
     for number in range(5):

@@ -88,7 +88,7 @@ def test_an_unknown_check_is_named_with_the_nearest(settings: dict[str, Any], ke
     assert f"remediation.{key}" in str(raised.value)
 
 
-def test_the_effective_policy_tells_where_each_answer_is_from() -> None:
+def test_the_effective_policy_shows_where_each_answer_is_from() -> None:
     rules = {rule.subject: rule for rule in policy(checks={"gpu_missing": "taint"}, xids={79: Response.DRAIN}).rules()}
     assert set(rules) == {row.name for row in CHECKS} | {"XID 79"}
     assert rules["gpu_missing"].origin == "remediation.checks.gpu_missing"

@@ -9,7 +9,7 @@ from gpuwatch.config import HandoverConfig
 from gpuwatch.model.finding import Remedy
 from gpuwatch.model.view import GpuRepair, RepairerStatus
 from gpuwatch.remediation.model import BlockReason
-from gpuwatch.remediation.planning.recovery import REPAIR_PATIENCE
+from gpuwatch.remediation.planning.recovery import REPAIR_TIMEOUT
 from tests.remediation.planning.remediating import START, Story, finding
 
 ANNOTATION = "example.com/reboot"
@@ -46,7 +46,7 @@ def test_a_repairer_at_work_holds_up_the_reboot() -> None:
         (status("given_up"), Remedy.RESET_GPU, 0.0),
         (status(mode="observe"), Remedy.RESET_GPU, 0.0),
         (status(), Remedy.REBOOT_NODE, 0.0),
-        (status(), Remedy.RESET_GPU, REPAIR_PATIENCE + 1),
+        (status(), Remedy.RESET_GPU, REPAIR_TIMEOUT + 1),
     ],
 )
 def test_without_one_that_can_help_the_reboot_is_asked_for_as_before(repairer: Any, remedy: Any, later: float) -> None:

@@ -17,7 +17,7 @@ from gpuwatch.remediation.planning.labels import DEGRADED, LABELS, PublishedLabe
 from gpuwatch.remediation.planning.manual_quarantine import QuarantineRequest, not_ours, quarantine, release
 from gpuwatch.remediation.planning.node_events import MESSAGE_SECONDS, ConditionReason, condition_update, pod_events
 from gpuwatch.remediation.planning.ownership import ClaimState, encode, other_controller, read_claim
-from gpuwatch.remediation.planning.plan import LOOK_AGAIN
+from gpuwatch.remediation.planning.plan import CYCLE_SECONDS
 from gpuwatch.remediation.planning.policy import open_window
 from gpuwatch.tuning.model.setting import TOLERANCE_WATTS, PowerLimits, Setting, is_same, power_target
 from tests.remediation.planning.remediating import START, Story, finding, policy, view
@@ -73,7 +73,7 @@ def test_a_graver_fault_cordons_a_node_that_is_already_tainted_and_its_end_lifts
     assert not story.node.unschedulable
 
 
-def test_nobody_is_asked_to_leave_a_tainted_node_that_somebody_else_has_in_hand() -> None:
+def test_nobody_is_asked_to_leave_a_tainted_node_that_another_controller_uses() -> None:
     story = sick(checks={"gpu_lost": "drain"}, handover=HandoverConfig())
     story.cluster.pods["uid-a"] = PodObject(namespace="ml", name="a", uid="uid-a", gpus=1)
     work = (Workload(namespace="ml", pod="a", pod_uid="uid-a"),)
@@ -125,7 +125,7 @@ def test_limits_are_one_within_what_the_driver_rounds(off: float, same: bool) ->
     assert is_same(512.0, 512.0 + off) is is_same(512.0 + off, 512.0) is same
 
 
-def test_a_slot_that_cannot_be_read_is_given_back_by_what_is_remembered() -> None:
+def test_a_slot_that_cannot_be_read_is_released_by_what_is_remembered() -> None:
     story = sick()
     story.settle()
     slot = story.memory.slot
@@ -154,11 +154,11 @@ def test_a_condition_has_moved_only_when_its_status_has() -> None:
 
 
 @pytest.mark.parametrize(("after", "written"), [(MESSAGE_SECONDS / 2, False), (MESSAGE_SECONDS, True)])
-def test_a_text_alone_is_not_written_at_every_look(after: float, written: bool) -> None:
+def test_a_text_alone_is_not_written_in_every_cycle(after: float, written: bool) -> None:
     assert (condition_update(DEGRADED_NODE, ConditionReason.DEGRADED, "two", START + after, 0.0) is not None) is written
 
 
-def test_a_pod_whose_name_is_not_known_is_told_nothing() -> None:
+def test_a_pod_whose_name_is_not_known_is_not_reported() -> None:
     pods = (Workload(namespace="ml", pod_uid="1"), Workload(namespace="ml", pod="a", pod_uid="2"))
     seen = view(finding("xid_application", xid=31, pods=pods))
     assert [event.pod for event in pod_events(seen, policy())] == [("ml", "a", "2")]
@@ -182,7 +182,7 @@ def test_a_node_that_a_person_took_out_of_service_is_not_degraded_by_that() -> N
     assert DEGRADED not in story.node.labels
 
 
-def test_giving_back_by_hand_warns_only_of_a_taint_that_is_not_ours() -> None:
+def test_restoring_manually_warns_only_of_a_taint_that_is_not_ours() -> None:
     story = sick()
     story.settle()
     request = QuarantineRequest(at=START, reason="a test")
@@ -203,7 +203,7 @@ def test_without_a_fresh_view_nothing_shortens_the_wait() -> None:
     story = Story()
     story.settle()
     story.age = 10_000.0
-    assert story.plan().look_again == LOOK_AGAIN
+    assert story.plan().next_cycle == CYCLE_SECONDS
 
 
 def test_a_support_case_is_named_once_on_the_node() -> None:

@@ -59,13 +59,13 @@ def test_of_two_slots(leases: tuple[LeaseObject, ...], given_up: tuple[int, ...]
 
 
 @pytest.mark.parametrize(
-    ("leases", "astray", "expected"),
+    ("leases", "without_slot", "expected"),
     [((), {"a"}, "0"), ((), {"a", "b"}, None), ((), {"a", "me"}, "0"), ((lease(1, "c"),), {"a"}, None)],
 )
 def test_nodes_without_a_slot_count_too(
-    leases: tuple[LeaseObject, ...], astray: set[str], expected: str | None
+    leases: tuple[LeaseObject, ...], without_slot: set[str], expected: str | None
 ) -> None:
-    slots = Slots(leases=leases, nodes=100, astray=frozenset(astray))
+    slots = Slots(leases=leases, nodes=100, without_slot=frozenset(without_slot))
     found = choose(BudgetConfig(max_unavailable=2), slots, "me", 0.99)
     assert (found.name if isinstance(found, TakeSlot) else None) == (expected and f"gpuwatch-slot-{expected}")
 

@@ -4,7 +4,7 @@ import pytest
 
 from gpuwatch.sim.kubeapi.cluster import SimulatedCluster
 from gpuwatch.sim.kubeapi.server import SimulatedApiServer
-from tests.remediation.model.remediating import NAMESPACE, NODE, Bench, HandClock, settings
+from tests.remediation.model.remediating import NAMESPACE, NODE, Bench, FakeClock, settings
 
 
 @pytest.fixture
@@ -27,6 +27,6 @@ def cluster(server):
 @pytest.fixture
 def bench(server):
     """A remediator in mode enforce, on a node that is well."""
-    made = Bench(server.cluster, server.kubeconfig(), HandClock(), settings())
+    made = Bench(server.cluster, server.kubeconfig(), FakeClock(), settings())
     made.remediator.step()
     return made

@@ -11,12 +11,12 @@ from gpuwatch.model.finding import Response
 from gpuwatch.remediation.service.plan_reads import SERVED_SECONDS
 from gpuwatch.sim.kubeapi.cluster import SimulatedCluster
 from gpuwatch.sim.kubeapi.server import SimulatedApiServer
-from tests.remediation.model.remediating import NAMESPACE, NODE, Bench, HandClock, fatal, settings
+from tests.remediation.model.remediating import NAMESPACE, NODE, Bench, FakeClock, fatal, settings
 
 
 @pytest.fixture
 def bench(tmp_path: Any) -> Any:
-    clock = HandClock()
+    clock = FakeClock()
     cluster = SimulatedCluster(clock)
     cluster.add_namespace(NAMESPACE)
     cluster.add_node(NODE, gpus=4)
@@ -35,7 +35,7 @@ def rules(bench: Bench) -> set[str]:
     return {each["metadata"]["name"] for each in bench.cluster.objects("devicetaintrules")}
 
 
-def test_a_sick_gpu_is_taken_out_by_a_rule_alone_and_given_back(bench: Bench) -> None:
+def test_a_sick_gpu_is_taken_out_by_a_rule_alone_and_released(bench: Bench) -> None:
     publish(bench, uuid="GPU-0", generation=1)
     publish(bench, uuid="GPU-0", generation=2)
     bench.finds(fatal())
@@ -70,7 +70,7 @@ class CountedBench(Bench):
 
 
 def test_that_no_rules_are_served_is_found_out_at_rest_and_again_when_they_are(tmp_path: Any) -> None:
-    clock = HandClock()
+    clock = FakeClock()
     cluster = SimulatedCluster(clock)
     cluster.add_namespace(NAMESPACE)
     cluster.add_node(NODE, gpus=4)
@@ -93,7 +93,7 @@ def test_that_no_rules_are_served_is_found_out_at_rest_and_again_when_they_are(t
 
 
 def test_where_the_question_is_forbidden_it_is_asked_no_more_often(tmp_path: Any) -> None:
-    clock = HandClock()
+    clock = FakeClock()
     cluster = SimulatedCluster(clock)
     cluster.add_namespace(NAMESPACE)
     cluster.add_node(NODE, gpus=4)

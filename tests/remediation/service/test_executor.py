@@ -42,7 +42,7 @@ from gpuwatch.remediation.service.reboot_sentinel import MARK, set_sentinel
 from gpuwatch.remediation.service.slots import SlotReader, SlotWriter
 from gpuwatch.sim.kubeapi.faults import ApiFaults
 from gpuwatch.storage.audit import Audit
-from tests.remediation.model.remediating import NAMESPACE, NODE, HandClock, Ledger, settings
+from tests.remediation.model.remediating import NAMESPACE, NODE, FakeClock, Ledger, settings
 
 CLAIM = PatchNode(step="claim", annotations={OWNER: "{}"})
 SLOT = TakeSlot(slots=1, name="gpuwatch-slot-0")
@@ -55,7 +55,7 @@ class Hands:
     """An actuator of one node, and everything around it."""
 
     def __init__(self, server, checkpoint=lambda name: None, node=NODE):
-        self.clock, self.ledger = HandClock(), Ledger()
+        self.clock, self.ledger = FakeClock(), Ledger()
         self.writer = NodeWriter(Transport(str(server.kubeconfig())), node)
         slots = SlotWriter(self.writer, self.clock, 900.0, NAMESPACE)
         self.actuator = PlanExecutor(
@@ -158,7 +158,7 @@ def test_what_only_says_again_what_stands_there_leaves_no_audit_line(hands):
     assert len(hands.ledger.actions) == before
 
 
-def test_a_slot_that_is_not_ours_any_more_is_not_given_back(server, hands):
+def test_a_slot_that_is_not_ours_any_more_is_not_released(server, hands):
     Hands(server, node="n2").writer.create_lease(NAMESPACE, SLOT.name, 0.0, 900.0)
     assert results(hands.do(FreeSlot(name=SLOT.name), FreeSlot(name="gpuwatch-slot-7"))) == [Result.SKIPPED] * 2
     assert hands.writer.lease(NAMESPACE, SLOT.name).holder == "n2"
@@ -190,15 +190,15 @@ def test_every_crash_point_is_passed_by_the_step_it_names(server, tmp_path):
 
 
 @pytest.mark.parametrize("slots", [1, 3])
-def test_of_many_nodes_that_want_the_last_slots_as_many_get_one_as_there_are(server, slots):
+def test_of_many_nodes_that_need_the_last_slots_as_many_get_one_as_there_are(server, slots):
     nodes = [f"gpu-{number}" for number in range(12)]
     for name in nodes:
         server.cluster.add_node(name)
     budget = settings().budget
     start, winners = threading.Barrier(len(nodes)), []
 
-    def want(name):
-        hands, clock, chance = Hands(server, node=name), HandClock(), random.Random(name)
+    def take_slot(name):
+        hands, clock, chance = Hands(server, node=name), FakeClock(), random.Random(name)
         reader = SlotReader(hands.writer, clock, budget, NAMESPACE)
         start.wait()
         for _ in range(20):
@@ -209,7 +209,7 @@ def test_of_many_nodes_that_want_the_last_slots_as_many_get_one_as_there_are(ser
                 winners.append(name)
                 return
 
-    threads = [threading.Thread(target=want, args=(name,)) for name in nodes]
+    threads = [threading.Thread(target=take_slot, args=(name,)) for name in nodes]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -223,7 +223,7 @@ def _only(budget, slots):
     return type(budget)(max_unavailable=slots, namespace=budget.namespace)
 
 
-def test_back_off_doubles_to_a_bound_and_never_asks_sooner_than_told():
+def test_back_off_doubles_to_a_bound_and_never_asks_sooner_than_the_server_allows():
     backoff = Backoff(random.Random(1))
     waits = [backoff.failed() for _ in range(20)]
     assert FIRST_SECONDS / 2 <= waits[0] <= FIRST_SECONDS
@@ -234,7 +234,7 @@ def test_back_off_doubles_to_a_bound_and_never_asks_sooner_than_told():
     assert backoff.failed() <= FIRST_SECONDS
 
 
-def test_the_hand_over_file_is_made_once_and_only_ours_is_taken_away(tmp_path):
+def test_the_hand_over_file_is_made_once_and_only_ours_is_removed(tmp_path):
     path = tmp_path / "reboot-required"
     assert [set_sentinel(path, wanted=True) for _ in range(2)] == [True, False]
     assert path.read_text() == MARK
@@ -270,8 +270,8 @@ def test_a_node_tainted_between_two_answers_is_not_without_a_slot():
             self.taken = True
             return frozenset({"n2"})
 
-    slots = SlotReader(Racing(), HandClock(), BudgetConfig(max_unavailable="10%"), NAMESPACE).read()
-    assert (slots.astray, len(slots.leases)) == (frozenset(), 1)
+    slots = SlotReader(Racing(), FakeClock(), BudgetConfig(max_unavailable="10%"), NAMESPACE).read()
+    assert (slots.without_slot, len(slots.leases)) == (frozenset(), 1)
 
 
 class Answering:
@@ -297,7 +297,7 @@ class Answering:
 
 @pytest.mark.parametrize(("nodes", "believed"), [(20, 600.0), (2000, 2000.0), (20_000, 3600.0)])
 def test_nodes_are_counted_at_rest_before_the_answer_is_too_old(nodes, believed):
-    api, clock = Answering(nodes), HandClock()
+    api, clock = Answering(nodes), FakeClock()
     slots = SlotReader(api, clock, BudgetConfig(max_unavailable="10%"), NAMESPACE)
     slots.refresh()
     clock.go(believed / 2)
@@ -314,16 +314,16 @@ def test_nodes_are_counted_at_rest_before_the_answer_is_too_old(nodes, believed)
     assert api.asked == 3
 
 
-def test_a_count_without_the_nodes_that_have_no_slot_is_not_believed():
+def test_a_count_without_the_nodes_that_have_no_slot_is_not_trusted():
     api = Answering(20)
     api.astray_fails = True
-    slots = SlotReader(api, HandClock(), BudgetConfig(max_unavailable="10%"), NAMESPACE)
+    slots = SlotReader(api, FakeClock(), BudgetConfig(max_unavailable="10%"), NAMESPACE)
     assert slots.read().leases is None
     api.astray_fails = False
-    assert slots.read().astray == {"n2"}
+    assert slots.read().without_slot == {"n2"}
 
 
 def test_a_budget_of_nodes_counts_none():
     api = Answering(20)
-    SlotReader(api, HandClock(), BudgetConfig(max_unavailable=2), NAMESPACE).refresh()
+    SlotReader(api, FakeClock(), BudgetConfig(max_unavailable=2), NAMESPACE).refresh()
     assert api.asked == 0

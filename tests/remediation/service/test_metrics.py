@@ -41,7 +41,7 @@ def test_before_the_first_plan_counters_are_zero_and_the_rest_is_silent():
     )
 
 
-def test_a_quarantined_node_says_so():
+def test_a_quarantined_node_reports_it():
     shown = page(SICK)
     for line in (
         "gpuwatch_remediator_quarantined 1.0",

@@ -17,7 +17,7 @@ from gpuwatch.remediation.service.remediator import REST_SECONDS
 from gpuwatch.sim.kubeapi.access import AccessRule
 from gpuwatch.sim.kubeapi.faults import ApiFaults
 from tests.model.hostile import HOSTILE, unsafe
-from tests.remediation.model.remediating import FOREIGN, NAMESPACE, NODE, Bench, HandClock, fatal, settings
+from tests.remediation.model.remediating import FOREIGN, NAMESPACE, NODE, Bench, FakeClock, fatal, settings
 
 
 def reasons(bench):
@@ -36,7 +36,7 @@ def writes(bench):
     return sum(count for (_, verb, _), count in bench.cluster.requests.items() if verb in verbs)
 
 
-def test_a_fatal_finding_becomes_a_taint_in_one_step_and_is_given_back_after_the_hold(bench):
+def test_a_fatal_finding_becomes_a_taint_in_one_step_and_is_released_after_the_hold(bench):
     bench.edit(taints=[FOREIGN])
     quarantine(bench)
     assert bench.taints[0] == FOREIGN
@@ -51,7 +51,7 @@ def test_a_fatal_finding_becomes_a_taint_in_one_step_and_is_given_back_after_the
     assert [event["reason"] for event in bench.cluster.objects("events")].count("GPURecovered") == 1
 
 
-def test_a_node_as_it_was_before_changes_nothing_and_is_read_anew(bench):
+def test_a_node_as_it_was_before_changes_nothing_and_is_read_again(bench):
     bench.remediator.step()
     bench.edit(taints=[FOREIGN])
     bench.cluster.faults = ApiFaults(stale=1.0)
@@ -72,7 +72,7 @@ def test_an_opt_out_holds_though_the_cache_of_the_server_lacks_it(bench):
     assert bench.ours == bench.holders == []
 
 
-def test_a_claim_that_was_given_up_is_not_believed_again(bench):
+def test_a_claim_that_was_given_up_is_not_trusted_again(bench):
     """Else a slot would be taken first, with nothing on the Node that says so."""
     bench.cluster.faults = ApiFaults(unavailable=1.0, resources=["leases"], verbs=["create"])
     bench.finds(fatal(bench.clock.time()))
@@ -122,7 +122,7 @@ def test_a_quarantined_node_at_rest_writes_no_more_than_once_in_five_minutes(ben
 
 
 def test_observe_writes_nothing_but_what_it_would_do_and_has_no_writer(server):
-    bench = Bench(server.cluster, server.kubeconfig(), HandClock(), settings(mode="observe"))
+    bench = Bench(server.cluster, server.kubeconfig(), FakeClock(), settings(mode="observe"))
     bench.finds(fatal(bench.clock.time()))
     bench.run(30)
     assert writes(bench) == 0
@@ -133,7 +133,7 @@ def test_observe_writes_nothing_but_what_it_would_do_and_has_no_writer(server):
 
 
 def test_observe_without_an_api_server_says_what_it_cannot_know(server, tmp_path):
-    bench = Bench(server.cluster, tmp_path / "nothing", HandClock(), settings(mode="observe"))
+    bench = Bench(server.cluster, tmp_path / "nothing", FakeClock(), settings(mode="observe"))
     bench.finds(fatal(bench.clock.time()))
     bench.run(10)
     assert BlockReason.API in reasons(bench)
@@ -154,42 +154,42 @@ def test_what_it_writes_to_kubernetes_shows_control_characters_as_escapes(bench)
 
 
 def test_off_asks_nobody(server):
-    bench = Bench(server.cluster, server.kubeconfig(), HandClock(), settings(mode="off"))
+    bench = Bench(server.cluster, server.kubeconfig(), FakeClock(), settings(mode="off"))
     bench.finds(fatal(bench.clock.time()))
     assert bench.remediator.step() == REST_SECONDS
     assert (bench.connects, bench.cluster.requests.total()) == (0, 0)
 
 
-def test_without_a_view_nothing_happens_and_it_says_so(bench):
+def test_without_a_view_nothing_happens_and_it_reports_it(bench):
     bench.views.view = None
     bench.restarted()
     before = writes(bench)
-    bench.run(30, look=False)
+    bench.run(30, poll=False)
     assert writes(bench) == before
     assert BlockReason.STALE in reasons(bench)
 
 
-def test_a_view_that_grows_old_neither_adds_nor_gives_back(bench):
+def test_a_view_that_grows_old_neither_adds_nor_restores(bench):
     bench.clock.go(60)
     bench.remediator.step()
     bench.views.findings = (fatal(bench.clock.time()),)  # seen by an agent that does not publish any more
-    bench.run(60, look=False)
+    bench.run(60, poll=False)
     assert not bench.ours
-    bench.views.look()
+    bench.views.poll()
     bench.remediator.step()
     assert bench.is_quarantined()
     bench.views.findings = ()
-    bench.run(300, look=False)
+    bench.run(300, poll=False)
     assert bench.ours
     assert BlockReason.STALE in reasons(bench)
 
 
-def test_looks_that_are_far_apart_prove_no_hold(bench):
+def test_samples_that_are_far_apart_prove_no_hold(bench):
     quarantine(bench)
     bench.finds()
     bench.remediator.step()
     bench.clock.go(500)
-    bench.views.look()
+    bench.views.poll()
     bench.remediator.step()
     assert bench.is_quarantined()
 
@@ -222,7 +222,7 @@ def test_a_person_who_takes_the_taint_away_is_right_until_it_happens_again(bench
     assert bench.is_quarantined()
 
 
-def test_a_cordon_by_hand_is_never_lifted(bench):
+def test_a_manual_cordon_is_never_lifted(bench):
     quarantine(bench)
     bench.edit(unschedulable=True)
     bench.finds()
@@ -231,7 +231,7 @@ def test_a_cordon_by_hand_is_never_lifted(bench):
     assert bench.node["spec"]["unschedulable"]
 
 
-def test_a_node_created_anew_is_another_one(bench):
+def test_a_node_created_again_is_another_one(bench):
     quarantine(bench)
     bench.cluster.delete("nodes", "", NODE)
     bench.cluster.add_node(NODE)
@@ -253,7 +253,7 @@ def test_a_node_of_another_machine_is_never_written_and_that_is_an_error(bench, 
     assert "NODE_NAME" in errors[0]
 
 
-def test_a_node_that_does_not_exist_is_said_and_waited_for(bench):
+def test_a_node_that_does_not_exist_is_reported_and_waited_for(bench):
     bench.cluster.delete("nodes", "", NODE)
     bench.run(100)
     assert "not found" in bench.remediator.state.trouble
@@ -262,7 +262,7 @@ def test_a_node_that_does_not_exist_is_said_and_waited_for(bench):
     assert bench.remediator.state.trouble is None
 
 
-def test_an_opt_out_gives_back_and_adds_nothing(bench):
+def test_an_opt_out_restores_and_adds_nothing(bench):
     quarantine(bench)
     node = bench.node
     marked = {**node["metadata"], "annotations": {**bench.annotations, OPT_OUT: "true"}}
@@ -276,7 +276,7 @@ def test_an_opt_out_gives_back_and_adds_nothing(bench):
 
 
 def test_no_slot_no_taint_until_one_is_free(server):
-    bench = Bench(server.cluster, server.kubeconfig(), HandClock(), settings(budget=BudgetConfig(max_unavailable=1)))
+    bench = Bench(server.cluster, server.kubeconfig(), FakeClock(), settings(budget=BudgetConfig(max_unavailable=1)))
     lease = {
         "metadata": {"name": "gpuwatch-slot-0", "namespace": NAMESPACE},
         "spec": {"holderIdentity": "n2", "leaseDurationSeconds": 900, "renewTime": "2100-01-01T00:00:00.000000Z"},
@@ -302,7 +302,7 @@ def test_a_slot_that_another_took_meanwhile_is_asked_for_once_and_leaves_no_clai
             server.cluster.create("leases", lease, namespace=NAMESPACE)
 
     only = settings(budget=BudgetConfig(max_unavailable=1))
-    bench = Bench(server.cluster, server.kubeconfig(), HandClock(), only, checkpoint=another_is_faster)
+    bench = Bench(server.cluster, server.kubeconfig(), FakeClock(), only, checkpoint=another_is_faster)
     bench.finds(fatal(bench.clock.time()))
     bench.remediator.step()
     assert server.cluster.requests["admin", "create", "leases"] == 1
@@ -323,7 +323,7 @@ def test_a_lost_slot_costs_one_request_and_a_second_one_another_reading(server):
             server.cluster.create("leases", lease, namespace=NAMESPACE)
 
     three = settings(budget=BudgetConfig(max_unavailable=3))
-    bench = Bench(server.cluster, server.kubeconfig(), HandClock(), three, checkpoint=others_are_faster)
+    bench = Bench(server.cluster, server.kubeconfig(), FakeClock(), three, checkpoint=others_are_faster)
     bench.finds(fatal(bench.clock.time()))
     bench.remediator.step()
     assert len(bench.ours) == 1
@@ -348,7 +348,7 @@ def test_a_slot_that_was_changed_and_not_taken_is_read_again(server):
             server.cluster.put("leases", {**changed[0], "metadata": metadata}, user="another")
 
     only = settings(budget=BudgetConfig(max_unavailable=1))
-    bench = Bench(server.cluster, server.kubeconfig(), HandClock(), only, checkpoint=another_writer)
+    bench = Bench(server.cluster, server.kubeconfig(), FakeClock(), only, checkpoint=another_writer)
     bench.finds(fatal(bench.clock.time()))
     bench.remediator.step()
     assert changed
@@ -407,7 +407,7 @@ def test_a_slot_that_ran_out_is_taken_over_only_when_its_node_is_not_tainted(ser
         "spec": {"holderIdentity": "n2", "leaseDurationSeconds": 900, "renewTime": "2020-01-01T00:00:00.000000Z"},
     }
     server.cluster.create("leases", lease, namespace=NAMESPACE)
-    bench = Bench(server.cluster, server.kubeconfig(), HandClock(), settings(budget=BudgetConfig(max_unavailable=1)))
+    bench = Bench(server.cluster, server.kubeconfig(), FakeClock(), settings(budget=BudgetConfig(max_unavailable=1)))
     bench.finds(fatal(bench.clock.time()))
     bench.run(800)
     assert not bench.ours  # whatever its own time says: it may be of a clock that is wrong
@@ -477,9 +477,9 @@ def test_an_answer_that_is_lost_after_the_write_leads_to_the_same_end(bench, ver
     assert reasons_told.count("GPUQuarantined") == 1
 
 
-def test_a_missing_right_is_named_and_it_goes_on_observing(server):
+def test_a_missing_right_is_named_and_it_continues_observing(server):
     server.cluster.add_user("reader", [AccessRule(verbs=["get", "list"], resources=["*"])])
-    bench = Bench(server.cluster, server.kubeconfig("reader"), HandClock(), settings())
+    bench = Bench(server.cluster, server.kubeconfig("reader"), FakeClock(), settings())
     bench.finds(fatal(bench.clock.time()))
     bench.run(200)
     assert not bench.ours
@@ -495,7 +495,7 @@ def test_a_missing_right_is_named_and_it_goes_on_observing(server):
 def test_events_and_conditions_that_are_forbidden_keep_no_taint_away(server):
     rules = [AccessRule(verbs=["*"], resources=["nodes", "pods", "leases"])]
     server.cluster.add_user("narrow", rules)
-    bench = Bench(server.cluster, server.kubeconfig("narrow"), HandClock(), settings())
+    bench = Bench(server.cluster, server.kubeconfig("narrow"), FakeClock(), settings())
     bench.finds(fatal(bench.clock.time()))
     bench.run(10)
     assert bench.ours
@@ -510,7 +510,7 @@ def drained(server, **changes):
 
 
 def test_only_pods_on_the_sick_gpu_are_asked_to_leave(server):
-    bench = Bench(server.cluster, server.kubeconfig(), HandClock(), drained(server))
+    bench = Bench(server.cluster, server.kubeconfig(), FakeClock(), drained(server))
     bench.finds(fatal(bench.clock.time(), gpu=2))
     bench.run(30)
     leaving = {pod["metadata"]["name"] for pod in server.cluster.objects("pods", "ml") if _is_leaving(pod)}
@@ -523,9 +523,9 @@ def _is_leaving(pod):
     return "deletionTimestamp" in pod["metadata"]
 
 
-def test_a_disruption_budget_is_asked_again_with_growing_patience(server):
+def test_a_disruption_budget_is_asked_again_with_a_growing_wait(server):
     server.cluster.add_pdb("ml", "train", {"app": "train"}, min_available=4)
-    bench = Bench(server.cluster, server.kubeconfig(), HandClock(), drained(server))
+    bench = Bench(server.cluster, server.kubeconfig(), FakeClock(), drained(server))
     bench.finds(fatal(bench.clock.time(), gpu=2))
     bench.run(300)
     asked = bench.cluster.requests["admin", "create", "pods/eviction"]
@@ -540,7 +540,7 @@ def test_a_disruption_budget_is_asked_again_with_growing_patience(server):
 def test_a_drained_node_is_handed_over_and_called_back(server, tmp_path):
     sentinel = tmp_path / "reboot-required"
     handover = HandoverConfig(annotation="gpuwatch.io/reboot-requested", sentinel=str(sentinel))
-    bench = Bench(server.cluster, server.kubeconfig(), HandClock(), drained(server, handover=handover))
+    bench = Bench(server.cluster, server.kubeconfig(), FakeClock(), drained(server, handover=handover))
     bench.finds(fatal(bench.clock.time(), gpu=2))
     bench.run(5)
     server.cluster.delete("pods", "ml", "train-2", grace=0)
@@ -586,7 +586,7 @@ def test_a_policy_that_makes_no_sense_leaves_the_old_one(bench):
     quarantine(bench)
 
 
-def test_a_milder_policy_gives_back_after_the_hold(bench):
+def test_a_milder_policy_releases_after_the_hold(bench):
     quarantine(bench)
     bench.remediator.reconfigure(replace(bench.config, checks={"gpu_lost": Response.OBSERVE}))
     bench.run(100)
@@ -606,7 +606,7 @@ def test_another_mode_takes_the_writer_away(bench):
 @pytest.mark.parametrize(("tolerations", "acts"), [([], False), ([{"operator": "Exists"}], True)])
 def test_no_execute_needs_the_own_pods_toleration(server, tolerations, acts):
     server.cluster.add_pod(NAMESPACE, "gpuwatch-x", node=NODE, owner_kind="DaemonSet", tolerations=tolerations)
-    bench = Bench(server.cluster, server.kubeconfig(), HandClock(), settings(effect="NoExecute"))
+    bench = Bench(server.cluster, server.kubeconfig(), FakeClock(), settings(effect="NoExecute"))
     bench.restarted(pod=(NAMESPACE, "gpuwatch-x"))
     bench.finds(fatal(bench.clock.time()))
     bench.run(5)
@@ -621,9 +621,9 @@ def test_no_execute_needs_the_own_pods_toleration(server, tolerations, acts):
     ("tolerations", "told"),
     [([], True), ([{"key": "nvidia.com/gpu", "operator": "Exists"}], True), ([{"operator": "Exists"}], False)],
 )
-def test_a_pod_that_could_not_come_back_to_its_tainted_node_says_so(server, caplog, tolerations, told):
+def test_a_pod_that_could_not_come_back_to_its_tainted_node_reports_it(server, caplog, tolerations, told):
     server.cluster.add_pod(NAMESPACE, "gpuwatch-x", node=NODE, owner_kind="DaemonSet", tolerations=tolerations)
-    bench = Bench(server.cluster, server.kubeconfig(), HandClock(), settings())
+    bench = Bench(server.cluster, server.kubeconfig(), FakeClock(), settings())
     bench.restarted(pod=(NAMESPACE, "gpuwatch-x"))
     bench.run(5)
     assert bench.condition["status"] == "True"
@@ -673,7 +673,7 @@ def test_a_slow_server_is_waited_for(bench):
 
 
 def test_credentials_that_are_refused_are_read_again(server):
-    bench = Bench(server.cluster, server.kubeconfig("mover"), HandClock(), settings())
+    bench = Bench(server.cluster, server.kubeconfig("mover"), FakeClock(), settings())
     kubeconfig = server.kubeconfig("mover")
     good = kubeconfig.read_text()
     token = server.cluster.access.token_of("mover")
@@ -691,7 +691,7 @@ def test_credentials_that_are_refused_are_read_again(server):
 def test_a_node_at_rest_has_counted_the_others_before_its_fault(server):
     """A fleet that falls sick at once would else ask about all Nodes at once."""
     bench = Bench(
-        server.cluster, server.kubeconfig(), HandClock(), settings(budget=BudgetConfig(max_unavailable="50%"))
+        server.cluster, server.kubeconfig(), FakeClock(), settings(budget=BudgetConfig(max_unavailable="50%"))
     )
     bench.remediator.step()
     asked = bench.cluster.requests["admin", "list", "nodes"]

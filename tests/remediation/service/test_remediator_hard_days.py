@@ -17,7 +17,7 @@ from gpuwatch.remediation.model import ACKNOWLEDGED, FAULTS, OWNER, BlockReason,
 from gpuwatch.remediation.planning.node_events import STEADY_SECONDS
 from gpuwatch.remediation.service.observation import (
     LONGER,
-    LONGEST_PATIENCE,
+    LONGEST_BACKOFF,
     LONGEST_TURN,
     NEWS_AT_ONCE,
     NEWS_SECONDS,
@@ -25,13 +25,13 @@ from gpuwatch.remediation.service.observation import (
     TURN,
     TURN_SECONDS,
     USUAL_SECONDS,
-    LookSchedule,
+    CycleSchedule,
 )
 from gpuwatch.remediation.service.reboot_sentinel import MARK
 from gpuwatch.remediation.service.remediator import CROWDED_SECONDS, REPORT_SECONDS, REST_SECONDS
 from gpuwatch.sim.kubeapi.access import AccessRule
 from gpuwatch.sim.kubeapi.faults import ApiFaults
-from tests.remediation.model.remediating import INTERVAL, NAMESPACE, NODE, Bench, HandClock, fatal, settings
+from tests.remediation.model.remediating import INTERVAL, NAMESPACE, NODE, Bench, FakeClock, fatal, settings
 
 DRAIN = {"checks": {"gpu_lost": Response.DRAIN}, "drain": DrainConfig(retry=5.0, deadline=600.0)}
 FOREIGN_KEY = "example.com/reboot"
@@ -54,7 +54,7 @@ def events(bench):
 
 
 def make(server, **changes):
-    made = Bench(server.cluster, server.kubeconfig(), HandClock(), settings(**changes))
+    made = Bench(server.cluster, server.kubeconfig(), FakeClock(), settings(**changes))
     made.remediator.step()
     return made
 
@@ -92,16 +92,16 @@ def test_slots_that_may_not_be_freed_any_more_are_no_reason_to_ask_every_second(
     assert "leases" in bench.remediator.state.trouble
 
 
-def test_a_right_that_is_missing_for_the_condition_only_is_said(server):
+def test_a_right_that_is_missing_for_the_condition_only_is_reported(server):
     rules = [AccessRule(verbs=["*"], resources=["nodes", "pods", "leases", "events"])]
     server.cluster.add_user("narrow", rules)
-    bench = Bench(server.cluster, server.kubeconfig("narrow"), HandClock(), settings())
+    bench = Bench(server.cluster, server.kubeconfig("narrow"), FakeClock(), settings())
     sick(bench)
     assert bench.ours
     assert "grant patch on nodes/status" in bench.remediator.state.trouble
 
 
-def test_an_effect_that_would_end_ourselves_keeps_nothing_from_being_given_back(server):
+def test_an_effect_that_would_end_ourselves_keeps_nothing_from_being_restored(server):
     server.cluster.add_pod(NAMESPACE, "gpuwatch-x", node=NODE, owner_kind="DaemonSet", gpus=0)
     bench = make(server)
     sick(bench)
@@ -149,7 +149,7 @@ def test_a_node_that_a_person_released_from_elsewhere_is_not_rebooted_after_all(
     assert not sentinel.exists()
 
 
-def test_who_stops_enforcing_is_told_that_the_node_stays_quarantined(bench, caplog):
+def test_who_stops_enforcing_is_warned_that_the_node_stays_quarantined(bench, caplog):
     sick(bench)
     bench.remediator.step()
     with caplog.at_level(logging.WARNING):
@@ -163,7 +163,7 @@ def test_who_stops_enforcing_is_told_that_the_node_stays_quarantined(bench, capl
 # ---- the budget
 
 
-def test_a_fault_that_comes_and_goes_where_no_slot_is_free_is_told_once_and_ends_once(server):
+def test_a_fault_that_comes_and_goes_where_no_slot_is_free_is_reported_once_and_ends_once(server):
     bench = make(server, budget=BudgetConfig(max_unavailable=0), recovery_hold=300.0)
     told = len(bench.ledger.done())
     for _ in range(20):
@@ -267,12 +267,12 @@ def test_news_do_not_break_the_peace_a_server_asked_for(bench):
 
 
 def test_who_is_undone_again_and_again_becomes_patient():
-    clock = HandClock()
-    pace = LookSchedule(clock, Certain())
+    clock = FakeClock()
+    pace = CycleSchedule(clock, Certain())
     waits = [pace.succeeded(("the same",)) for _ in range(12)]
     assert waits[:3] == [0.0] * 3
     assert sorted(waits) == waits
-    assert waits[-1] == LONGEST_PATIENCE
+    assert waits[-1] == LONGEST_BACKOFF
     assert pace.succeeded(("another",)) == 0.0
     assert [pace.succeeded(()) for _ in range(12)] == [0.0] * 12
 
@@ -390,7 +390,7 @@ def test_two_remediators_of_one_node_undo_nothing_of_each_other(server):
 def both(bench, twin, seconds):
     for _ in range(int(seconds / INTERVAL)):
         for each in (bench, twin):
-            each.views.look()
+            each.views.poll()
             each.remediator.step()
         bench.clock.go(INTERVAL)
 
@@ -402,10 +402,10 @@ def writes(bench):
 
 def test_a_fleet_that_comes_back_after_an_outage_comes_spread_out():
     """A thousand that failed together do not ask again in the same second, though all have news."""
-    clock, first = HandClock(), []
+    clock, first = FakeClock(), []
     for number in range(1000):
         chance = random.Random(number)
-        pace, backoff = LookSchedule(clock, chance), Backoff(chance)
+        pace, backoff = CycleSchedule(clock, chance), Backoff(chance)
         for _ in range(10):
             wait = backoff.failed()
         pace.failed(None)
@@ -441,7 +441,7 @@ class CrowdedBench(Bench):
 @pytest.fixture
 def crowded(server):
     """At rest."""
-    made = CrowdedBench(server.cluster, server.kubeconfig(), HandClock(), settings())
+    made = CrowdedBench(server.cluster, server.kubeconfig(), FakeClock(), settings())
     made.remediator.step()
     return made
 
@@ -475,7 +475,7 @@ def far(crowded):
     crowded.transport.seconds = 0.4
     for _ in range(READS):
         crowded.clock.go(1.2 * REST_SECONDS)
-        crowded.views.look()
+        crowded.views.poll()
         crowded.remediator.step()
     return crowded
 
@@ -489,26 +489,26 @@ def test_a_server_that_is_always_slow_makes_nobody_wait(far):
 @pytest.mark.parametrize("drains", [False, True], ids=["pods stay", "pods leave"])
 def test_in_a_crowd_the_taint_comes_first_and_its_report_some_seconds_later(server, drains):
     """Unless pods have to leave: the next cycle asks them to, at once."""
-    bench = CrowdedBench(server.cluster, server.kubeconfig(), HandClock(), settings(**(DRAIN if drains else {})))
+    bench = CrowdedBench(server.cluster, server.kubeconfig(), FakeClock(), settings(**(DRAIN if drains else {})))
     bench.remediator.step()
     bench.transport.seconds = CROWDED_SECONDS + 0.01
     bench.finds(fatal(bench.clock.time()))
     bench.remediator.step()
     bench.clock.go(1.1 * LONGEST_TURN)
-    bench.views.look()
+    bench.views.poll()
     wait = bench.remediator.step()
     assert bench.remediator.quarantined
     assert bool(events(bench)) is drains
     assert (wait >= REPORT_SECONDS) is not drains
     bench.clock.go(wait)
-    bench.views.look()
+    bench.views.poll()
     bench.remediator.step()
     assert events(bench)[0] == "GPUQuarantined"
 
 
 def test_in_a_crowd_a_single_step_does_all_of_it(server):
     """Nobody comes back for what `remediator --once` puts off."""
-    bench = CrowdedBench(server.cluster, server.kubeconfig(), HandClock(), settings(), single=True)
+    bench = CrowdedBench(server.cluster, server.kubeconfig(), FakeClock(), settings(), single=True)
     bench.remediator.step()
     bench.transport.seconds = CROWDED_SECONDS + 0.5
     bench.finds(fatal(bench.clock.time()))
@@ -527,7 +527,7 @@ def test_a_queue_before_a_server_that_is_always_slow_is_waited_for(far):
 def test_who_has_just_begun_does_not_know_what_is_usual(crowded):
     crowded.transport.seconds = 0.4
     crowded.clock.go(1.2 * REST_SECONDS)
-    crowded.views.look()
+    crowded.views.poll()
     crowded.remediator.step()
     crowded.finds(fatal(crowded.clock.time()))
     assert crowded.remediator.step() == pytest.approx(LONGEST_TURN, rel=0.11)
@@ -539,7 +539,7 @@ def test_however_slow_the_server_is_the_wait_ends_soon_and_is_not_begun_again(cr
     crowded.finds(fatal(crowded.clock.time()))
     assert crowded.remediator.step() <= 1.1 * LONGEST_TURN
     crowded.clock.go(1.1 * LONGEST_TURN)
-    crowded.views.look()
+    crowded.views.poll()
     crowded.remediator.step()
     assert crowded.remediator.quarantined
 
@@ -554,14 +554,14 @@ def test_what_was_begun_before_does_not_wait(crowded):
     crowded.cluster.faults = ApiFaults()
     crowded.transport.seconds = 1.0
     crowded.clock.go(60)
-    crowded.views.look()
+    crowded.views.poll()
     crowded.remediator.step()
     assert crowded.remediator.quarantined
 
 
 def test_a_turn_that_a_fault_did_not_outlast_is_no_turn_of_the_next_one():
-    clock = HandClock()
-    schedule = LookSchedule(clock, random.Random(1))
+    clock = FakeClock()
+    schedule = CycleSchedule(clock, random.Random(1))
     assert schedule.turn(1.0) > 0
     assert schedule.turn(1.0) == 0
     clock.go(TURN_SECONDS)

@@ -210,7 +210,7 @@ def test_a_gpu_counts_as_used_when(change: dict[str, Any]) -> None:
     assert FindingKind.NEVER_USED not in found(a_workload(untouched(**change)))
 
 
-def test_little_memory_tells_that_no_context_is_there() -> None:
+def test_little_memory_shows_that_no_context_is_there() -> None:
     assert FindingKind.NEVER_USED in found(a_workload(untouched(processes=None, memory=1 << 20)))
 
 

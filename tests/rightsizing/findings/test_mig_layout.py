@@ -126,7 +126,7 @@ def test_a_gpu_in_mig_mode_is_taken_first_but_not_for_the_sake_of_what_it_has() 
     assert cut(layouts([fit("2g.10gb")], fleet, CONFIG, NOW)) == {"GPU-a-1": ["2g.10gb"]}
 
 
-def test_too_few_gpus_are_cut_anew_where_that_serves_more() -> None:
+def test_too_few_gpus_are_cut_again_where_that_serves_more() -> None:
     fleet = FleetFacts(gpus=(gpu(0, layout=("1g.5gb",)), gpu(1, layout=("3g.20gb", "3g.20gb"))))
     found = layouts([fit("1g.5gb", 7), fit("3g.20gb", 2, name="b")], fleet, CONFIG, NOW)
     assert cut(found) == {"GPU-a-0": ["1g.5gb"] * 7}
@@ -137,7 +137,7 @@ def test_more_than_there_are_gpus_for_gets_the_fullest() -> None:
     assert cut(found) == {"GPU-a-4": ["3g.20gb", "3g.20gb"]}
 
 
-def test_one_instance_saves_nothing_by_itself_and_says_so() -> None:
+def test_one_instance_saves_nothing_by_itself_and_reports_it() -> None:
     (item,) = layouts([fit("1g.5gb")], FleetFacts(gpus=(gpu(0),)), CONFIG, NOW)
     assert item.why.endswith("It pays when others move in, too.")
 
@@ -170,7 +170,7 @@ def test_valid_free_and_no_more_than_wanted(
 
 
 @pytest.mark.parametrize("free", [1, 2, 3])
-def test_what_is_kept_and_what_is_cut_serve_as_much_as_cutting_all_anew(free: int) -> None:
+def test_what_is_kept_and_what_is_cut_serve_as_much_as_cutting_all_again(free: int) -> None:
     gpus = tuple(gpu(index, layout=("1g.5gb",) * 7 if index == 0 else ()) for index in range(free))
     found = layouts([fit("2g.10gb", 3), fit("1g.5gb", 8, name="b")], FleetFacts(gpus=gpus), CONFIG, NOW)
     kept = Counter(profile for each in gpus if each.uuid not in cut(found) for profile in each.layout)

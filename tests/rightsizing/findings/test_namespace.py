@@ -125,7 +125,7 @@ def test_no_node_is_to_be_reserved_when(change: dict[str, Any], taken: int) -> N
     assert FindingKind.STEADY_LOAD not in found(a_workload(*holds(gpus[:taken])), fleet=whole(steady, gpus=gpus))
 
 
-def test_the_evidence_tells_the_days() -> None:
+def test_the_evidence_shows_the_days() -> None:
     item = found(fleet=whole(a_namespace()))[FindingKind.QUOTA_SLACK]
 
     assert item.evidence.active is not None

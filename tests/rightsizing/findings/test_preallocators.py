@@ -18,7 +18,9 @@ from gpuwatch.rightsizing.findings.preallocators import PREALLOCATORS, is_server
         ((), None, None),
     ],
 )
-def test_the_program_tells_before_the_image(programs: tuple[str, ...], image: str | None, expected: str | None) -> None:
+def test_the_program_counts_before_the_image(
+    programs: tuple[str, ...], image: str | None, expected: str | None
+) -> None:
     known = preallocator(programs, image)
 
     assert (known and known.name) == expected

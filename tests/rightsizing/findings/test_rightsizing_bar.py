@@ -77,7 +77,7 @@ def test_a_percentile_of_memory_leaves_some_without(played: Played) -> None:
     assert other.rate[0] > 0.03
 
 
-def test_most_slowdowns_are_within_what_was_said(sized: Sized, played: Played) -> None:
+def test_most_slowdowns_are_within_what_was_reported(sized: Sized, played: Played) -> None:
     found = score.predicted(each for each in played.sizes if each.rule == "gpuwatch")
     assert found.advice > sized.workloads / 6
     assert found.above is not None

@@ -38,7 +38,7 @@ from tests.rightsizing.findings.test_rightsizing_size import (
 )
 
 
-def test_who_waits_is_told_how_often_it_swings() -> None:
+def test_who_waits_is_reported_with_how_often_it_swings() -> None:
     assert "in 80 % of it, it swings" in found(waiting())[FindingKind.CPU_BOUND].why
 
 
@@ -66,7 +66,7 @@ def test_outside_kubernetes_there_is_no_annotation_to_tune_by() -> None:
     assert FindingKind.ENERGY not in found(replace(work, key=replace(work.key, namespace="")))
 
 
-def test_a_gang_of_instances_is_not_told_to_take_fewer() -> None:
+def test_a_gang_of_instances_is_not_advised_to_take_fewer() -> None:
     gang = a_gang(0.8, 0.0)
     cut = {"profile": "1g.10gb", "resource": "nvidia.com/mig-1g.10gb"}
     holds = tuple(replace(hold, device=f"MIG-{at}", **cut) for at, hold in enumerate(gang.holds))
@@ -93,14 +93,16 @@ def test_between_its_jobs_what_a_cronjob_had_is_what_it_has() -> None:
     assert found(cron)[FindingKind.MIG_FIT].current == "nvidia.com/gpu"
 
 
-def test_the_risk_of_an_instance_is_higher_where_somebody_waits_for_its_work() -> None:
+def test_the_risk_of_an_instance_is_higher_where_users_wait_for_its_work() -> None:
     batch, serving = a_small_one(), classed(a_small_one(), "serving")
     assert found(batch)[FindingKind.MIG_FIT].risk is Level.LOW
     assert found(serving)[FindingKind.MIG_FIT].risk is Level.MEDIUM
 
 
 @pytest.mark.parametrize(("gib", "profile", "is_estimated"), [(15, "1g_23gb", False), (60, "3g_90gb", True)])
-def test_the_risk_of_an_instance_that_nobody_has_measured_says_so(gib: int, profile: str, is_estimated: bool) -> None:
+def test_the_risk_of_an_instance_that_nobody_has_measured_reports_it(
+    gib: int, profile: str, is_estimated: bool
+) -> None:
     model = "NVIDIA B200"
     summary = a_small_one(
         holds=(a_hold(model=model, busy=0.05),),
@@ -132,17 +134,17 @@ def test_less_draw_saves_money_also_where_the_price_of_the_gpu_is_not_known() ->
     assert savings(RightsizingConfig(electricity_price=0.25), None, 1.0, 1000.0).money_per_day is None
 
 
-def test_who_took_most_of_it_at_once_is_not_told_to_share() -> None:
+def test_who_took_most_of_it_at_once_is_not_advised_to_share() -> None:
     hold = a_hold(model=A10, busy=0.05, memory_at_start=72 * GIB, memory_later=72.0 * GIB, memory_spread=0.001)
     assert FindingKind.DUTY_CYCLED not in found(seldom_busy(holds=(hold,)))
 
 
-def test_an_instance_that_is_seldom_busy_is_not_told_to_share_a_gpu_that_it_has_not() -> None:
+def test_an_instance_that_is_seldom_busy_is_not_advised_to_share_a_gpu_that_it_has_not() -> None:
     cut = {"device": "MIG-0", "profile": "1g.10gb", "resource": "nvidia.com/mig-1g.10gb"}
     assert FindingKind.DUTY_CYCLED not in found(seldom_busy(holds=(a_hold(model=A10, busy=0.05, **cut),)))
 
 
-def test_sharing_is_a_higher_risk_where_somebody_waits_for_its_work() -> None:
+def test_sharing_is_a_higher_risk_where_users_wait_for_its_work() -> None:
     assert found(seldom_busy())[FindingKind.DUTY_CYCLED].risk is Level.MEDIUM
     assert found(classed(seldom_busy(), "serving"))[FindingKind.DUTY_CYCLED].risk is Level.HIGH
 

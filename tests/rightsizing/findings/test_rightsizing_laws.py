@@ -144,7 +144,7 @@ CLASSES: tuple[tuple[str | None, WorkClass | None], ...] = (
 
 @settings(max_examples=examples(150))
 @given(workloads())
-def test_what_may_serve_is_never_taken_away(work: WorkloadSummary) -> None:
+def test_what_may_serve_is_never_removed(work: WorkloadSummary) -> None:
     batch = work.work_class in ("batch", "notebook") and "vllm" not in work.programs
     for item in advised(work).items:
         assert batch or item.action is not RecommendedAction.SCALE_DOWN
@@ -202,7 +202,7 @@ BLIND_HOLD: dict[str, None] = dict.fromkeys(
 
 @settings(max_examples=examples(150))
 @given(workloads())
-def test_of_what_nobody_measured_nothing_is_said(work: WorkloadSummary) -> None:
+def test_of_what_nobody_measured_nothing_is_reported(work: WorkloadSummary) -> None:
     blind = tuple(replace(hold, **BLIND_HOLD) for hold in work.holds)
 
     assert not advised(replace(work, holds=blind, peaks=(), slowdowns=(), **BLIND)).items
@@ -210,7 +210,7 @@ def test_of_what_nobody_measured_nothing_is_said(work: WorkloadSummary) -> None:
 
 @settings(max_examples=examples(150))
 @given(workloads(), st.sampled_from(sorted(BLIND)))
-def test_not_to_know_something_finds_no_gpu_to_take_away(work: WorkloadSummary, name: str) -> None:
+def test_not_to_know_something_finds_no_gpu_to_remove(work: WorkloadSummary, name: str) -> None:
     """Only what speaks for an advice can be missed: what idles does so by what is known of its holds."""
     before = {item.id for item in advised(work).items if item.kind in (FindingKind.IDLE_HOLDER, FindingKind.NEVER_USED)}
     after = {

@@ -42,7 +42,7 @@ def classed(summary: WorkloadSummary, work_class: WorkClass | None) -> WorkloadS
     return replace(summary, work_class=work_class, key=replace(summary.key, kind=KINDS[work_class]))
 
 
-def test_of_busy_work_nothing_is_said() -> None:
+def test_of_busy_work_nothing_is_reported() -> None:
     assert not found(a_workload())
 
 
@@ -80,7 +80,7 @@ def test_the_hours_of_a_pod_that_is_idle_are_not_to_be_saved_twice() -> None:
     assert both[FindingKind.MIG_FIT].savings.gpu_hours_per_day == pytest.approx(hours * 2 / 3)
 
 
-def test_growth_that_rounds_to_nothing_is_not_spoken_of() -> None:
+def test_growth_that_rounds_to_nothing_is_not_reported() -> None:
     assert "growing" not in found(a_small_one(peaks=peaks(*(5 + n / 100 for n in range(8)))))[FindingKind.MIG_FIT].why
     assert (
         "growing by 0.1 GiB a day"
@@ -150,7 +150,7 @@ def test_neither_an_instance_nor_sharing_is_advised_when(change: dict[str, Any])
     assert not {FindingKind.MIG_FIT, FindingKind.DUTY_CYCLED} & found(a_small_one(holds=(a_hold(**change),))).keys()
 
 
-def test_outside_kubernetes_nothing_is_said_of_size() -> None:
+def test_outside_kubernetes_nothing_is_reported_of_size() -> None:
     small = a_small_one()
 
     assert not found(replace(small, key=replace(small.key, namespace="", kind="SlurmJob")))
@@ -305,7 +305,7 @@ def test_who_is_held_back_most_of_the_time_needs_no_swings() -> None:
     assert FindingKind.CPU_BOUND not in found(waiting(sawtooth=None, cpu_throttled=0.3, busy=spread(0.7)))
 
 
-def test_work_that_waits_for_something_else_has_its_input_looked_at() -> None:
+def test_work_that_waits_for_something_else_has_its_input_checked() -> None:
     assert found(waiting(cpu_throttled=0.01)).keys() == {FindingKind.IO_BOUND}
     assert "not known" in found(waiting(cpu_throttled=None))[FindingKind.IO_BOUND].why
 
@@ -326,7 +326,7 @@ def test_it_does_not_wait_when(change: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("work_class", ["serving", "notebook", None])
-def test_only_batch_is_told_to_look_at_its_input(work_class: WorkClass | None) -> None:
+def test_only_batch_is_advised_to_look_at_its_input(work_class: WorkClass | None) -> None:
     assert FindingKind.IO_BOUND not in found(classed(waiting(cpu_throttled=0.0), work_class))
 
 

@@ -56,7 +56,7 @@ def test_what_it_cannot_follow_is_named(load, text, words):
 
 
 @pytest.mark.parametrize("text", ['bearer_token: "hush', "bearer_token: *hush", "a: b\nbearer_token: hush: hush"])
-def test_what_is_no_yaml_is_told_by_its_line_and_without_its_secrets(load, text):
+def test_what_is_no_yaml_is_reported_by_its_line_and_without_its_secrets(load, text):
     with pytest.raises(UsageError, match=r"line [12]") as caught:
         load(text)
     assert "hush" not in str(caught.value)
@@ -71,7 +71,7 @@ def test_a_token_that_was_renewed_is_read_again(load, tmp_path):
         config.headers()
 
 
-def test_certificates_that_are_none_are_told(load, tmp_path):
+def test_certificates_that_are_none_are_reported(load, tmp_path):
     with pytest.raises(UsageError, match=r"tls_config .*secret"):
         load("tls_config: {ca_file: secret}").tls_config.context()
 

@@ -16,7 +16,7 @@ from gpuwatch.model.errors import GpuwatchError, PermissionMissing, UsageError
 from gpuwatch.rightsizing.prometheus import http as prometheus_http
 from gpuwatch.rightsizing.prometheus.api import MOST_WARNINGS, PrometheusApi, TooLarge
 from gpuwatch.rightsizing.prometheus.config import HttpConfig, basic
-from gpuwatch.rightsizing.prometheus.http import ATTEMPTS, FIRST_PAUSE, LONGEST_PAUSE, PATIENCE, PrometheusHttp
+from gpuwatch.rightsizing.prometheus.http import ATTEMPTS, FIRST_PAUSE, LONGEST_PAUSE, REQUEST_SECONDS, PrometheusHttp
 
 
 class Reply(NamedTuple):
@@ -97,7 +97,7 @@ def test_a_busy_server_is_asked_again_after_as_long_as_it_says(serve):
     assert len(server.asked) == 3
 
 
-def test_patience_has_an_end_and_no_pause_is_longer_than_the_longest(serve):
+def test_retries_have_an_end_and_no_pause_is_longer_than_the_longest(serve):
     server, api, pauses = serve(refused(429, "", "busy", ("Retry-After", "100000")))
     with pytest.raises(GpuwatchError, match="429"):
         api.query("up", 1)
@@ -115,13 +115,13 @@ def test_all_attempts_together_stay_within_one_deadline(serve, reply):
     with pytest.raises(GpuwatchError):
         api.query("up", 1)
     assert 1 < len(server.asked) - 1 < ATTEMPTS
-    assert next(times) - begun <= PATIENCE + 300
+    assert next(times) - begun <= REQUEST_SECONDS + 300
 
 
 def test_the_last_attempt_has_what_is_left_of_the_time(serve):
     """It ends by the deadline, though a single one might take longer."""
-    times = iter([0, 0, 0, 0, 0, PATIENCE - 0.2])
-    _, api, _ = serve(OK, Reply(hang=True), clock=lambda: next(times, PATIENCE))
+    times = iter([0, 0, 0, 0, 0, REQUEST_SECONDS - 0.2])
+    _, api, _ = serve(OK, Reply(hang=True), clock=lambda: next(times, REQUEST_SECONDS))
     api.query("up", 1)
     since = time.monotonic()
     with pytest.raises(GpuwatchError, match="timed out"):
@@ -183,7 +183,7 @@ def test_an_answer_that_memory_would_not_hold_is_too_large(serve):
         (refused(400, "bad_data", "parse error: unexpected character"), GpuwatchError, "parse error"),
     ],
 )
-def test_what_cannot_be_helped_is_said_in_the_servers_words(serve, reply, error, words):
+def test_what_cannot_be_helped_is_reported_in_the_servers_words(serve, reply, error, words):
     _, api, _ = serve(reply)
     with pytest.raises(error, match=words):
         api.query("up", 1)
@@ -265,7 +265,7 @@ NO_ADDRESSES = ("prometheus:9090", "ftp://x", "http://", "http://x:port", "http:
 
 
 @pytest.mark.parametrize("url", [*NO_ADDRESSES, "http://x/a b", "http://" + "x" * 70, "http://x/\u00fc"])
-def test_what_is_no_address_is_told_at_once(url):
+def test_what_is_no_address_is_reported_at_once(url):
     with pytest.raises(UsageError, match="is no Prometheus"):
         PrometheusHttp(url)
 
@@ -278,14 +278,14 @@ def test_a_password_in_what_is_no_address_is_not_shown(url):
 
 
 @pytest.mark.parametrize("proxy", ["socks5://ann:hush@x", "https://ann:hush@x", "proxy:3128"])
-def test_a_proxy_that_it_cannot_speak_to_is_told(proxy):
+def test_a_proxy_that_it_cannot_speak_to_is_reported(proxy):
     client = PrometheusHttp("http://prometheus.example", HttpConfig(proxy_url=proxy))
     with pytest.raises(UsageError, match="cannot use proxy_url") as caught:
         PrometheusApi(client).query("up", 1)
     assert "hush" not in str(caught.value)
 
 
-def test_nobody_there_is_told_with_the_address():
+def test_nobody_there_is_reported_with_the_address():
     pauses = []
     client = PrometheusHttp("http://127.0.0.1:1", sleep=pauses.append)
     with pytest.raises(GpuwatchError, match=r"cannot reach Prometheus at http://127\.0\.0\.1:1; Connection refused"):

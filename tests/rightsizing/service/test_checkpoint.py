@@ -91,7 +91,7 @@ def test_what_was_saved_is_there_and_so_is_what_was_before(path: Path):
     assert names(path) == {NAME, previous(path).name}
 
 
-def test_a_ledger_goes_on_from_it(path: Path):
+def test_a_ledger_continues_from_it(path: Path):
     save(path, KNOWN)
 
     state, _ = load(path, LedgerState)
@@ -150,7 +150,7 @@ def test_a_full_disk_costs_nothing_of_what_was_there(path: Path):
     assert names(path) == {NAME}
 
 
-def test_a_directory_that_is_not_there_is_told(path: Path):
+def test_a_directory_that_is_not_there_is_reported(path: Path):
     with pytest.raises(GpuwatchError, match="No such file"):
         save(path.parent / "gone" / NAME, KNOWN)
 
@@ -199,7 +199,7 @@ def test_members_that_a_later_gpuwatch_has_added_are_passed_by(path: Path):
     assert load(path, LedgerState) == (LedgerState(since=BEGIN, at=BEGIN), ())
 
 
-def test_one_that_is_too_old_is_told(path: Path):
+def test_one_that_is_too_old_is_reported(path: Path):
     save(path, KNOWN, Schema(number=1))
 
     state, (trouble,) = load(path, LedgerState, Schema(number=3, migrations={2: dict}))
@@ -234,7 +234,7 @@ BODY = b'{"format":"gpuwatch-rightsizing","schema":1,"size":2,"crc32":2745614147
         (BODY.replace(b"gpuwatch-r", b"other-r"), "foreign", "it is of format 'other-rightsizing'"),
     ],
 )
-def test_what_cannot_be_used_is_set_aside_and_told(path: Path, body: bytes, kind: str, why: str):
+def test_what_cannot_be_used_is_set_aside_and_reported(path: Path, body: bytes, kind: str, why: str):
     save(previous(path), OLDER)
     path.write_bytes(body)
 
@@ -263,7 +263,7 @@ def test_a_file_that_the_head_does_not_describe_costs_no_memory(path: Path, head
 
 @settings(deadline=None)
 @given(cut=st.floats(0, 1, exclude_max=True), flip=st.integers(0, 255))
-def test_cut_or_garbled_anywhere_it_is_never_believed(tmp_path_factory: pytest.TempPathFactory, cut: float, flip: int):
+def test_cut_or_garbled_anywhere_it_is_never_trusted(tmp_path_factory: pytest.TempPathFactory, cut: float, flip: int):
     path = tmp_path_factory.mktemp("state") / NAME
     size = save(path, KNOWN)
     whole = path.read_bytes()
@@ -283,7 +283,7 @@ def msgspec_reads_the_same(body: bytes, whole: bytes) -> bool:
     return body.partition(b"\n")[2] == whole.partition(b"\n")[2] and body.split() == whole.split()
 
 
-def test_who_only_looks_moves_nothing(path: Path):
+def test_observing_moves_nothing(path: Path):
     path.write_bytes(b"rubbish")
 
     state, (trouble,) = peek(path, LedgerState)
@@ -293,7 +293,7 @@ def test_who_only_looks_moves_nothing(path: Path):
     assert names(path) == {NAME}
 
 
-def test_no_more_bad_files_are_kept_than_a_person_looks_at(path: Path):
+def test_no_more_bad_files_are_kept_than_a_person_reads(path: Path):
     for number in range(3 * KEPT_ASIDE):
         path.write_bytes(b"rubbish %d" % number)
         os.utime(path, (BEGIN + number, BEGIN + number))

@@ -37,7 +37,7 @@ class Host:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_the_share_of_periods_between_two_looks(tmp_path: Path, layout: str) -> None:
+def test_the_share_of_periods_between_two_reads(tmp_path: Path, layout: str) -> None:
     host = Host(tmp_path, layout)
     host.set(1000, 900)
     seen = CpuThrottling(host.proc, host.sys)
@@ -48,7 +48,7 @@ def test_the_share_of_periods_between_two_looks(tmp_path: Path, layout: str) -> 
     assert seen.shares([7]) == {7: 0.0}, "it did nothing, and waited for nothing"
 
 
-def test_a_cgroup_made_anew_begins_anew(tmp_path: Path) -> None:
+def test_a_cgroup_made_again_starts_over(tmp_path: Path) -> None:
     host = Host(tmp_path, "v2")
     host.set(1000, 900)
     seen = CpuThrottling(host.proc, host.sys)

@@ -85,7 +85,9 @@ def test_it_is_saved_each_hour_and_at_the_end(hour: tuple[View, ...], tmp_path: 
     assert state.at == hour[-1].snapshot.at
 
 
-def test_a_later_one_goes_on_where_the_first_ended_and_says_so_at_once(hour: tuple[View, ...], tmp_path: Path) -> None:
+def test_a_later_one_continues_where_the_first_ended_and_reports_it_at_once(
+    hour: tuple[View, ...], tmp_path: Path
+) -> None:
     first = UsageLearner(ON, tmp_path)
     for view in hour[:-2]:
         first.take(view)
@@ -97,7 +99,7 @@ def test_a_later_one_goes_on_where_the_first_ended_and_says_so_at_once(hour: tup
     assert kinds(second.advice) == kinds(first.advice)
 
 
-def test_a_broken_checkpoint_is_told_of_and_no_reason_to_end(
+def test_a_broken_checkpoint_is_reported_and_no_reason_to_end(
     hour: tuple[View, ...], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / usage_checkpoint.NAME).write_bytes(b"no checkpoint")
@@ -147,7 +149,7 @@ def test_bins_of_the_future_cost_no_time(hour: tuple[View, ...], tmp_path: Path)
     assert UsageLedger.restored(odd, ON).state().bins_until == state.bins_until
 
 
-def test_a_disk_that_cannot_be_written_is_said_once(
+def test_a_disk_that_cannot_be_written_is_reported_once(
     hour: tuple[View, ...], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     place = tmp_path / "file"
@@ -163,7 +165,7 @@ def test_a_disk_that_cannot_be_written_is_said_once(
     assert len(said) == 1
 
 
-def test_owners_are_told_from_the_consents_where_there_are_any(hour: tuple[View, ...], tmp_path: Path) -> None:
+def test_owners_come_from_the_consents_where_there_are_any(hour: tuple[View, ...], tmp_path: Path) -> None:
     pod = PodConsent(namespace="team-nlp", name="debug-shell", uid="u", owner=("Job", "shells"), images={"shell": "a"})
     ConsentsFile(tmp_path).write(Consents(at=STARTED, pods=(pod,)))
     watch = UsageLearner(ON, tmp_path)
@@ -193,7 +195,7 @@ def test_cpu_throttling_is_asked_of_the_processes_on_gpus(hour: tuple[View, ...]
     assert b"throttled" in msgspec.json.encode(state)
 
 
-def test_the_thread_tells_and_saves_at_the_end(hour: tuple[View, ...], tmp_path: Path) -> None:
+def test_the_thread_reports_and_saves_at_the_end(hour: tuple[View, ...], tmp_path: Path) -> None:
     taken = Taken()
     rightsizer = Rightsizer(ON, tmp_path, taken, later=0.0)
     rightsizer.start()
@@ -207,7 +209,7 @@ def test_the_thread_tells_and_saves_at_the_end(hour: tuple[View, ...], tmp_path:
     assert state.at == hour[-1].snapshot.at
 
 
-def test_a_view_that_it_cannot_use_is_said_once_and_the_next_one_is_used(
+def test_a_view_that_it_cannot_use_is_reported_once_and_the_next_one_is_used(
     hour: tuple[View, ...], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     odd = msgspec.structs.replace(hour[0], attribution=None)
@@ -225,7 +227,7 @@ def test_a_view_that_it_cannot_use_is_said_once_and_the_next_one_is_used(
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
 
 
-def test_who_tells_never_waits(hour: tuple[View, ...], tmp_path: Path) -> None:
+def test_a_report_never_waits(hour: tuple[View, ...], tmp_path: Path) -> None:
     held = threading.Event()
 
     def wait(pids: object) -> dict[int, float]:
@@ -244,7 +246,7 @@ def test_who_tells_never_waits(hour: tuple[View, ...], tmp_path: Path) -> None:
     rightsizer.wait(time.monotonic() + DEADLINE)
 
 
-def test_switched_off_it_does_nothing_and_on_again_it_goes_on(hour: tuple[View, ...], tmp_path: Path) -> None:
+def test_switched_off_it_does_nothing_and_on_again_it_continues(hour: tuple[View, ...], tmp_path: Path) -> None:
     off = RightsizingConfig(enabled=False)
     taken = Taken()
     rightsizer = Rightsizer(off, tmp_path, taken, later=0.0)

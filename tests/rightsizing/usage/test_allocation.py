@@ -37,7 +37,7 @@ def test_idle_from_the_beginning():
     assert hold(at_rest(BEGIN, HOUR)).idle_since == BEGIN
 
 
-def test_nobody_knows_what_it_did_before_it_was_first_seen():
+def test_what_it_did_before_its_first_sample_is_unknown():
     found = hold(at_rest(BEGIN, HOUR, held_since=BEGIN - DAY))
 
     assert (found.since, found.idle_since) == (BEGIN - DAY, BEGIN)
@@ -160,7 +160,7 @@ def test_a_name_that_was_drawn_by_chance_never_comes_again():
     assert drawn.since == BEGIN
 
 
-def test_a_pod_that_tells_its_begin_was_there_whatever_was_not_seen():
+def test_a_pod_that_shows_its_begin_was_there_whatever_was_not_seen():
     begun = BEGIN - HOUR
 
     assert hold(at_work(BEGIN, HOUR, held_since=begun), at_rest(BEGIN + 2 * DAY, HOUR, held_since=begun)).worked

@@ -25,7 +25,7 @@ def test_little_memory_has_the_least_margin() -> None:
     assert need.needed == 2 * GIB + LEAST_MARGIN
 
 
-def test_growth_goes_on_until_the_advice_expires() -> None:
+def test_growth_continues_until_the_advice_expires() -> None:
     need = memory_demand(peaks(*range(10, 18)), 0.05, WEEK)
 
     assert need is not None
@@ -56,7 +56,7 @@ def test_too_few_days_show_no_trend() -> None:
     assert need.growth == int(UNKNOWN_GROWTH * 8 * GIB)
 
 
-def test_shrinking_is_not_believed() -> None:
+def test_shrinking_is_not_trusted() -> None:
     need = memory_demand(peaks(20, 18, 16, 14, 12, 10), 0.05, WEEK)
 
     assert need is not None
@@ -64,7 +64,7 @@ def test_shrinking_is_not_believed() -> None:
     assert need.needed > 21 * GIB - 1
 
 
-def test_nothing_known_needs_nothing_said() -> None:
+def test_nothing_known_needs_nothing_reported() -> None:
     assert memory_demand((), 0.05, WEEK) is None
 
 

@@ -27,7 +27,7 @@ def window(**measured: float | None) -> UsageWindow:
     return UsageWindow(at=0.0, span=60.0, covered=60.0, key=key, pod="b-0", gpu="GPU-1", **measured)
 
 
-def test_by_hand() -> None:
+def test_manual_actions() -> None:
     work = window(busy=0.5, sm=0.2, dram=0.1, pipe=0.08)
     third = BY_NAME["3g.40gb"]
     assert slowdown(work, third, high=True) == 0
@@ -50,7 +50,7 @@ def test_the_high_end_is_of_the_windows_high_ends() -> None:
     assert slowdown(work, BY_NAME["2g.20gb"], high=False) == pytest.approx(0.1 / BY_NAME["2g.20gb"].sm_share - 0.3)
 
 
-def test_nobody_knows_without_busy() -> None:
+def test_unknown_without_busy() -> None:
     assert slowdown(window(sm=0.1, dram=0.1), BY_NAME["1g.10gb"], high=True) is None
     assert slowdown(window(sm=0.1, dram=0.1), BY_NAME["1g.10gb"], high=False) is None
 

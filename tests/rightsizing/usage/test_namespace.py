@@ -112,7 +112,7 @@ def test_looking_in_between_changes_nothing():
     assert ledger.state() == once.state()
 
 
-def test_what_is_told_late_counts_no_bin_twice():
+def test_what_is_reported_late_counts_no_bin_twice():
     late = [
         each
         for pair in zip(gpus(1, BEGIN, HOUR), gpus(1, BEGIN + MINUTE, HOUR, first=1), strict=True)

@@ -51,7 +51,7 @@ def test_windows_follow_each_other_and_stay_within_what_was_seen(one, other):
         assert sum(w.covered > 0 for w in mine) == sum(n is not None for n in row[1:-1])
 
 
-def test_time_that_nobody_saw_is_told_while_the_pod_was_there_before_and_after():
+def test_time_that_nobody_saw_is_reported_while_the_pod_was_there_before_and_after():
     found = list(windows(chunk([None, FULL, None, None, FULL, None])))
     assert [(w.covered, w.busy) for w in found] == [(STEP, 0.5), (0, None), (0, None), (STEP, 0.5)]
 

@@ -74,7 +74,7 @@ def test_the_gang_is_to_keep_those_that_work(items: tuple[Recommendation, ...]) 
 
 
 @pytest.mark.slow  # quick: what is wrong is found
-def test_of_servers_it_is_said_after_a_week(played: tuple[View, ...]) -> None:
+def test_of_servers_it_is_reported_after_a_week(played: tuple[View, ...]) -> None:
     """The same minutes again and again: a week takes too long to play."""
     windows, names = WindowCollector(), {name for name, _ in WEEK}
     minutes = [window for view in played for window in windows.take(view) if window.key.name in names]

@@ -62,7 +62,7 @@ def is_possible(summary: WorkloadSummary) -> bool:
 
 @settings(max_examples=examples(120))
 @given(windows=st.lists(WINDOWS, max_size=25), look=st.integers(1, 25))
-def test_whatever_comes_it_goes_on_and_says_what_can_be(windows: list[UsageWindow], look: int):
+def test_whatever_comes_it_continues_and_says_what_can_be(windows: list[UsageWindow], look: int):
     ledger, now = UsageLedger(CONFIG), BEGIN + DAY
     for number, window in enumerate(windows):
         ledger.add(window)

@@ -77,5 +77,5 @@ def test_once_nobody_asks_any_more_it_is_at_rest() -> None:
     assert not has_requests([*counts, *(0 for _ in range(2 * 64 * 4))]).has_requests
 
 
-def test_a_few_windows_tell_nothing() -> None:
+def test_a_few_windows_show_nothing() -> None:
     assert not has_requests((1, 0, 4, 0, 0, 2)).has_requests

@@ -114,7 +114,7 @@ def test_rest_does_not_hide_how_slow_the_work_would_be():
     assert rare.slowdowns == busy.slowdowns
 
 
-def test_nothing_is_said_of_profiles_where_nobody_saw_how_busy_it_was():
+def test_nothing_is_reported_of_profiles_where_nobody_saw_how_busy_it_was():
     assert summary_of(*stretch(BEGIN, HOUR, watts=300.0)).slowdowns == ()
 
 
@@ -157,7 +157,7 @@ def test_holds_are_bounded_and_who_is_there_stays():
     assert crowd.summary(BEGIN, None).held == 1000 * MINUTE
 
 
-def test_what_was_last_said_of_it_stays():
+def test_what_was_last_reported_of_it_stays():
     found = summary_of(window(declared_class="batch", autotune="enforce", memory_total=80), window(BEGIN + MINUTE))
 
     assert (found.memory_total, found.autotune) == (80, "enforce")

@@ -36,7 +36,7 @@ def shown(node):
         ({"gpus": 0}, {}),
     ],
 )
-def test_devices_are_those_that_the_kubelet_hands_out(spec, expected):
+def test_devices_are_those_that_the_kubelet_provides(spec, expected):
     node = simulated(**spec)
     found = shown(node).node
     assert found.capacity == found.allocatable == expected

@@ -13,7 +13,7 @@ from gpuwatch.sim.kubeapi.cluster import SimulatedCluster
 from gpuwatch.sim.kubeapi.messages import ApiError, ApiRequest
 from gpuwatch.sim.kubeapi.store import CommittedWrite
 from tests.seeds import examples
-from tests.sim.node.nodes import HandClock
+from tests.sim.node.nodes import FakeClock
 
 NODE, NODES, LEASES = "/api/v1/nodes/gpu-1", "/api/v1/nodes", "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 BUDGETS = "/apis/policy/v1/namespaces/ml/poddisruptionbudgets"
@@ -21,8 +21,8 @@ PODS = "/api/v1/namespaces/ml/pods"
 
 
 @pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
+def clock() -> FakeClock:
+    return FakeClock()
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ writers = st.lists(st.tuples(st.sampled_from(["read", "patch"]), st.integers(0, 
 @given(writers)
 def test_no_interleaving_of_writers_loses_an_update(steps):
     """Each writer reads, then adds one to a number at the revision it read; only one that is current may succeed."""
-    cluster = SimulatedCluster(HandClock())
+    cluster = SimulatedCluster(FakeClock())
     assert ask(cluster, "POST", LEASES, {"metadata": {"name": "slot"}, "spec": {"leaseTransitions": 0}}).status == 201
     path, read, done = f"{LEASES}/slot", {}, 0
     for verb, writer in steps:
@@ -271,7 +271,7 @@ REQUESTS = st.builds(
 @settings(max_examples=examples(300))
 @given(st.lists(REQUESTS, min_size=1, max_size=5))
 def test_whatever_is_sent_gets_an_answer(requests):
-    cluster = SimulatedCluster(HandClock())
+    cluster = SimulatedCluster(FakeClock())
     cluster.add_user("admin", token="secret")
     cluster.add_node("gpu-1")
     cluster.add_pod("ml", "train-1", "gpu-1")

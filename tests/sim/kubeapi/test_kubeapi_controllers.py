@@ -4,14 +4,14 @@ import pytest
 
 from gpuwatch.sim.kubeapi.cluster import SimulatedCluster
 from gpuwatch.sim.kubeapi.controllers import NodeLifecycle, ReplicaSets, Scheduler
-from tests.sim.node.nodes import HandClock
+from tests.sim.node.nodes import FakeClock
 
 FAULT = {"key": "gpuwatch.io/gpu-fault", "value": "xid", "effect": "NoSchedule"}
 
 
 @pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
+def clock() -> FakeClock:
+    return FakeClock()
 
 
 @pytest.fixture

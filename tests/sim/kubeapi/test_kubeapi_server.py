@@ -219,7 +219,7 @@ class TestConnections:
             assert server.open_connections == len(asks)
         until(lambda: server.open_connections == 0, "connections that clients closed are forgotten")
 
-    def test_stopping_cuts_off_everybody_and_starting_again_keeps_the_state(self, cluster):
+    def test_stopping_cuts_off_all_clients_and_starting_again_keeps_the_state(self, cluster):
         server = SimulatedApiServer(cluster).start()
         with raw(server) as ask:
             assert ask("DELETE", "/api/v1/nodes/gpu-2")[0] == 200

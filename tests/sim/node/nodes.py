@@ -5,7 +5,7 @@ from gpuwatch.sim.node.scenario import Scenario, parse
 from gpuwatch.sim.nvml import SimNvml
 
 
-class HandClock:
+class FakeClock:
     """Time that passes only when told."""
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ def work(*gpus, load="training", **rest):
     return {"name": "ml/train-0", "gpus": list(gpus), "load": load, **rest}
 
 
-def open_driver(path, of: Scenario, clock: HandClock, seed: int = 1) -> SimNvml:
+def open_driver(path, of: Scenario, clock: FakeClock, seed: int = 1) -> SimNvml:
     """An initialized driver on a node of its own that nobody else hosts."""
     directory.create(path, of, seed, 1.0, clock).release()
     driver = SimNvml(directory.attach(path, clock))

@@ -26,7 +26,7 @@ def state_in_another_process(name, seed, times):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
 
-def test_two_processes_that_look_at_other_moments_see_the_same_node():
+def test_two_processes_that_read_at_other_times_have_the_same_node():
     often = [i * 0.173 for i in range(1, 1200)] + [220.0]
     assert state_in_another_process("ecc-storm", 3, often) == state_in_another_process("ecc-storm", 3, [220.0])
 

@@ -13,7 +13,7 @@ from gpuwatch.sim.node.scenario import load
 from gpuwatch.sim.surroundings.consents import REFRESH_SECONDS, ConsentsWriter
 from gpuwatch.sim.surroundings.demo_cluster import GPUS, PodWorkloads
 from gpuwatch.sim.world import World
-from tests.sim.node.nodes import HandClock, scenario, work
+from tests.sim.node.nodes import FakeClock, scenario, work
 from tests.waiting import until
 
 SAID = {AUTOTUNE: "enforce", CLASS: "batch"}
@@ -39,8 +39,8 @@ def test_annotations_of_pods_reach_the_file_and_leave_with_the_pod(tmp_path: Pat
         assert read(world, 0).namespaces == {}
 
 
-def test_it_is_written_anew_before_it_is_taken_for_old(tmp_path: Path) -> None:
-    clock = HandClock()
+def test_it_is_written_again_before_it_is_taken_for_old(tmp_path: Path) -> None:
+    clock = FakeClock()
     node, consenting = SimNode(scenario("h100", 1, [work(0)])), ConsentsWriter(tmp_path, clock)
     ages = []
     for _ in range(100):

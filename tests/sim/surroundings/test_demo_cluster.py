@@ -91,7 +91,7 @@ def allocatable(town):
     return town.cluster.get("nodes", "", NODE)["status"]["allocatable"]["nvidia.com/gpu"]
 
 
-def test_a_gpu_that_the_device_plugin_takes_out_gets_no_pod_until_the_plugin_starts_anew(place):
+def test_a_gpu_that_the_device_plugin_takes_out_gets_no_pod_until_the_plugin_starts_again(place):
     town, directory = place
     inject(directory, {"do": "device_plugin", "unhealthy": [7]})  # the free one
     until(lambda: allocatable(town) == "7")
@@ -113,7 +113,7 @@ def test_a_gpu_that_the_device_plugin_takes_out_gets_no_pod_until_the_plugin_sta
     assert len(town.cluster.objects("pods", namespace)) == 1
 
 
-def test_the_other_copy_becomes_ready_when_told(place):
+def test_the_other_copy_becomes_ready_on_request(place):
     town, _ = place
 
     def ready():

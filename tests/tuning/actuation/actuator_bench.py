@@ -10,7 +10,7 @@ from gpuwatch.tuning.actuation.driver import NvmlControl
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from gpuwatch.tuning.actuation.restore import Restorer
 from gpuwatch.tuning.model.setting import ApplyResult, Setting, SettingOrder, Trigger
-from tests.remediation.model.remediating import HandClock, Ledger
+from tests.remediation.model.remediating import FakeClock, Ledger
 from tests.tuning.service.tuning import BOOT, Knobs
 from tests.waiting import BOUND_SECONDS
 
@@ -25,13 +25,13 @@ class Bench:
 
     def __init__(self, folder: Path, **options: Any) -> None:
         self.knobs, self.record = Knobs(GPU, OTHER), SettingsRecord(folder)
-        common = {"boot_id": BOOT, "clock": HandClock()}
-        audit = Audit(Ledger(), HandClock(), actor="tuner")
+        common = {"boot_id": BOOT, "clock": FakeClock()}
+        audit = Audit(Ledger(), FakeClock(), actor="tuner")
         self.actuator = NvmlActuator(
             self.record, self.connect, **common | {"audit": audit, "timeout": DEADLINE} | options
         )
         self.guard = Restorer(
-            SettingsRecord(folder), self.connect, **common, audit=Audit(Ledger(), HandClock()), trigger=Trigger.GUARD
+            SettingsRecord(folder), self.connect, **common, audit=Audit(Ledger(), FakeClock()), trigger=Trigger.GUARD
         )
 
     def connect(self) -> NvmlControl:

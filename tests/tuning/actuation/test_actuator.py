@@ -20,7 +20,7 @@ from gpuwatch.model.errors import GpuwatchError, UsageError
 from gpuwatch.tuning.actuation.record import MOST_VALUES, SettingsRecord
 from gpuwatch.tuning.model.setting import ApplyResult, OrderOutcome, SettingOrder, Trigger
 from tests.cpu_clock import unhindered
-from tests.remediation.model.remediating import HandClock
+from tests.remediation.model.remediating import FakeClock
 from tests.tuning.actuation.actuator_bench import DEADLINE, GPU, OTHER, SETTERS, Bench
 from tests.tuning.service.tuning import clocks, limit
 from tests.waiting import until
@@ -33,7 +33,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     made.knobs.release()
 
 
-def test_what_is_ordered_is_set_and_recorded_and_given_back(bench: Bench) -> None:
+def test_what_is_ordered_is_set_and_recorded_and_restored(bench: Bench) -> None:
     assert bench.limit(500.0, pod_uid="u") == ApplyResult(
         order=SettingOrder(uuid=GPU, knob="power_limit", value=500.0, pod_uid="u"),
         outcome=OrderOutcome.DONE,
@@ -41,7 +41,7 @@ def test_what_is_ordered_is_set_and_recorded_and_given_back(bench: Bench) -> Non
     )
     assert bench.cap(1200).in_force == 1.2e9
     assert (bench.knobs.limits[GPU], bench.knobs.locked) == (500_000, {GPU: 1200})
-    at = HandClock().time()
+    at = FakeClock().time()
     assert bench.recorded() == [limit(GPU, at=at, pod_uid="u"), clocks(GPU, at=at)]
     assert [bench.limit(None).outcome, bench.cap(None).outcome] == [OrderOutcome.DONE] * 2
     assert (bench.knobs.limits[GPU], bench.knobs.locked) == (700_000, {})
@@ -78,7 +78,7 @@ def test_orders_of_one_gpu_keep_their_order(bench: Bench) -> None:
     assert [value for _, _, value in bench.knobs.sets] == [500_000, 400_000, 700_000, 300_000]
 
 
-def test_one_session_stays_open_between_orders_and_ends_with_the_hand(bench: Bench) -> None:
+def test_one_session_stays_open_between_orders_and_ends_with_the_actuator(bench: Bench) -> None:
     for _ in range(3):
         bench.limit(500.0)
         bench.limit(500.0, OTHER)
@@ -178,11 +178,11 @@ def test_s1_s2_whatever_happens_nothing_is_raised_and_all_that_is_ours_is_record
 def test_s2_it_is_on_the_disk_when_the_driver_is_asked(bench: Bench, tmp_path: Path) -> None:
     seen: list[dict[str, tuple[float, ...]]] = []
 
-    def look(name: str, args: tuple[Any, ...]) -> None:
+    def observe(name: str, args: tuple[Any, ...]) -> None:
         if name in SETTERS:
             seen.append({each.knob: each.applied for each in SettingsRecord(tmp_path).read().settings})
 
-    bench.knobs.before = look
+    bench.knobs.before = observe
     bench.limit(500.0)
     bench.limit(400.0)
     bench.cap(1200)
@@ -243,13 +243,13 @@ def test_s2_what_is_in_force_stays_recorded_when_the_driver_refuses_another_valu
 
 
 @pytest.mark.parametrize("mode", ["off", "observe"])
-def test_s12_in_no_other_mode_than_enforce_there_is_a_hand(tmp_path: Path, mode: Any) -> None:
+def test_s12_in_no_other_mode_than_enforce_there_is_an_actuator(tmp_path: Path, mode: Any) -> None:
     config = Config(state_dir=str(tmp_path), tuning=TuningConfig(mode=mode))
     with pytest.raises(UsageError, match="only enforce does"), nvml_actuator(Session(), config):
         pytest.fail("an actuator was built")
 
 
-def test_a_second_tuner_gets_no_hand(tmp_path: Path) -> None:
+def test_a_second_tuner_gets_no_actuator(tmp_path: Path) -> None:
     config = Config(state_dir=str(tmp_path), tuning=TuningConfig(mode="enforce"))
     with SettingsRecord(tmp_path).lock_tuner(0.0) as held:
         assert held
@@ -257,7 +257,7 @@ def test_a_second_tuner_gets_no_hand(tmp_path: Path) -> None:
             pytest.fail("a second actuator was built")
 
 
-def test_s12_only_one_module_can_reach_the_hand_and_the_knobs() -> None:
+def test_s12_only_one_module_can_reach_the_actuator_and_the_knobs() -> None:
     graph = grimp.build_graph("gpuwatch", cache_dir=None)
     assert graph.find_modules_that_directly_import("gpuwatch.tuning.actuation.actuator") == {
         "gpuwatch.cli.tune.driver_access"

@@ -185,7 +185,7 @@ def applied(place: Path) -> dict[str, tuple[float, ...]]:
     return {each.knob: each.applied for each in SettingsRecord(place).read().settings}
 
 
-def test_s2_s4_wherever_it_dies_what_is_in_force_is_recorded_and_is_given_back(
+def test_s2_s4_wherever_it_dies_what_is_in_force_is_recorded_and_is_restored(
     driver: FakeDriver, child: Child, place: Path
 ) -> None:
     """Killed before its first step, before its second, and so on, until it lives to the end."""
@@ -216,7 +216,7 @@ def test_s2_s4_wherever_it_dies_what_is_in_force_is_recorded_and_is_given_back(
     print(f"{steps} deaths, {len(driver.sets())} calls of setters")
 
 
-def test_s4_wherever_the_guard_dies_the_next_one_gives_back(driver: FakeDriver, child: Child, place: Path) -> None:
+def test_s4_wherever_the_guard_dies_the_next_one_restores(driver: FakeDriver, child: Child, place: Path) -> None:
     orders = plain((order(driver, "locked_clocks", 1.2e9), order(driver, "power_limit", 500.0)))
     steps, died = 0, 9
     while died:
@@ -230,7 +230,7 @@ def test_s4_wherever_the_guard_dies_the_next_one_gives_back(driver: FakeDriver, 
     assert max(each.value or 0 for each in driver.sets()) == 650_000
 
 
-def test_s1_s2_a_hand_and_a_guard_at_once_raise_nothing_and_lose_nothing(
+def test_s1_s2_an_actuator_and_a_guard_at_once_raise_nothing_and_lose_nothing(
     driver: FakeDriver, child: Child, place: Path, tmp_path: Path
 ) -> None:
     """One sets, the other gives back as fast as it can, and now and then one of them dies."""
@@ -257,7 +257,7 @@ def test_s1_s2_a_hand_and_a_guard_at_once_raise_nothing_and_lose_nothing(
     assert len({each.pid for each in done}) > 8, "both had a hand in it"
 
 
-def test_s5_the_same_driver_loaded_anew_is_met_again_and_what_was_set_is_gone(
+def test_s5_the_same_driver_loaded_again_is_met_again_and_what_was_set_is_gone(
     driver: FakeDriver, child: Child, place: Path
 ) -> None:
     driver.set(power_limit_mw=700_000, power_limit_enforced_mw=700_000)
@@ -293,7 +293,7 @@ def test_s5_after_another_driver_nothing_is_set_by_the_old_process_and_a_new_one
     assert (applied(place), driver.sets()) == ({}, ())
 
 
-def test_s9_a_cap_that_was_lifted_for_a_while_is_given_back_without_blame(
+def test_s9_a_cap_that_was_lifted_for_a_while_is_restored_without_a_penalty(
     driver: FakeDriver, child: Child, place: Path
 ) -> None:
     """At full clocks it looks as if somebody else had unlocked them: the tuner has, and the record lists it still."""

@@ -28,7 +28,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 # ---- S3: given back on the way out ----
 
 
-def test_s3_everything_is_given_back_in_time_though_one_gpu_hangs(bench: Bench) -> None:
+def test_s3_everything_is_restored_in_time_though_one_gpu_hangs(bench: Bench) -> None:
     for uuid in (GPU, OTHER):
         assert bench.limit(500.0, uuid).outcome is OrderOutcome.DONE
     bench.knobs.hanging.add(GPU)
@@ -41,7 +41,7 @@ def test_s3_everything_is_given_back_in_time_though_one_gpu_hangs(bench: Bench) 
     assert [each.uuid for each in bench.recorded()] == [GPU]
 
 
-def test_s3_a_hand_that_is_closed_has_given_back_and_sets_nothing_any_more(bench: Bench) -> None:
+def test_s3_an_actuator_that_is_closed_has_restored_and_sets_nothing_any_more(bench: Bench) -> None:
     bench.limit(500.0)
     bench.cap(1200)
     bench.actuator.close()
@@ -60,7 +60,7 @@ def quick_turns() -> Iterator[None]:
     sys.setswitchinterval(usual)
 
 
-def test_s3_an_order_under_way_is_given_back_too(bench: Bench) -> None:
+def test_s3_an_order_under_way_is_restored_too(bench: Bench) -> None:
     """The hand ends while a GPU is slow: what comes of the order is known before it is given back."""
     closing = threading.Thread(target=bench.actuator.close)
     bench.once_at("nvmlDeviceSetPowerManagementLimit", closing.start)
@@ -81,7 +81,7 @@ def test_s3_a_job_that_begins_is_not_waited_for_by_who_waits_for_the_one_before(
         assert given_back.is_set()
 
 
-def test_one_gpu_alone_is_given_back(bench: Bench) -> None:
+def test_one_gpu_alone_is_restored(bench: Bench) -> None:
     for uuid in (GPU, OTHER):
         bench.limit(500.0, uuid)
     assert bench.actuator.restore(Trigger.TUNER, [OTHER]) == ()
@@ -114,7 +114,7 @@ def test_s5_what_another_boot_or_driver_left_is_dropped_though_it_is_spared(
 
 
 @pytest.mark.parametrize("changed", [{"boot_id": "boot-0"}, {"driver": "570.1"}])
-def test_s5_a_record_of_another_boot_or_driver_is_dropped_and_the_original_read_anew(
+def test_s5_a_record_of_another_boot_or_driver_is_dropped_and_the_original_read_again(
     bench: Bench, changed: dict[str, str]
 ) -> None:
     bench.record.add(limit(GPU, **changed))
@@ -129,7 +129,7 @@ def test_s5_a_record_of_another_boot_or_driver_is_dropped_and_the_original_read_
     assert [each.uuid for each in bench.recorded()] == [GPU]
 
 
-def test_s6_while_the_boot_cannot_be_told_nothing_is_written(tmp_path: Path) -> None:
+def test_s6_while_the_boot_is_unknown_nothing_is_written(tmp_path: Path) -> None:
     bench = Bench(tmp_path, boot_id=None)
     bench.record.add(limit(GPU))
     assert [bench.limit(400.0).outcome, bench.limit(None).outcome] == [OrderOutcome.REFUSED] * 2
@@ -179,7 +179,7 @@ def test_s6_what_cannot_be_verified_failed_and_stays_recorded(bench: Bench) -> N
 # ---- S9: somebody else ----
 
 
-def test_s9_a_limit_that_somebody_else_has_set_since_is_left_alone(bench: Bench) -> None:
+def test_s9_a_limit_that_another_program_has_set_since_is_left_alone(bench: Bench) -> None:
     bench.limit(500.0)
     bench.knobs.limits[GPU] = 450_000
     assert bench.limit(400.0).outcome is OrderOutcome.FOREIGN
@@ -190,7 +190,7 @@ def test_s9_a_limit_that_somebody_else_has_set_since_is_left_alone(bench: Bench)
     assert not bench.recorded()
 
 
-def test_s9_a_limit_that_somebody_else_has_put_back_is_nobodys(bench: Bench) -> None:
+def test_s9_a_limit_that_another_program_has_put_back_is_nobodys(bench: Bench) -> None:
     bench.limit(500.0)
     bench.knobs.limits[GPU] = 700_000
     assert bench.limit(400.0).outcome is OrderOutcome.DONE

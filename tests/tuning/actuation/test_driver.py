@@ -26,7 +26,7 @@ def knobs() -> Knobs:
     return Knobs(GPU)
 
 
-def test_what_may_be_set_is_told_in_watts_and_hertz(knobs: Knobs) -> None:
+def test_what_may_be_set_is_reported_in_watts_and_hertz(knobs: Knobs) -> None:
     knobs.limits[GPU] = 600_000
     with NvmlControl(knobs) as control:
         capabilities = control.capabilities(GPU)

@@ -12,7 +12,7 @@ from gpuwatch.tuning.actuation.heartbeat import GUARD_NAME, HeartbeatFile
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from gpuwatch.tuning.actuation.restore import Restorer
 from gpuwatch.tuning.model.setting import Actuation, Trigger
-from tests.remediation.model.remediating import HandClock, Ledger
+from tests.remediation.model.remediating import FakeClock, Ledger
 from tests.tuning.service.tuning import BOOT, Knobs, limit
 
 GPU = "GPU-0"
@@ -22,7 +22,7 @@ class Bench:
     """A guard over one GPU whose power limit was lowered. `pass_time` beats as often as it is told to."""
 
     def __init__(self, folder: Path) -> None:
-        self.clock, self.knobs = HandClock(), Knobs(GPU)
+        self.clock, self.knobs = FakeClock(), Knobs(GPU)
         self.record, self.heartbeat = SettingsRecord(folder), HeartbeatFile(folder)
         self.lower()
         self.restorer = Restorer(
@@ -62,7 +62,7 @@ def test_while_the_tuner_beats_nothing_is_touched(bench: Bench) -> None:
     assert not bench.knobs.calls
 
 
-def test_s4_three_missed_beats_of_ten_seconds_and_all_is_given_back(bench: Bench) -> None:
+def test_s4_three_missed_beats_of_ten_seconds_and_all_is_restored(bench: Bench) -> None:
     assert bench.pass_time(5, beat="enforce") is None
     took = bench.pass_time(60)
     assert took is not None
@@ -132,7 +132,7 @@ class Between(SettingsRecord):
         return super().read()
 
 
-def test_a_tuner_that_begins_while_the_guard_looks_keeps_its_settings(tmp_path: Path, bench: Bench) -> None:
+def test_a_tuner_that_begins_while_the_guard_reads_keeps_its_settings(tmp_path: Path, bench: Bench) -> None:
     bench.record.settle(bench.record.read().settings, 0, Trigger.GUARD)
     bench.heartbeat.beat("observe", 0.0)
     guard = Guard(Between(tmp_path), bench.heartbeat, bench.restorer, bench.clock)
@@ -141,7 +141,7 @@ def test_a_tuner_that_begins_while_the_guard_looks_keeps_its_settings(tmp_path: 
     assert not bench.knobs.calls
 
 
-def test_each_look_is_a_beat_of_its_own_for_the_tuner_to_hear(bench: Bench, tmp_path: Path) -> None:
+def test_each_cycle_writes_a_heartbeat_for_the_tuner(bench: Bench, tmp_path: Path) -> None:
     own, stamps = HeartbeatFile(tmp_path, GUARD_NAME), set()
     for _ in range(3):
         bench.heartbeat.beat("enforce", 0.0)
@@ -158,7 +158,7 @@ def test_each_look_is_a_beat_of_its_own_for_the_tuner_to_hear(bench: Bench, tmp_
     assert guarded.beat.mode == "enforce"
 
 
-def test_a_guard_that_cannot_beat_says_so_once_and_guards_on(
+def test_a_guard_that_cannot_beat_reports_it_once_and_guards_on(
     bench: Bench, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     HeartbeatFile(tmp_path, GUARD_NAME).path.mkdir()
@@ -176,7 +176,7 @@ def test_at_its_end_nothing_is_left_behind(bench: Bench) -> None:
     assert bench.knobs.limits[GPU] == 700_000
 
 
-def test_at_its_end_a_tuner_may_give_back_by_itself(bench: Bench) -> None:
+def test_at_its_end_a_tuner_may_restore_by_itself(bench: Bench) -> None:
     assert bench.pass_time(5, beat="enforce") is None
     bench.record.settle(bench.record.read().settings, 0, Trigger.GUARD)
     bench.guard.stop()

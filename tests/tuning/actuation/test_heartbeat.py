@@ -10,7 +10,7 @@ from gpuwatch.tuning.actuation.heartbeat import GUARD_NAME, NAME, Heartbeat, Hea
 from gpuwatch.tuning.actuation.record import FOLDER
 
 
-def test_a_beat_is_heard_with_its_mode(tmp_path: Path) -> None:
+def test_a_heartbeat_is_received_with_its_mode(tmp_path: Path) -> None:
     heartbeat = HeartbeatFile(tmp_path)
     assert heartbeat.latest() is None
     heartbeat.beat("enforce", 5.0)

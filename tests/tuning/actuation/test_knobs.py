@@ -24,7 +24,7 @@ from gpuwatch.sim.world import World
 from gpuwatch.tuning.actuation.driver import NvmlControl
 from tests.fakes.libnvml import FakeDriver
 from tests.fakes.test_libnvml import Client
-from tests.sim.node.nodes import HandClock, open_driver, scenario, work
+from tests.sim.node.nodes import FakeClock, open_driver, scenario, work
 from tests.waiting import until
 
 Ask = Callable[..., Any]
@@ -183,7 +183,7 @@ def test_pace_draw_and_counters_follow_the_documented_formulas(load: str, share:
 
 
 def test_a_lock_above_what_the_power_limit_allows_changes_nothing(tmp_path: Path) -> None:
-    clock = HandClock()
+    clock = FakeClock()
     open_driver(tmp_path, scenario("h100", 2, [work(0, 1, load="steady")]), clock)
     keeper = directory.attach(tmp_path, clock)
     for action in (SetPowerLimit(gpu="all", watts=400.0), LockClocks(gpu=0, highest=1900)):
@@ -196,7 +196,7 @@ def test_a_lock_above_what_the_power_limit_allows_changes_nothing(tmp_path: Path
 
 
 def test_an_unused_gpu_keeps_the_clock_it_is_locked_to(tmp_path: Path) -> None:
-    clock = HandClock()
+    clock = FakeClock()
     open_driver(tmp_path, scenario("h100", 2), clock)
     keeper = directory.attach(tmp_path, clock)
     keeper.act(LockClocks(gpu=0, lowest=1200, highest=1200))

@@ -43,7 +43,7 @@ def test_a_limit_that_is_not_known_is_not_set(missing: str) -> None:
     assert refused.value.outcome is OrderOutcome.REFUSED
 
 
-def test_s9_what_is_neither_ours_nor_the_original_is_somebody_elses() -> None:
+def test_s9_what_is_neither_ours_nor_the_original_belongs_to_another_program() -> None:
     with pytest.raises(OrderRefused) as refused:
         original_limit(BOARD, setting(650.0, 500.0))
     assert refused.value.outcome is OrderOutcome.FOREIGN

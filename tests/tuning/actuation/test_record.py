@@ -66,7 +66,7 @@ def test_s1_the_first_original_stays(record: SettingsRecord) -> None:
     assert (found.original, found.applied) == (700.0, (400.0, 500.0))
 
 
-def test_another_boot_begins_anew(record: SettingsRecord) -> None:
+def test_another_boot_starts_over(record: SettingsRecord) -> None:
     record.add(LIMIT)
     later = replace(LIMIT, boot_id="b2", original=650.0, applied=(400.0,))
     record.add(later)
@@ -138,7 +138,7 @@ def test_a_file_that_others_may_read_or_write_is_not_acted_on(record: SettingsRe
         record.read()
 
 
-def test_whatever_the_umask_its_own_file_is_believed(record: SettingsRecord) -> None:
+def test_whatever_the_umask_its_own_file_is_trusted(record: SettingsRecord) -> None:
     before = os.umask(0)
     try:
         record.add(LIMIT)
@@ -270,7 +270,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_and_leaves_the_old(tmp_path
         assert not held
 
 
-def test_a_lock_that_is_no_file_is_not_only_said_to_be_held(record: SettingsRecord, tmp_path: Path) -> None:
+def test_a_lock_that_is_no_file_is_not_only_reported_to_be_held(record: SettingsRecord, tmp_path: Path) -> None:
     (tmp_path / FOLDER).mkdir(mode=0o700)
     os.mkfifo(record.path.with_suffix(".lock"))
     with pytest.raises(RecordBusy, match=f"cannot lock {record.path}.*or the lock cannot be opened; .*dir"):

@@ -14,7 +14,7 @@ from gpuwatch.tuning.actuation.interface import PerGpuExecutor
 from gpuwatch.tuning.actuation.record import SettingsRecord
 from gpuwatch.tuning.actuation.restore import RestoreOutcome, Restorer
 from gpuwatch.tuning.model.setting import Setting, Trigger
-from tests.remediation.model.remediating import HandClock, Ledger
+from tests.remediation.model.remediating import FakeClock, Ledger
 from tests.tuning.service.tuning import BOOT, Knobs, clocks, limit
 from tests.waiting import BOUND_SECONDS, until
 
@@ -33,7 +33,7 @@ class Bench:
                 self.knobs.limits[setting.uuid] = round(setting.applied[0] * 1e3)
             else:
                 self.knobs.locked[setting.uuid] = 1200
-        clock = HandClock()
+        clock = FakeClock()
         self.restorer = Restorer(
             self.record,
             lambda: NvmlControl(self.knobs),
@@ -81,7 +81,7 @@ def test_another_boots_settings_are_dropped_without_a_driver(tmp_path: Path) -> 
     assert bench.restore() == [RestoreOutcome.DROPPED]
 
 
-def test_s6_while_the_boot_cannot_be_told_nothing_is_written(tmp_path: Path) -> None:
+def test_s6_while_the_boot_is_unknown_nothing_is_written(tmp_path: Path) -> None:
     """Clocks may be locked by somebody else since; only a record of this very boot says that they are ours."""
     bench = Bench(tmp_path, limit(GPU), clocks(OTHER), boot_id=None)
     found = bench.restorer.restore()
@@ -131,7 +131,7 @@ def test_without_the_right_it_stays_recorded_and_the_right_is_named(tmp_path: Pa
     assert bench.left() == [GPU, OTHER]
 
 
-def test_s9_what_somebody_else_has_set_since_is_left_alone(tmp_path: Path) -> None:
+def test_s9_what_another_program_has_set_since_is_left_alone(tmp_path: Path) -> None:
     bench = Bench(tmp_path, limit(GPU))
     bench.knobs.limits[GPU] = 600_000
     assert bench.restore() == [RestoreOutcome.DROPPED]
@@ -204,7 +204,7 @@ def test_a_disk_that_takes_no_record_keeps_nothing_from_being_restored(tmp_path:
     assert not bench.left()
 
 
-def test_what_was_given_back_late_is_forgotten_too(tmp_path: Path) -> None:
+def test_what_was_restored_late_is_forgotten_too(tmp_path: Path) -> None:
     bench = Bench(tmp_path, limit(GPU), timeout=0.2)
     bench.knobs.hanging.add(GPU)
     assert bench.restore() == [RestoreOutcome.KEPT]
@@ -213,7 +213,7 @@ def test_what_was_given_back_late_is_forgotten_too(tmp_path: Path) -> None:
     assert bench.record.read().restores == {Trigger.GUARD: 1}
 
 
-def test_a_driver_that_was_loaded_anew_is_met_by_a_second_session(tmp_path: Path) -> None:
+def test_a_driver_that_was_loaded_again_is_met_by_a_second_session(tmp_path: Path) -> None:
     bench = Bench(tmp_path, limit(GPU))
     bench.knobs.errors["nvmlDeviceGetPowerManagementLimit"] = pynvml.NVML_ERROR_UNINITIALIZED
 
@@ -225,7 +225,7 @@ def test_a_driver_that_was_loaded_anew_is_met_by_a_second_session(tmp_path: Path
     assert bench.restore() == [RestoreOutcome.RESTORED]
 
 
-def test_the_same_failure_is_told_once(tmp_path: Path) -> None:
+def test_the_same_failure_is_reported_once(tmp_path: Path) -> None:
     bench = Bench(tmp_path, limit(GPU))
     bench.knobs.deaf = True
     for _ in range(3):

@@ -29,7 +29,7 @@ def test_what_a_power_limit_goes_back_to(configured: float, most: float, target:
     assert power_target(setting(), PowerLimits(configured, most)) == target
 
 
-def test_a_limit_within_what_the_driver_rounds_of_the_original_is_given_back_already() -> None:
+def test_a_limit_within_what_the_driver_rounds_of_the_original_is_restored_already() -> None:
     assert power_target(setting(applied=(699.5, 500.0)), PowerLimits(699.4, 700.0)) is None
 
 

@@ -33,7 +33,7 @@ def lifted(world: World, *indices: int) -> bool:
     return orders == {(f"GPU-{index}", None, False) for index in indices}
 
 
-def test_a_cap_is_found_within_the_bound_and_what_it_saves_is_told(held: World) -> None:
+def test_a_cap_is_found_within_the_bound_and_what_it_saves_is_reported(held: World) -> None:
     held.run(60)
     gpu = held.gpu(0)
     assert gpu.clock_cap == held.clocks["GPU-0"] == held.clocks["GPU-1"]
@@ -118,14 +118,14 @@ def test_s8_a_gpu_that_slows_itself_is_not_held_down_by_us_too(held: World, reas
     assert held.gpu(2).reason is ObstacleReason.SLOWDOWN
 
 
-def test_s9_clocks_that_somebody_else_has_reset_are_theirs_for_an_hour(held: World) -> None:
+def test_s9_clocks_that_another_program_has_reset_are_theirs_for_an_hour(held: World) -> None:
     held.clocks["GPU-2"] = None  # behind our back
     for _ in range(5):
         held.tick()
         if held.gpu(2).reason is ObstacleReason.CONFLICT:
             break
     assert lifted(held, 2)
-    assert any(told.action == "yield" for told in held.step.reports)
+    assert any(each.action == "yield" for each in held.step.reports)
     for _ in range(35):
         held.now += 99.0
         held.tick()
@@ -134,7 +134,7 @@ def test_s9_clocks_that_somebody_else_has_reset_are_theirs_for_an_hour(held: Wor
     assert held.gpu(2).reason is not ObstacleReason.CONFLICT
 
 
-def test_s9_a_knob_that_the_hand_finds_turned_by_others_is_left_alone(held: World) -> None:
+def test_s9_a_knob_that_the_actuator_finds_turned_by_others_is_left_alone(held: World) -> None:
     held.fate["GPU-2"] = OrderOutcome.FOREIGN
     held.stopped = "a person"
     held.tick()
@@ -151,8 +151,8 @@ def test_s10_no_more_than_the_allowed_actions_in_any_hour_however_often_work_cha
     for change in range(12):
         world.works["GPU-2"] = Work("b", (100 + change,))
         for _ in range(400):
-            told = world.tick().reports
-            acts += [world.now for each in told if each.uuid == "GPU-2" and each.after not in ("", each.before)]
+            reports = world.tick().reports
+            acts += [world.now for each in reports if each.uuid == "GPU-2" and each.after not in ("", each.before)]
             if world.gpu(2).reason is ObstacleReason.RATE_LIMIT:
                 limited = True
                 assert world.clocks["GPU-2"] is None
@@ -161,11 +161,11 @@ def test_s10_no_more_than_the_allowed_actions_in_any_hour_however_often_work_cha
     assert all(later - earlier >= 3600 for earlier, later in zip(acts, acts[3:], strict=False))
 
 
-def test_s13_each_decision_is_told_with_before_and_after_and_alternation_is_none() -> None:
-    world, told = World(), []
+def test_s13_each_decision_is_reported_with_before_and_after_and_alternation_is_none() -> None:
+    world, reports = World(), []
     for _ in range(700):
-        told += world.tick().reports
-    mine = [each for each in told if each.uuid == "GPU-2"]
+        reports += world.tick().reports
+    mine = [each for each in reports if each.uuid == "GPU-2"]
     caps = [order.value for _, order in world.orders if order.uuid == "GPU-2" and order.value is not None]
     assert len(caps) > 2 * len(mine)
     assert [each.after for each in mine if each.after != each.before] == [
@@ -196,7 +196,7 @@ def close(world: World, what: str) -> None:
     """Something that stands against all GPUs, or what was before."""
     world.stopped = "a person" if what == "stopped" else ""
     world.node = {AUTOTUNE: "off"} if what == "node annotation" else {}
-    world.guarded, world.readable, world.told = what != "no guard", what != "record", what != "no consents"
+    world.guarded, world.readable, world.consented = what != "no guard", what != "record", what != "no consents"
     world.judged, world.kubelet = what != "health", what != "kubelet"
     world.frozen, world.interval = what == "stale", 2.0 if what == "slow" else 1.0
 
@@ -240,7 +240,7 @@ def test_a_lift_that_fails_is_ordered_again_until_it_is_done(held: World) -> Non
 
 
 @pytest.mark.parametrize("fate", [OrderOutcome.FAILED, OrderOutcome.TIMEOUT, OrderOutcome.REFUSED])
-def test_a_cap_that_was_not_set_is_given_back_and_not_tried_again_soon(fate: OrderOutcome) -> None:
+def test_a_cap_that_was_not_set_is_restored_and_not_tried_again_soon(fate: OrderOutcome) -> None:
     world = World()
     world.fate = {"GPU-0": fate}
     world.until(TuningState.SEARCHING)
@@ -255,7 +255,7 @@ def test_a_cap_that_was_not_set_is_given_back_and_not_tried_again_soon(fate: Ord
     assert len([order for _, order in world.orders if order.uuid == "GPU-0" and order.value]) == before
 
 
-def test_s4_what_somebody_has_given_back_is_not_set_again_soon(held: World) -> None:
+def test_s4_what_another_program_has_restored_is_not_set_again_soon(held: World) -> None:
     del held.record[KEYS[0]]
     held.clocks["GPU-0"] = None
     held.tick()
@@ -265,7 +265,9 @@ def test_s4_what_somebody_has_given_back_is_not_set_again_soon(held: World) -> N
     assert held.gpu(0).reason is ObstacleReason.RELEASED
 
 
-def test_s4_what_somebody_has_given_back_of_a_gpu_at_rest_is_not_set_again_before_ten_idle_minutes(held: World) -> None:
+def test_s4_what_another_program_has_restored_of_a_gpu_at_rest_is_not_set_again_before_ten_idle_minutes(
+    held: World,
+) -> None:
     work = held.works["GPU-2"]
     assert work is not None
     work.engine = 0.0
@@ -324,7 +326,7 @@ def test_work_that_shows_too_little_is_refused_with_words() -> None:
         ({AUTOTUNE: "enforce", CLASS: "batch", MAX_SLOWDOWN: "a lot"}, ObstacleReason.OPTED_OUT),
     ],
 )
-def test_a_pod_that_changes_its_mind_is_heard_at_once(
+def test_a_pod_that_changes_its_consent_counts_at_once(
     held: World, annotations: dict[str, str], reason: ObstacleReason
 ) -> None:
     held.annotations["a"] = annotations
@@ -375,7 +377,9 @@ def test_work_that_holds_a_gpu_and_does_nothing_rests_at_the_floor_and_wakes_at_
     assert held.gpu(2).state is TuningState.VERIFYING
 
 
-def test_s1_an_idle_gpu_whose_clocks_are_low_by_themselves_or_by_a_lock_of_somebody_is_left_alone(held: World) -> None:
+def test_s1_an_idle_gpu_whose_clocks_are_low_by_themselves_or_by_a_lock_of_another_program_is_left_alone(
+    held: World,
+) -> None:
     work = held.works["GPU-2"]
     assert work is not None
     work.engine = 0.0
@@ -457,7 +461,7 @@ def limit(world: World, watts: float) -> None:
     world.limits["GPU-2"] = world.defaults["GPU-2"] = watts
 
 
-def test_another_power_limit_while_it_is_observed_or_searched_begins_anew_and_refuses_nobody() -> None:
+def test_another_power_limit_while_it_is_observed_or_searched_starts_over_and_refuses_nobody() -> None:
     world = World()
     world.run(30)
     limit(world, 350.0)  # as the budget does: its work gets slower
@@ -485,18 +489,18 @@ def limited() -> World:
     return world
 
 
-def test_under_a_power_limit_a_search_goes_from_the_clock_that_is_reached_and_tells_each_step_once() -> None:
-    world, told = limited(), []
+def test_under_a_power_limit_a_search_goes_from_the_clock_that_is_reached_and_shows_each_step_once() -> None:
+    world, reports = limited(), []
     while world.tick().gpus[2].state is not TuningState.HOLDING and world.now < 1900:
-        told += [(each.before, each.after) for each in world.step.reports if each.uuid == "GPU-2"]
+        reports += [(each.before, each.after) for each in world.step.reports if each.uuid == "GPU-2"]
     assert world.gpu(2).state is TuningState.HOLDING
-    assert told[0] == ("", setting_text("locked_clocks", 1260e6))  # four fifths of 1560 MHz, not of 1980
-    assert len(told) == len(set(told))
+    assert reports[0] == ("", setting_text("locked_clocks", 1260e6))  # four fifths of 1560 MHz, not of 1980
+    assert len(reports) == len(set(reports))
     left = world.speed("GPU-2") / world.speed("GPU-2", capped=False)
     assert 0.95 <= left < 0.97
 
 
-def test_a_cap_found_under_a_power_limit_is_looked_at_when_the_limit_rises() -> None:
+def test_a_cap_found_under_a_power_limit_is_tried_again_when_the_limit_rises() -> None:
     world = limited()
     world.works["GPU-0"] = world.works["GPU-1"] = None
     world.until(TuningState.HOLDING, 2)

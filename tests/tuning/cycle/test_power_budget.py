@@ -28,7 +28,7 @@ class Tuned(Node):
         """Cycles of a second."""
         for _ in range(seconds):
             self.now += 1
-            look = self.look()
+            node = self.inputs()
             health = dict.fromkeys(self.boards, Health.HEALTHY)
             inputs = CycleInputs(
                 view=replace(self.view(), judgement=Judgement(node=Health.HEALTHY, gpus=health)),
@@ -37,7 +37,7 @@ class Tuned(Node):
                 at=START + self.now,
                 config=self.config,
                 consents=Consents(at=START, node=self.says),
-                actuation=look.actuation,
+                actuation=node.actuation,
                 results=self.results,
                 guarded=self.guarded,
                 stopped=self.stopped,
@@ -67,7 +67,7 @@ def test_the_budget_needs_nobodys_consent_and_each_write_is_a_deed() -> None:
 
 
 @pytest.mark.parametrize("how", ["stopped", "the Node", "no guard", "config"])
-def test_s3_when_it_is_stopped_or_taken_away_everything_is_given_back(how: str) -> None:
+def test_s3_when_it_is_stopped_or_removed_everything_is_restored(how: str) -> None:
     node = a_node()
     node.tune(60)
     assert node.record

@@ -33,17 +33,17 @@ def world(pod_rate: float | None, *, bound: float = 0.5, polls: bool = True) -> 
 
 
 def test_where_counters_know_too_little_progress_finds_the_cap():
-    refused, told = world(None), world(900.0)
-    for each in (refused, told):
+    refused, served = world(None), world(900.0)
+    for each in (refused, served):
         each.works["GPU-2"].pipe = 0.0
     refused.until(TuningState.REFUSED, 2)
     assert refused.gpu(2).reason is ObstacleReason.WEAK_SIGNAL
-    told.until(TuningState.HOLDING, 2)
-    assert told.gpu(2).signal == "progress"
-    assert 0.02 < 1 - told.pace("b") <= BOUND
-    shown = told.gpu(2).slowdown
+    served.until(TuningState.HOLDING, 2)
+    assert served.gpu(2).signal == "progress"
+    assert 0.02 < 1 - served.pace("b") <= BOUND
+    shown = served.gpu(2).slowdown
     assert shown is not None
-    assert abs(shown - (1 - told.pace("b"))) < 0.01
+    assert abs(shown - (1 - served.pace("b"))) < 0.01
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_the_rate_of_serving_work_follows_its_requests_and_is_no_signal():
     assert "follows its requests" in serving.gpu(2).note
 
 
-def test_a_count_that_tells_of_no_loss_is_overruled_where_all_gpu_counters_tell_of_one():
+def test_a_count_that_shows_no_loss_is_overruled_where_all_gpu_counters_show_one():
     """The value is another's: whoever counts seconds instead of steps would otherwise get the lowest clock."""
     liar = world(900.0, bound=0.9, polls=False)
     liar.works["GPU-2"].pipe = 0.3
@@ -171,8 +171,8 @@ class Outside(World):
 
     guests: tuple[int, ...] = ()
 
-    def _look(self) -> View:
-        seen = super()._look()
+    def _new_view(self) -> View:
+        seen = super()._new_view()
         people = {pid: "ada" for work in self.works.values() if work is not None for pid in work.pids}
         people |= {pid: "mallory" for pid in self.guests}
         gpus = tuple(
@@ -193,7 +193,7 @@ def outside(**tuning: Any) -> Outside:
     made = Outside(work_class="batch", max_actions_per_hour=1000, **tuning)
     work = Work("b", (12,), 0.5)
     work.polls, work.pipe = True, 0.03
-    made.works, made.told = {"GPU-0": None, "GPU-1": None, "GPU-2": work, "GPU-3": None}, False
+    made.works, made.consented = {"GPU-0": None, "GPU-1": None, "GPU-2": work, "GPU-3": None}, False
     return made
 
 

@@ -40,7 +40,7 @@ def test_the_next_run_of_a_cron_job_begins_near_the_cap_of_the_one_before():
 @pytest.mark.parametrize(
     ("pod", "controller"), [("other-29401440-abcde", ("Job", "other-29401440")), ("train-x", ("Deployment", "train"))]
 )
-def test_work_of_another_controller_begins_anew(pod, controller):
+def test_work_of_another_controller_starts_over(pod, controller):
     world = made()
     _, first = run_of(world, "train-29400000-abcde", ("Job", "train-29400000"))
     world.works["GPU-2"] = None
@@ -48,7 +48,7 @@ def test_work_of_another_controller_begins_anew(pod, controller):
     assert run_of(world, pod, controller)[1] == first
 
 
-def test_another_promise_begins_anew():
+def test_another_promise_starts_over():
     world = made()
     _, first = run_of(world, "train-29400000-abcde", ("Job", "train-29400000"))
     world.works["GPU-2"] = None

@@ -121,7 +121,7 @@ def test_a_cap_at_which_requests_are_late_is_never_held() -> None:
     assert world.pace("b") > 0.97
 
 
-def test_a_page_that_says_all_is_well_is_overruled_where_all_gpu_counters_tell_of_a_slowdown() -> None:
+def test_a_page_that_says_all_is_well_is_overruled_where_all_gpu_counters_show_a_slowdown() -> None:
     world = Serving(bound=0.9)
     world.until(TuningState.HOLDING, 2)
     assert 1 - world.speed("GPU-2") < 0.05 + 0.04
@@ -165,7 +165,7 @@ def test_a_page_that_stops_counting_while_the_gpu_works_lifts_the_cap(held: Serv
     assert world.cap is None
 
 
-def test_why_a_histogram_cannot_be_read_is_told() -> None:
+def test_why_a_histogram_cannot_be_read_is_reported() -> None:
     world = Serving()
     world.trouble = "no counter at port 8000, /metrics; refused"
     world.until(TuningState.REFUSED, 2, 300)
@@ -190,7 +190,7 @@ def test_an_annotation_that_cannot_be_kept_is_refused_with_the_reason(said: dict
     assert world.cap is None
 
 
-def test_who_only_observes_is_told_what_would_be_tried() -> None:
+def test_who_only_observes_is_shown_what_would_be_tried() -> None:
     world = Serving()
     world.config = replace(world.config, mode="observe")
     world.until(TuningState.ELIGIBLE, 2, 300)
@@ -199,7 +199,7 @@ def test_who_only_observes_is_told_what_would_be_tried() -> None:
     assert "would search from" in world.gpu(2).note
 
 
-def test_a_restarted_tuner_verifies_under_the_same_slo_and_begins_anew_without_it(held: Serving) -> None:
+def test_a_restarted_tuner_verifies_under_the_same_slo_and_starts_over_without_it(held: Serving) -> None:
     again, other = Serving(), Serving()
     del other.annotations["b"][SLO]
     other.annotations["b"][CLASS] = "serving"

@@ -14,7 +14,7 @@ def gpu(joules: float | None) -> Gpu:
     return Gpu(identity=Identity(index=0, uuid="GPU-a", pci_bus_id="0"), at=1.0, power=Power(energy=joules))
 
 
-def test_a_rest_that_saves_less_than_nothing_takes_back_what_was_saved_but_not_what_was_told():
+def test_a_rest_that_saves_less_than_nothing_takes_back_what_was_saved_but_not_what_was_reported():
     told, saved = [], []
     found = Account()
     for more in (-0.7, 5.0, -2.0, 1.0, 4.0):
@@ -27,7 +27,7 @@ def test_a_rest_that_saves_less_than_nothing_takes_back_what_was_saved_but_not_w
     assert told[-1] == found.saved
 
 
-def test_a_gpu_whose_energy_cannot_be_read_keeps_what_was_told():
+def test_a_gpu_whose_energy_cannot_be_read_keeps_what_was_reported():
     found = account(Account(counter=50.0, saved=3.0, reported=4.0), gpu(None), None, 0.0)
     assert found == Account(None, 3.0, 4.0)
 

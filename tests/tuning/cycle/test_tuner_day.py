@@ -31,7 +31,7 @@ def test_s10_no_gpu_has_more_than_twelve_actions_in_an_hour(day: Report) -> None
     assert 0 < day.actions_most <= 12
 
 
-def test_pods_that_said_no_or_nothing_are_never_touched(day: Report) -> None:
+def test_pods_that_refused_or_did_not_answer_are_never_touched(day: Report) -> None:
     assert {kind.name for kind in day.kinds} & {"silent", "opted out"}
     assert day.untouchable == 0.0
 

@@ -38,7 +38,9 @@ def held(found: World) -> World:
     return found.copy()
 
 
-def test_clocks_that_somebody_has_reset_are_yielded_for_that_gpu_alone_and_the_order_says_why(held: World) -> None:
+def test_clocks_that_another_program_has_reset_are_yielded_for_that_gpu_alone_and_the_order_says_why(
+    held: World,
+) -> None:
     held.clocks["GPU-2"] = None
     while not any(order.uuid == "GPU-2" for order in held.tick().orders):
         assert held.now < 10_000
@@ -63,7 +65,7 @@ def test_who_stops_it_is_the_reason_of_every_order_and_nothing_is_yielded(held: 
     assert {each.action for each in held.step.reports} == {"restore"}
 
 
-def test_what_has_been_given_back_is_not_ordered_back_again_when_the_record_cannot_be_read(held: World) -> None:
+def test_what_has_been_restored_is_not_ordered_back_again_when_the_record_cannot_be_read(held: World) -> None:
     held.works["GPU-2"] = None
     held.run(3)
     held.readable = False
@@ -148,7 +150,7 @@ def test_a_board_without_clocks_or_a_whole_limit_has_no_knob(missing: str) -> No
         (1e9, OrderOutcome.FOREIGN, "not ours", "not ours"),
     ],
 )
-def test_an_order_that_was_not_carried_out_is_told_as_what_it_was(
+def test_an_order_that_was_not_carried_out_is_reported_as_what_it_was(
     value: float | None, outcome: OrderOutcome, message: str, expected: str
 ) -> None:
     order = SettingOrder(uuid="GPU-0", knob="locked_clocks", value=value)
@@ -157,7 +159,7 @@ def test_an_order_that_was_not_carried_out_is_told_as_what_it_was(
     assert pause.reason is (ObstacleReason.CONFLICT if outcome is OrderOutcome.FOREIGN else ObstacleReason.NOT_SET)
 
 
-def test_a_board_that_does_not_tell_its_least_limit_takes_any_up_to_the_original() -> None:
+def test_a_board_that_does_not_show_its_least_limit_takes_any_up_to_the_original() -> None:
     capabilities = replace(BOARD, limit_min=None)
     assert watts_to_set(100.0, capabilities, 700.0) == 100.0
     with pytest.raises(OrderRefused):

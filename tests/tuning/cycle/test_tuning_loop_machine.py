@@ -72,7 +72,7 @@ class TunedNode(RuleBasedStateMachine):
         self.world.sick ^= {uuid}
 
     @rule(uuid=GPUS)
-    def somebody_gives_back(self, uuid: str) -> None:
+    def another_program_restores(self, uuid: str) -> None:
         """A guard or a person."""
         for knob in KNOBS:
             self.world.record.pop((uuid, knob), None)
@@ -83,7 +83,7 @@ class TunedNode(RuleBasedStateMachine):
         if (work := self.world.works[uuid]) is not None:
             work.engine, work.dram = engine, dram
 
-    @rule(what=st.sampled_from(("guarded", "readable", "frozen", "told")))
+    @rule(what=st.sampled_from(("guarded", "readable", "frozen", "consented")))
     def something_comes_or_goes(self, what: str) -> None:
         setattr(self.world, what, not getattr(self.world, what))
 
@@ -96,7 +96,7 @@ class TunedNode(RuleBasedStateMachine):
         self.world.config = msgspec.structs.replace(self.world.config, mode=mode, max_slowdown=slowdown)
 
     @rule(pod=st.sampled_from("abc"), says=SAYS)
-    def a_pod_says(self, pod: str, says: tuple[str, str]) -> None:
+    def a_pod_declares(self, pod: str, says: tuple[str, str]) -> None:
         self.world.annotations[pod] = {AUTOTUNE: says[0], CLASS: says[1]}
 
     def fate(self, uuid: str) -> OrderOutcome:

@@ -59,7 +59,7 @@ class World:
         }
         self.annotations = {name: {AUTOTUNE: "enforce", CLASS: "batch"} for name in "abcd"}
         self.node: dict[str, str] = {}
-        self.told = True  # the consents come
+        self.consented = True  # the consents come
         self.guarded, self.readable, self.frozen, self.interval = True, True, False, 1.0
         self.stopped = ""
         self.sick: set[str] = set()
@@ -82,7 +82,7 @@ class World:
         self.saved: dict[str, TrialState] = {}
         self.known: dict[str, float] = {}  # caps that held for work that may come back
         self.orders: list[tuple[float, SettingOrder]] = []
-        self.view = self._look()
+        self.view = self._new_view()
 
     def copy(self) -> Self:
         """Another world, the same until now."""
@@ -112,7 +112,7 @@ class World:
                 samples=(*samples, (self.at, float(int(self.done[pod]))))[-20:]
             )
         if not self.frozen:
-            self.view = self._look()
+            self.view = self._new_view()
         self.step = cycle(self.memory, self.inputs())
         self.memory = self.step.memory
         self.known.update(self.step.known)
@@ -138,7 +138,7 @@ class World:
             now=self.now,
             at=self.at,
             config=self.config,
-            consents=self._consents() if self.told else None,
+            consents=self._consents() if self.consented else None,
             actuation=Actuation(settings=tuple(self.record.values())) if self.readable else None,
             capabilities={
                 uuid: GpuCapabilities(
@@ -210,7 +210,7 @@ class World:
     def _watts(self, uuid: str, work: Work | None) -> float:
         return 70.0 if work is None else self._draw(work, self._clock(uuid))
 
-    def _look(self) -> View:
+    def _new_view(self) -> View:
         identities = [
             Identity(index=index, uuid=uuid, pci_bus_id=f"00000000:{index + 1:02X}:00.0")
             for index, uuid in enumerate(UUIDS)

@@ -67,7 +67,7 @@ HELD = TrialState(
 )
 
 
-def test_of_what_was_written_down_only_what_can_be_is_believed() -> None:
+def test_of_what_was_written_down_only_what_can_be_is_trusted() -> None:
     back = resumed(HELD, LADDER, TERMS)
     assert (back.held, back.phase, back.failures, back.left) == (CAP, TrialPhase.VERIFY, 2, 6)
     odd = replace(PAIRS[0], energy=math.nan)
@@ -82,7 +82,7 @@ def test_a_rest_ends_when_its_seconds_are_over(rest: float, phase: TrialPhase) -
     assert (after.refusal or after.phase) == (Refusal.NO_GAIN if phase is TrialPhase.REFUSED else TrialPhase.OBSERVE)
 
 
-def test_what_a_rest_saves_is_told_against_its_last_minute_awake() -> None:
+def test_what_a_rest_saves_is_reported_against_its_last_minute_awake() -> None:
     rest, joules = IdleCap(), 0.0
     for at in range(int(IDLE_SECONDS) + 61):
         watts = 200.0 if at <= IDLE_SECONDS - 60 else 120.0 if at <= IDLE_SECONDS else 90.0

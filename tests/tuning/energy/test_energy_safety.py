@@ -127,7 +127,7 @@ def test_released_is_lifted_and_rests() -> None:
     assert (after.phase, after.refusal) == (TrialPhase.REFUSED, Refusal.RELEASED)
 
 
-def test_a_restart_verifies_what_was_held_before_it_is_believed() -> None:
+def test_a_restart_verifies_what_was_held_before_it_is_trusted() -> None:
     bench = Bench(MIXED)
     bench.until(TrialPhase.HOLD)
     held = bench.state.held

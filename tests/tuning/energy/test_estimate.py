@@ -146,7 +146,7 @@ def test_a_weak_signal_does_not_vouch_but_vetoes_by_its_own_error() -> None:
     assert weak_signals_allow([replace(found, speed=(0.0, found.speed[1]))] * 2, 0.05) is True
 
 
-def test_no_gpu_of_a_gang_speaks_for_another() -> None:
+def test_no_gpu_of_a_gang_decides_for_another() -> None:
     gentle, steep = math.log(0.99), math.log(0.90)
     known = WindowPair(speed=(gentle, None, steep, None), energy=-0.1)
     assert slowest([known, known]) == speeds([known, known])[1]

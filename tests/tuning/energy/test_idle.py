@@ -70,18 +70,18 @@ def test_one_gpu_that_works_keeps_its_gang_awake() -> None:
     assert not is_idle_gang(())
 
 
-def test_a_gap_begins_the_ten_minutes_anew() -> None:
+def test_a_gap_starts_the_ten_minutes_over() -> None:
     rest, _ = rested(IdleCap(), range(int(IDLE_SECONDS)))
     _, told = rested(rest, range(int(IDLE_SECONDS + IDLE_GAP_SECONDS), int(2 * IDLE_SECONDS)))
     assert not any(told)
 
 
-def test_time_that_goes_back_begins_the_ten_minutes_anew() -> None:
+def test_time_that_goes_back_starts_the_ten_minutes_over() -> None:
     rest, _ = rested(IdleCap(), range(1000))
     assert not idle_step(rest, (idle(),), 5.0)[1]
 
 
-def test_what_is_saved_is_told_against_the_draw_just_before() -> None:
+def test_what_is_saved_is_reported_against_the_draw_just_before() -> None:
     end = int(IDLE_SECONDS)
     rest, told = rested(IdleCap(), range(end + 1))
     assert told[-1]

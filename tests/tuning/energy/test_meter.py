@@ -180,7 +180,7 @@ JUMPS = {"a gap": LONGEST_SECONDS + 1, "an hour": 3600.0, "a clock set back": -5
 
 
 @pytest.mark.parametrize("name", JUMPS)
-def test_nobody_knows_what_happened_in_a_jump(name: str) -> None:
+def test_what_happened_in_a_jump_is_unknown(name: str) -> None:
     jump = JUMPS[name]
     metered = Metered()
     for at in range(4):
@@ -220,7 +220,7 @@ def test_without_clocks_the_mean_clock_is_not_known() -> None:
     assert [window.clock for (window,) in run(range(6), clock=None)] == [None]
 
 
-def test_windows_of_a_gang_are_in_the_order_in_which_its_gpus_were_first_told() -> None:
+def test_windows_of_a_gang_are_in_the_order_in_which_its_gpus_were_first_reported() -> None:
     metered = Metered()
     metered.see(sample(0, 1), sample(0, 0))
     for at in range(1, 6):
@@ -239,7 +239,7 @@ def test_a_gpu_that_is_missing_in_a_view_does_not_end_the_window_and_is_waited_f
     assert all(close(window.watts, WATTS) for window in gang)
 
 
-def test_a_gpu_that_comes_back_late_begins_anew_with_all() -> None:
+def test_a_gpu_that_comes_back_late_starts_over_with_all() -> None:
     metered = Metered()
     for at in range(40):
         metered.see(sample(at, 0), *([] if 2 <= at < 2 + LONGEST_SECONDS else [sample(at, 1)]))
@@ -269,7 +269,7 @@ BURST = WORK | {"graphics": 0.95}
 HALF = {"graphics": 0.45, "dram": 0.36, "tensor": 0.18}
 
 
-def test_a_serving_gpu_is_told_of_while_it_is_busy() -> None:
+def test_a_serving_gpu_is_reported_while_it_is_busy() -> None:
     half = {name: value / 2 for name, value in WORK.items()}
     ((busy,),) = run(range(6), serving=True, work=WORK)
     ((less,),) = run(range(6), serving=True, work=half)
@@ -280,7 +280,7 @@ def test_a_serving_gpu_is_told_of_while_it_is_busy() -> None:
     assert batch.dram == pytest.approx(less.dram * less.engine)
 
 
-def test_a_burst_of_a_serving_gpu_is_told_at_once() -> None:
+def test_a_burst_of_a_serving_gpu_is_reported_at_once() -> None:
     metered = Metered(serving=True)
     for at in range(3):
         metered.see(sample(at, 0), sample(at, 1))
@@ -291,7 +291,7 @@ def test_a_burst_of_a_serving_gpu_is_told_at_once() -> None:
     assert [window.seconds for window in burst] == [1.0, 1.0]
 
 
-def test_serving_is_told_for_the_time_it_is_busy() -> None:
+def test_serving_is_reported_for_the_time_it_is_busy() -> None:
     half, full = (
         run(range(6), serving=True, work=work) for work in (HALF, {"graphics": 0.9, "dram": 0.72, "tensor": 0.36})
     )
@@ -304,7 +304,7 @@ def test_serving_is_told_for_the_time_it_is_busy() -> None:
     assert a.watts / (a.dram or 0) == pytest.approx(batch.watts / (batch.dram or 0))
 
 
-def test_a_burst_and_what_was_before_it_are_told_for_the_time_it_is_busy() -> None:
+def test_a_burst_and_what_was_before_it_are_reported_for_the_time_it_is_busy() -> None:
     metered = Metered(serving=True)
     for at in range(3):
         metered.see(sample(at, work=HALF))
@@ -313,7 +313,7 @@ def test_a_burst_and_what_was_before_it_are_told_for_the_time_it_is_busy() -> No
 
 
 @pytest.mark.parametrize("engine", [None, 0.04])
-def test_serving_that_is_hardly_seen_is_told_as_it_is(engine: float | None) -> None:
+def test_serving_that_is_hardly_seen_is_reported_as_it_is(engine: float | None) -> None:
     ((window,),) = run(range(6), serving=True, work={"graphics": engine, "dram": 0.03})
     assert window.dram == pytest.approx(0.03)
 
@@ -322,7 +322,7 @@ def test_batch_work_has_no_bursts() -> None:
     assert [window.seconds for (window,) in run(range(6), work=BURST)] == [WINDOW_SECONDS]
 
 
-def test_every_second_of_a_burst_is_told() -> None:
+def test_every_second_of_a_burst_is_reported() -> None:
     assert [window.seconds for (window,) in run(range(4), serving=True, work=BURST)] == [1.0] * 3
 
 
@@ -400,7 +400,7 @@ def test_whatever_is_seen_windows_are_of_all_gpus_short_and_of_the_same_seconds(
 
 @settings(max_examples=examples(150))
 @given(lives())
-def test_whatever_is_seen_no_second_is_told_twice(life: list[dict[str, Any]]) -> None:
+def test_whatever_is_seen_no_second_is_reported_twice(life: list[dict[str, Any]]) -> None:
     metered = Metered(Meter(uuids=("GPU-0", "GPU-1")))
     told = sum(gang[0].seconds for _, gang in played(life, metered))
     assert told <= sum(max(0.0, view["step"]) for view in life) + SLACK

@@ -38,7 +38,7 @@ def true_slowdown(part: Part, *, counts: float | None = None) -> float:
     return 1 - gpu.truth(play(gpu, STEEP_WORK.ladder(), Terms(slowdown=BOUND), 0).held)[0]
 
 
-def test_a_weak_pipe_that_tells_the_truth_vetoes_what_dram_alone_would_allow() -> None:
+def test_a_weak_pipe_that_shows_the_truth_vetoes_what_dram_alone_would_allow() -> None:
     assert true_slowdown(Part(dram=0.2, levels=(0.5, 0.03))) <= 0.06
     assert 0.02 < true_slowdown(Part(dram=0.2, levels=(0.5, 0.03)), counts=0.005) <= 0.055
 
@@ -95,7 +95,7 @@ def test_a_wait_that_is_gone_needs_two_pairs_over_the_bound_and_not_the_proof_of
     assert not is_uncovered(within, 0.04, TERMS)
 
 
-def test_a_loader_that_becomes_faster_in_a_search_makes_it_begin_anew() -> None:
+def test_a_loader_that_becomes_faster_in_a_search_makes_it_start_over() -> None:
     """Else each lower cap is tried that was promising while the GPU waited, at a price that is the GPU's own now."""
     gpu = PartingGpu(STEEP_WORK, NOISE, "search", Part(loader=0.5))
     bench = Bench(STEEP_WORK)

@@ -43,7 +43,7 @@ def test_the_distance_does_not_grow_with_each_return():
         assert known_cap(bench.state, LADDER) == known
 
 
-def test_a_hold_that_has_lasted_speaks_for_itself():
+def test_a_hold_that_has_lasted_is_proof_enough():
     """A trial below it was made meanwhile: what was known before is no longer what is known best."""
     known = held(MIXED)[0].state.held
     bench, _ = held(MIXED, known)

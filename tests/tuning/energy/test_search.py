@@ -82,7 +82,7 @@ def test_a_probe_is_judged(found: list[WindowPair], expected: bool | None) -> No
 
 
 @pytest.mark.parametrize(("count", "expected"), [(JUDGED_AT[1], None), (JUDGED_AT[-1], False)])
-def test_a_weak_signal_that_does_not_settle_is_waited_for_until_the_last_look(
+def test_a_weak_signal_that_does_not_settle_is_waited_for_until_the_last_sample(
     count: int, expected: bool | None
 ) -> None:
     found = [
@@ -117,7 +117,7 @@ def test_where_it_begins(ladder: Ladder, latency: str, watts: float, share: floa
 
 
 @pytest.mark.parametrize("clock_bound", [0.1, 0.3, 0.6, 1.0])
-def test_two_probes_tell_where_the_bound_is(clock_bound: float) -> None:
+def test_two_probes_show_where_the_bound_is(clock_bound: float) -> None:
     def speed(cap: float) -> float:
         return 1 / (1 - clock_bound + clock_bound * LADDER.top / cap)
 

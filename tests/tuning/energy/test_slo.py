@@ -58,12 +58,12 @@ def read_at(*seconds: float) -> Histogram:
     return Histogram(bounds=(1.0,), samples=tuple((at, (100 * min(at - 90, 11), 100 * (at - 90))) for at in seconds))
 
 
-def test_a_page_that_stops_while_requests_are_late_does_not_speak_for_the_window() -> None:
+def test_a_page_that_stops_while_requests_are_late_does_not_count_for_the_window() -> None:
     assert served([(TARGET, read_at(99.5, 101.0))], 100.0, 105.0) == (None,)
     assert served([(TARGET, read_at(99.5, 101.0, 104.0))], 100.0, 105.0) == (Served(450.0, 300.0),)
 
 
-def test_requests_of_long_before_do_not_speak_for_the_window() -> None:
+def test_requests_of_long_before_do_not_count_for_the_window() -> None:
     assert served([(TARGET, read_at(92.0, 105.0))], 100.0, 105.0) == (None,)
     assert served([(TARGET, read_at(99.0, 105.0))], 100.0, 105.0) == (Served(600.0, 400.0),)
 

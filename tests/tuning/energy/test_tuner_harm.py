@@ -25,7 +25,7 @@ def test_s11_no_cap_is_ever_below_the_fraction(fraction: float, number: int) -> 
         assert min((cap for cap in bench.asked if cap is not None), default=curve.top) >= fraction * curve.top
 
 
-def test_s11_where_somebody_waits_the_first_step_is_half_as_large() -> None:
+def test_s11_where_users_wait_the_first_step_is_half_as_large() -> None:
     batch, serving = (first(LADDER, Terms(latency=latency), 400.0) for latency in ("batch", "serving"))
     assert LADDER.top - serving == pytest.approx((LADDER.top - batch) / 2, abs=15e6)
 

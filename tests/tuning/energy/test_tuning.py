@@ -15,7 +15,7 @@ from gpuwatch.sim.nvml import SimNvml
 from gpuwatch.tuning.energy import tuner as energy_tuner
 from gpuwatch.tuning.energy.meter import Meter, take
 from gpuwatch.tuning.energy.model import Terms, TrialPhase, TrialState, clocks
-from tests.sim.node.nodes import HandClock
+from tests.sim.node.nodes import FakeClock
 
 SAMPLES = 25 * 60
 HELD_SECONDS = 300.0
@@ -49,7 +49,7 @@ def pace(spent: Account) -> float:
 
 def tuned(place: Path, name: str) -> Life:
     """Let the rules move the GPUs of one workload, a sample a second, until a cap was held for a while."""
-    clock, scenario = HandClock(), load("tuning")
+    clock, scenario = FakeClock(), load("tuning")
     workload = next(each for each in scenario.workloads if each.name.endswith(name))
     gpus = tuple(int(gpu) for gpu in workload.gpus)
     directory.create(place, scenario, 1, 1.0, clock).release()

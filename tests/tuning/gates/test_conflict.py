@@ -55,7 +55,7 @@ def first(told: list[str]) -> int:
     return next(number for number, message in enumerate(told, 1) if message)
 
 
-def test_s9_a_clock_above_our_cap_is_somebody_elses() -> None:
+def test_s9_a_clock_above_our_cap_belongs_to_another_program() -> None:
     told = watched(at_clock(CAP + ABOVE_HERTZ + STEP), CAP)
     assert first(told) == ABOVE_SAMPLES
     assert "1500 MHz" in told[-1]
@@ -85,7 +85,7 @@ def test_s9_a_lower_lock_is_seen_also_where_the_driver_names_a_setting() -> None
     assert first(watched(at_clock(LOW, reasons={SETTING: True}), CAP)) == BELOW_SAMPLES
 
 
-def test_s9_a_setting_that_is_not_ours_is_somebody_elses() -> None:
+def test_s9_a_setting_that_is_not_ours_belongs_to_another_program() -> None:
     told = watched(at_clock(TOP, reasons={SETTING: True}))
     assert first(told) == SETTING_SAMPLES
     assert "DCGM" in told[-1]
@@ -153,13 +153,13 @@ def test_work_that_begins_is_nobody() -> None:
     assert not any(watched(ramp))
 
 
-def test_until_a_switch_has_settled_nothing_is_said() -> None:
+def test_until_a_switch_has_settled_nothing_is_reported() -> None:
     settling = [second(number / 10, clock=TOP) for number in range(int(SETTLE_SECONDS * 10))]
     assert not any(watched(settling, CAP, switched=0.0))
     assert any(watched(at_clock(TOP), CAP, switched=0.0))
 
 
-def test_a_sample_from_before_the_switch_is_not_held_against_anybody() -> None:
+def test_a_sample_from_before_the_switch_is_not_used_against_any_gpu() -> None:
     before = [second(number, clock=TOP) for number in range(int(MAX_VIEW_AGE_SECONDS))]
     assert not any(watched(before, CAP, switched=MAX_VIEW_AGE_SECONDS))
 
@@ -173,7 +173,7 @@ def test_the_same_sample_again_counts_once() -> None:
     assert not any(watched([gpu] * LONG, CAP))
 
 
-def test_where_the_highest_clock_is_not_known_only_a_setting_tells() -> None:
+def test_where_the_highest_clock_is_not_known_only_a_setting_shows() -> None:
     watch, told = ConflictWatch(), []
     for gpu in at_clock(LOW):
         watch, message = check(watch, gpu, None, None, None)

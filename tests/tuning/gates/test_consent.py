@@ -90,11 +90,14 @@ SAID = (*MODES, None)
 def test_the_least_permissive_of_all_wins(
     own: Mode | None, namespace: Mode | None, node: Mode | None, config: Mode
 ) -> None:
-    def said(mode: Mode | None) -> dict[str, str]:
+    def annotation(mode: Mode | None) -> dict[str, str]:
         return {} if mode is None else {AUTOTUNE: mode}
 
     found = wished(
-        said(own), namespace=said(namespace), node=said(node), config=replace(CONFIG, mode=config, pods="enforce")
+        annotation(own),
+        namespace=annotation(namespace),
+        node=annotation(node),
+        config=replace(CONFIG, mode=config, pods="enforce"),
     )
     assert found.mode == min((each for each in (own, namespace, node, config) if each is not None), key=MODES.index)
     others = [each for each in (own, namespace, node) if each is not None]
@@ -102,7 +105,7 @@ def test_the_least_permissive_of_all_wins(
 
 
 @pytest.mark.parametrize("pods", MODES)
-def test_what_nobody_says_of_a_pod_the_operator_says(pods: Mode) -> None:
+def test_the_operator_declares_what_the_pod_does_not(pods: Mode) -> None:
     found = wished({}, config=replace(CONFIG, pods=pods))
     assert found.mode == pods
     assert (
@@ -121,7 +124,7 @@ def test_the_nodes_annotation_opts_nobody_in() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "on", "true", "Enforce", "apply", "enforced", "disabled", "nein" * 400])
-def test_a_mode_that_nobody_knows_is_off_and_told(text: str) -> None:
+def test_an_unknown_mode_is_off_and_reported(text: str) -> None:
     found = wished({AUTOTUNE: text})
     assert (found.mode, reason(found)) == ("off", ObstacleReason.OPTED_OUT)
     assert found.obstacle is not None
@@ -131,7 +134,7 @@ def test_a_mode_that_nobody_knows_is_off_and_told(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["off", "disabled", "no"])
-def test_s14_the_nodes_off_stops_everybody_also_people_and_however_old_it_is(text: str) -> None:
+def test_s14_the_nodes_off_stops_all_also_users_and_however_old_it_is(text: str) -> None:
     known = consents(pod(YES), node={AUTOTUNE: text})
     for owner in (OWNER, ALICE):
         found = tuning_request(CONFIG, known, (owner,), START)
@@ -170,7 +173,7 @@ def test_a_pod_without_a_uid_is_found_by_its_name() -> None:
     assert reason(tuning_request(CONFIG, consents(pod(YES)), (elsewhere,), START)) is ObstacleReason.NO_CONSENT
 
 
-def test_for_people_the_operator_speaks() -> None:
+def test_people_get_the_operators_words() -> None:
     found = tuning_request(CONFIG, None, (ALICE,), START)
     assert (found.mode, found.obstacle, latency(found)) == ("enforce", None, "batch")
     unsaid = tuning_request(replace(CONFIG, work_class=None), None, (ALICE,), START)
@@ -192,7 +195,7 @@ def test_a_share_may_be_written_as_a_ratio_or_in_percent(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "%", "3", "100%", "1", "0", "0%", "-1%", "nan", "inf", "1e-2", "0,03", "3 percent", "٣%", "0x1", "3%%"]
 )
-def test_a_share_that_is_none_switches_tuning_off_and_is_told(text: str) -> None:
+def test_a_share_that_is_none_switches_tuning_off_and_is_reported(text: str) -> None:
     assert share(text) is None
     for found in (wished(YES | {MAX_SLOWDOWN: text}), wished(namespace={MAX_SLOWDOWN: text})):
         assert (found.mode, reason(found), found.terms) == ("off", ObstacleReason.OPTED_OUT, None)
@@ -218,7 +221,7 @@ def test_every_share_that_is_written_is_read(value: float) -> None:
     assert share(f"{100 * value:.4f}%") == pytest.approx(value, abs=1e-6)
 
 
-def test_the_least_slowdown_that_anybody_grants_is_promised() -> None:
+def test_the_least_slowdown_that_any_owner_grants_is_promised() -> None:
     assert slowdown(wished(YES | {MAX_SLOWDOWN: "2%"}, namespace={MAX_SLOWDOWN: "3%"})) == pytest.approx(0.02)
     assert slowdown(wished(YES | {MAX_SLOWDOWN: "4%"}, namespace={MAX_SLOWDOWN: "3%"})) == pytest.approx(0.03)
     assert slowdown(wished(YES | {MAX_SLOWDOWN: "50%"})) == CONFIG.max_slowdown
@@ -242,8 +245,8 @@ UNSAID = replace(CONFIG, work_class=None)
 def test_the_class_is_the_pods_else_the_namespaces_else_the_operators(
     own: str | None, namespace: str | None, config: TuningConfig, expected: str | None
 ) -> None:
-    said = {} if own is None else {CLASS: own}
-    found = wished(YES | said, namespace={} if namespace is None else {CLASS: namespace}, config=config)
+    annotation = {} if own is None else {CLASS: own}
+    found = wished(YES | annotation, namespace={} if namespace is None else {CLASS: namespace}, config=config)
     assert latency(found) == expected
     assert reason(found) == (None if expected else ObstacleReason.NO_CLASS)
 
@@ -270,30 +273,30 @@ def test_of_several_owners_the_strictest_counts_and_the_highest_priority() -> No
     assert tuning_request(CONFIG, known, (OWNER,), START).priority == -5
 
 
-def test_one_owner_who_does_not_want_speaks_for_all() -> None:
+def test_one_owner_who_refuses_decides_for_all() -> None:
     found = tuning_request(CONFIG, consents(pod(YES), pod({AUTOTUNE: "off"}, OTHER)), (OWNER, OTHER), START)
     assert (found.mode, reason(found)) == ("off", ObstacleReason.OPTED_OUT)
     half = tuning_request(CONFIG, consents(pod(YES), pod(YES, OTHER)), (OWNER, OTHER, ALICE), START)
     assert half.mode == "enforce"
 
 
-def test_one_owner_whose_class_nobody_said_leaves_it_open_for_all() -> None:
+def test_one_owner_without_a_class_leaves_it_open_for_all() -> None:
     found = tuning_request(UNSAID, consents(pod(YES | {CLASS: "batch"}), pod(YES, OTHER)), (OWNER, OTHER), START)
     assert (found.terms, reason(found)) == (None, ObstacleReason.NO_CLASS)
 
 
-def test_how_long_nobody_has_asked_is_told() -> None:
+def test_how_long_nobody_has_asked_is_reported() -> None:
     found = tuning_request(CONFIG, consents(pod(YES)), (OWNER,), START + 300)
     assert found.obstacle is not None
     assert "300 s ago" in found.obstacle.message
 
 
-def test_the_most_serious_obstacle_is_told() -> None:
+def test_the_most_serious_obstacle_is_reported() -> None:
     found = tuning_request(UNSAID, consents(pod({AUTOTUNE: "off"})), (OWNER, OTHER), START)
     assert reason(found) is ObstacleReason.NO_CONSENT
 
 
-def test_a_tuner_that_observes_still_says_what_pods_want() -> None:
+def test_a_tuner_that_observes_still_says_what_pods_request() -> None:
     found = wished(config=replace(CONFIG, mode="observe"))
     assert (found.mode, found.obstacle) == ("observe", None)
     assert reason(wished({}, config=replace(CONFIG, mode="observe"))) is ObstacleReason.NOT_OPTED_IN
@@ -328,10 +331,10 @@ def test_whatever_is_written_nobody_is_tuned_beyond_what_was_granted(
     own: dict[str, str], namespace: dict[str, str], node: dict[str, str], mode: Mode
 ) -> None:
     found = wished(own, namespace=namespace, node=node, config=replace(CONFIG, mode=mode))
-    said = [texts[AUTOTUNE].strip() for texts in (own, namespace, node) if AUTOTUNE in texts]
+    annotation = [texts[AUTOTUNE].strip() for texts in (own, namespace, node) if AUTOTUNE in texts]
     if found.mode == "enforce":
         assert mode == "enforce"
-        assert set(said) == {"enforce"}
+        assert set(annotation) == {"enforce"}
         assert AUTOTUNE in {**own, **namespace}
     if found.terms is not None:
         assert 0 < found.terms.slowdown <= CONFIG.max_slowdown

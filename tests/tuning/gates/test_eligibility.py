@@ -43,7 +43,7 @@ def first(of: View, **more: Any) -> GpuTuning:
     return judge(of, **{"fresh": True, "now": 0.0} | more)[0][0]
 
 
-def of_nobody() -> View:
+def unattributed() -> View:
     """A process that /proc does not show, on a GPU that the kubelet has given to nobody."""
     made = working(processes=(GpuProcess(pid=7, type="compute"),))
     return replace(made, attribution=Attribution())
@@ -127,7 +127,7 @@ CLOSED: dict[str, tuple[ObstacleReason, Callable[[], View]]] = {
     "monitor": (ObstacleReason.MONITORING, lambda: working(finding("monitoring_degraded", None))),
     "kubelet away": (ObstacleReason.OWNERS_UNKNOWN, lambda: source_down("podresources")),
     "no process list": (ObstacleReason.OWNERS_UNKNOWN, lambda: working(processes=None)),
-    "processes of nobody knows whom": (ObstacleReason.OWNERS_UNKNOWN, of_nobody),
+    "processes of nobody knows whom": (ObstacleReason.OWNERS_UNKNOWN, unattributed),
     "a pod and a user": (ObstacleReason.SHARED, lambda: sharing(ALICE)),
     "a limit of somebody": (ObstacleReason.CONFLICT, lambda: limit(500.0, 500.0)),
     "a limit from outside": (ObstacleReason.CONFLICT, lambda: limit(700.0, 400.0)),
@@ -151,7 +151,7 @@ def test_every_gate_has_been_seen_closed() -> None:
     assert {reason for reason, _ in CLOSED.values()} | {ObstacleReason.QUARANTINED} == {gate.reason for gate in GATES}
 
 
-def test_gates_are_told_in_the_order_of_the_reasons() -> None:
+def test_gates_are_reported_in_the_order_of_the_reasons() -> None:
     ranks = [list(ObstacleReason).index(gate.reason) for gate in GATES]
     assert ranks == sorted(ranks)
 
@@ -199,7 +199,7 @@ def test_a_pod_and_a_person_never_share_a_tuned_gpu() -> None:
 
 
 @pytest.mark.parametrize("name", POWER_AGENTS)
-def test_s9_a_pod_whose_power_somebody_else_sets_is_theirs(name: str) -> None:
+def test_s9_a_pod_whose_power_another_program_sets_is_theirs(name: str) -> None:
     other = consents(consent(POD, **{name: "400"}))
     found, _ = judge(working(), fresh=True, now=0.0, consents=other)
     assert [gpu.reason for gpu in found] == [ObstacleReason.CONFLICT, None]
@@ -243,7 +243,7 @@ def test_clocks_that_gpuwatch_has_locked_are_no_conflict_nor_shortly_afterwards(
     assert first(held, now=LINGER_SECONDS + 1, history=history).reason is ObstacleReason.CONFLICT
 
 
-def test_a_limit_that_gpuwatch_has_just_given_back_is_no_conflict() -> None:
+def test_a_limit_that_gpuwatch_has_just_restored_is_no_conflict() -> None:
     own = Setting(uuid="GPU-0", knob="power_limit", original=700.0, applied=(500.0,), at=START, boot_id="b", driver="d")
     _, history = judge(limit(500.0, 500.0), fresh=True, now=0.0, settings=(own,))
     assert first(limit(500.0, 500.0), now=2.0, history=history).reason is None
@@ -314,7 +314,7 @@ def test_after_a_fault_a_gpu_rests() -> None:
     assert not history
 
 
-def test_the_rest_is_counted_from_when_it_was_seen_last_and_told() -> None:
+def test_the_rest_is_counted_from_when_it_was_seen_last_and_reported() -> None:
     begin = 1e6
     _, history = judge(working(finding("nvlink_errors")), fresh=True, now=begin)
     _, history = judge(working(finding("nvlink_errors")), fresh=True, now=begin + 100, history=history)
@@ -346,7 +346,7 @@ def test_a_limit_of_gpuwatch_is_no_conflict() -> None:
     assert first(limit(None, None)).foreign == {}
 
 
-def test_all_obstacles_are_told_the_most_serious_first() -> None:
+def test_all_obstacles_are_reported_the_most_serious_first() -> None:
     found = first(working(finding("nvlink_errors"), mig_enabled=True, display_active=True))
     assert [obstacle.reason for obstacle in found.obstacles] == [
         ObstacleReason.FAULT,

@@ -98,7 +98,7 @@ def test_outside_of_pods_it_is_the_job_or_the_account(owner: ProcessOwner, name:
     assert not first.owners[0].is_pod
 
 
-def test_processes_of_nobody_knows_whom_may_belong_together() -> None:
+def test_processes_of_unknown_owners_may_belong_together() -> None:
     of = running(held({}), {"GPU-0": (7,), "GPU-1": (8,)})
     assert grouped(of)[0] == ("GPU-0", "GPU-1")
 
@@ -136,7 +136,7 @@ def test_containers_of_a_pod_are_one_owner_also_when_one_has_not_begun() -> None
     assert owners(of, "GPU-0", None) == (Owner(name="ml/a", uid="uid-a", namespace="ml", pod="a"),)
 
 
-def test_a_pod_made_anew_under_its_name_is_another_one() -> None:
+def test_a_pod_made_again_under_its_name_is_another_one() -> None:
     one, two = (gangs(held({"GPU-0": (pod("a", uid),)}), None)[0] for uid in ("uid-1", "uid-2"))
     assert one.owners[0].name == two.owners[0].name
     assert one.key != two.key
@@ -172,7 +172,7 @@ def test_s7_ranks_that_are_replaced_one_after_the_other_are_other_work_in_the_en
     assert follow(between, gang(3, 4)) == (gang(3, 4), True)
 
 
-def test_s7_a_script_started_anew_is_other_work_also_after_a_pause() -> None:
+def test_s7_a_script_started_again_is_other_work_also_after_a_pause() -> None:
     waiting, is_other = follow(gang(1), gang())
     assert (waiting.pids, is_other) == ({1}, False)
     assert follow(waiting, gang(1)) == (gang(1), False)

@@ -127,8 +127,8 @@ class Node:
         for board in self.boards.values():
             if self._land(board):
                 yield self.total
-        look = self.look()
-        result = budget_loop.cycle(self.memory, look)
+        inputs = self.inputs()
+        result = budget_loop.cycle(self.memory, inputs)
         self.memory, self.orders, self.result = result.memory, result.orders, result
         self.results = ()
         for number, order in enumerate(result.orders):
@@ -147,7 +147,7 @@ class Node:
                 pass
         return self.result
 
-    def look(self) -> BudgetInputs:
+    def inputs(self) -> BudgetInputs:
         """What the loop is told."""
         boards = self.boards.values()
         return BudgetInputs(

@@ -28,7 +28,7 @@ def speeds(shares: Shares, *gpus: PowerDemand) -> list[float]:
     return [gpu.curve.performance(shares.limits[gpu.uuid]) for gpu in gpus if gpu.curve]
 
 
-def test_with_nothing_known_everybody_gets_the_same() -> None:
+def test_with_nothing_known_all_get_the_same() -> None:
     shares = share(1_200.0, [demand(uuid) for uuid in EIGHT])
     assert shares.how is ShareMethod.UNIFORM
     assert set(shares.limits.values()) == {150.0}
@@ -88,7 +88,7 @@ def test_a_curve_of_a_busier_phase_no_longer_counts() -> None:
     assert still.limits["b"] > 270.0
 
 
-def test_a_budget_below_all_floors_is_told_and_everybody_is_at_the_floor() -> None:
+def test_a_budget_below_all_floors_is_reported_and_all_are_at_the_floor() -> None:
     shares = share(700.0, [demand(uuid, curve=TIMID) for uuid in EIGHT])
     assert shares.how is ShareMethod.INFEASIBLE
     assert set(shares.limits.values()) == {100.0}
@@ -137,7 +137,7 @@ def test_a_curve_that_cannot_be_is_none(curve: Curve) -> None:
 
 
 @pytest.mark.parametrize("budget", [0.0, -100.0])
-def test_no_budget_leaves_everybody_at_the_floor(budget: float) -> None:
+def test_no_budget_leaves_all_at_the_floor(budget: float) -> None:
     gpus = [demand("a", draw=200.0), demand("b")]
     assert share(budget, gpus).how is ShareMethod.INFEASIBLE
     assert share(budget, gpus).limits == {"a": 100.0, "b": 100.0} == emergency(budget, gpus, {"a": 300.0})

@@ -21,12 +21,12 @@ from tests.tuning.power_budget.budget_node import Node
 PROBES = ((0.8, 0.95), (0.6, 0.8))
 
 
-def test_before_anything_is_felt_the_peak_and_the_board_tell() -> None:
+def test_before_anything_is_felt_the_peak_and_the_board_count() -> None:
     assert measured(LimitEffects(), PROBES, 200.0, 300.0)[0] == Measured(0.8 * 200.0 * HEADROOM, 0.95)
     assert measured(LimitEffects(), PROBES, 290.0, 300.0)[0] == Measured(0.8 * 300.0, 0.95)
 
 
-def test_a_limit_that_slows_it_down_tells_where_the_probes_belong_and_what_it_costs() -> None:
+def test_a_limit_that_slows_it_down_shows_where_the_probes_belong_and_what_it_costs() -> None:
     hold = hindered(free(LimitEffects(), 200.0), 210.0, 140.0)
     assert hold.enough == pytest.approx(300.0)
     points = measured(hold, PROBES, 220.0, 400.0)
@@ -46,7 +46,7 @@ def test_who_draws_more_than_ever_does_something_else() -> None:
     assert hindered(LimitEffects(), 250.0, 220.0) == LimitEffects()
 
 
-def test_a_limit_that_hardly_cuts_tells_nothing() -> None:
+def test_a_limit_that_hardly_cuts_shows_nothing() -> None:
     hold = free(LimitEffects(), 200.0)
     assert hindered(hold, 210.0, 199.0) == hold
 

@@ -34,7 +34,7 @@ def ordered(node: Node) -> dict[str, float | None]:
     return {order.uuid: order.value for order in node.orders}
 
 
-def test_it_looks_what_is_drawn_before_it_holds_anybody() -> None:
+def test_it_measures_the_draw_before_it_limits_any_gpu() -> None:
     node = a_node(600.0, 280.0, 120.0, 120.0)
     early = node.run(LEARN_SECONDS - 5).state
     assert early is not None
@@ -53,7 +53,7 @@ def test_limits_that_all_fit_are_left_alone() -> None:
     assert (node.writes, node.record) == (0, {})
 
 
-def test_more_drawn_than_the_budget_for_3_s_caps_everybody_at_once() -> None:
+def test_more_drawn_than_the_budget_for_3_s_caps_all_at_once() -> None:
     node = a_node(600.0, 290.0, 290.0, 100.0)
     node.run(3)
     assert node.writes == 0
@@ -120,7 +120,7 @@ def test_a_higher_priority_is_served_first() -> None:
     assert node.limits["GPU-2"] > node.limits["GPU-1"] + 50.0
 
 
-def test_an_infeasible_budget_is_said_and_everybody_is_at_the_floor() -> None:
+def test_an_infeasible_budget_is_reported_and_all_are_at_the_floor() -> None:
     state = settled(200.0, 50.0, 50.0, 50.0).result.state
     assert state is not None
     assert state.how == ShareMethod.INFEASIBLE
@@ -163,7 +163,7 @@ def test_a_gpu_that_left_the_view_is_counted_until_it_is_surely_gone() -> None:
 
 
 @pytest.mark.parametrize("blind", ["fresh", "readable"])
-def test_a_view_or_a_record_that_tells_nothing_changes_no_limit(blind: str) -> None:
+def test_a_view_or_a_record_that_shows_nothing_changes_no_limit(blind: str) -> None:
     node = settled(600.0, 290.0, 60.0, 100.0)
     setattr(node, blind, False)
     node.budget = 400.0
@@ -176,7 +176,7 @@ def test_a_view_or_a_record_that_tells_nothing_changes_no_limit(blind: str) -> N
 
 
 @pytest.mark.parametrize("budget", [None, math.nan, math.inf])
-def test_without_a_budget_everything_is_given_back(budget: float | None) -> None:
+def test_without_a_budget_everything_is_restored(budget: float | None) -> None:
     node = settled(600.0, 290.0, 60.0, 100.0)
     assert len(node.record) == 2
     node.budget, node.fresh = budget, budget is not None  # nor does it take a View
@@ -188,7 +188,7 @@ def test_without_a_budget_everything_is_given_back(budget: float | None) -> None
     assert node.writes == before
 
 
-def test_what_could_not_be_given_back_is_tried_again() -> None:
+def test_what_could_not_be_restored_is_tried_again() -> None:
     node = settled(600.0, 290.0, 60.0, 100.0)
     node.budget, node.luck = None, Luck(fails=1.0)
     node.run(5)
@@ -225,7 +225,7 @@ def test_an_answer_that_never_came_counts_as_silence() -> None:
     assert "may still get" in state.message
 
 
-def test_a_limit_of_somebody_else_is_theirs_for_an_hour() -> None:
+def test_a_limit_of_another_program_is_theirs_for_an_hour() -> None:
     node = settled(600.0, 290.0, 60.0, 100.0)
     capabilities = node.boards["GPU-2"]
     capabilities.limit, capabilities.draws = 210.0, node.boards["GPU-1"].draws
@@ -277,7 +277,7 @@ def test_after_a_restart_limits_that_exceed_the_budget_are_answered_at_once() ->
     assert node.total <= 450.0
 
 
-def test_after_a_restart_with_a_budget_that_cannot_be_shared_everything_is_given_back() -> None:
+def test_after_a_restart_with_a_budget_that_cannot_be_shared_everything_is_restored() -> None:
     node = settled(600.0, 290.0, 60.0, 100.0)
     node.crash()
     node.budget = math.nan
@@ -312,7 +312,7 @@ def test_who_is_slowed_down_by_its_limit_is_held_though_it_draws_less(is_told: b
     assert (capabilities.limit >= before - 5.0) is is_told
 
 
-def test_a_sample_of_before_a_write_is_not_believed() -> None:
+def test_a_sample_of_before_a_write_is_not_trusted() -> None:
     node = settled(600.0, 290.0, 60.0, 100.0)
     node.run(10)
     node.budget = 450.0
@@ -345,9 +345,9 @@ def test_after_a_restart_a_gpu_that_was_never_read_counts_for_what_others_may_ha
 
 def test_a_clock_that_is_set_back_hides_no_rise_for_long() -> None:
     node = settled(600.0, 290.0, 60.0, 100.0)
-    look = replace(node.look(), at=node.look().at - 86_400)
+    inputs = replace(node.inputs(), at=node.inputs().at - 86_400)
     known = node.memory.limits.known["GPU-1"]
-    assert look.at < (known.at or 0.0)
+    assert inputs.at < (known.at or 0.0)
     node.budget = 500.0
     node.run(20)
     node.boards["GPU-2"].limit = DEFAULT
@@ -368,14 +368,14 @@ TIMID = probed((0.9, 0.91), (0.7, 0.72))
 CALM = probed((0.9, 0.999), (0.7, 0.99))
 
 
-def test_probes_tell_who_loses_most() -> None:
+def test_probes_show_who_loses_most() -> None:
     node = a_node(400.0, 195.0, 195.0)
     node.boards["GPU-1"].state, node.boards["GPU-2"].state = TIMID, CALM
     node.run(150)
     assert node.limits["GPU-1"] > node.limits["GPU-2"] + 20.0
 
 
-def test_probes_made_while_a_power_limit_held_the_gpu_tell_nothing() -> None:
+def test_probes_made_while_a_power_limit_held_the_gpu_show_nothing() -> None:
     node = a_node(330.0, 280.0, 280.0)
     node.run(150)
     before = dict(node.limits)
@@ -384,7 +384,7 @@ def test_probes_made_while_a_power_limit_held_the_gpu_tell_nothing() -> None:
     assert node.limits == before
 
 
-def test_a_search_that_begins_anew_as_the_limit_has_changed_takes_nothing_away() -> None:
+def test_a_search_that_starts_over_as_the_limit_has_changed_takes_nothing_away() -> None:
     node = a_node(400.0, 195.0, 195.0)
     node.boards["GPU-1"].state, node.boards["GPU-2"].state = TIMID, CALM
     node.run(150)

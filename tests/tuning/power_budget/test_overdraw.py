@@ -11,7 +11,7 @@ def test_the_demand_is_the_p95_of_the_last_minute() -> None:
     assert p95([], now=0.0) is None
 
 
-def test_too_short_a_time_tells_no_demand() -> None:
+def test_too_short_a_time_shows_no_demand() -> None:
     assert p95([PowerReading(0.0, 100.0), PowerReading(29.0, 100.0)], now=29.0) is None
     assert p95([PowerReading(0.0, 100.0), PowerReading(30.0, 100.0)], now=30.0) == 100.0
     assert p95([PowerReading(0.0, 100.0), PowerReading(30.0, 100.0)], now=80.0) is None

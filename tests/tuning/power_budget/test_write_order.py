@@ -117,7 +117,7 @@ class Node:
         self.late.clear()
 
 
-def wishes(node: Node, now: tuple[InForce, ...]) -> dict[str, float]:
+def requests(node: Node, now: tuple[InForce, ...]) -> dict[str, float]:
     """What `share` wants for random loads, as a tuner would ask it."""
     roll = node.random
     gpus = [
@@ -140,7 +140,7 @@ def wishes(node: Node, now: tuple[InForce, ...]) -> dict[str, float]:
 def cycle(node: Node, dies_after: int) -> Iterator[float]:
     """One cycle of a tuner that dies after so many writes; yields the node's total after each."""
     failed: dict[str, float] = {}
-    wanted = wishes(node, node.read())
+    wanted = requests(node, node.read())
     for _ in range(dies_after):
         plan = steps(node.read(), wanted, node.budget, failed)
         if not plan:
@@ -207,7 +207,7 @@ def test_once_faults_are_over_one_cycle_brings_the_limits_to_what_is_wanted(seed
     for _ in range(8):
         node.come(node.random.uniform(FLOOR, DEFAULT))
     node.faults = False
-    wanted = wishes(node, node.read())
+    wanted = requests(node, node.read())
     while plan := steps(node.read(), wanted, node.budget):
         node.write(plan[0])
     assert node.total() <= node.budget + ROUNDS
@@ -226,7 +226,7 @@ def test_no_shorter_sequence_keeps_a_budget_that_fell(seed: int) -> None:
     for _ in range(100):
         node.limits = {f"GPU-{n}": node.random.uniform(FLOOR, DEFAULT) for n in range(8)}
         node.budget = node.random.uniform(8 * FLOOR, node.total())
-        wanted = wishes(node, node.read())
+        wanted = requests(node, node.read())
         needed = fewest([watts - wanted[uuid] for uuid, watts in node.limits.items()], node.total() - node.budget)
         for write in steps(node.read(), wanted, node.budget)[:needed]:
             node.write(write)

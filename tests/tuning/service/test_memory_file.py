@@ -45,7 +45,7 @@ def test_of_a_file_that_lists_more_only_the_newest_are_read(tmp_path: Path, capl
     assert list(KnownCaps(caps).known) == list(many)[-MOST_CAPS:]
 
 
-def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there_is_reported(tmp_path: Path) -> None:
     with pytest.raises(GpuwatchError, match=r"cannot write .*tuner-memory.json"):
         TunerMemory(tmp_path / "missing").write({})
 

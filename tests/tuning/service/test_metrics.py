@@ -59,7 +59,7 @@ def test_before_the_first_view_counters_are_zero_and_the_rest_is_silent():
     assert "gpuwatch_tuner_stopped 0" in shown
 
 
-def test_what_a_tuner_knows_is_said():
+def test_what_a_tuner_knows_is_reported():
     shown = page(BUSY)
     for line in (
         'gpuwatch_tuner_mode{mode="enforce"} 1',
@@ -91,7 +91,7 @@ def test_what_a_tuner_knows_is_said():
     assert not any('uuid="GPU-c"' in line for line in shown if "conflict" in line)
 
 
-def test_what_is_not_known_of_a_gpu_or_a_budget_is_not_said():
+def test_what_is_not_known_of_a_gpu_or_a_budget_is_not_reported():
     shown = page(BUSY)
     for name, gpus in (("clock_cap_hertz", 1), ("power_limit_watts", 1), ("promised", 1), ("estimated", 2)):
         assert len([line for line in shown if f"tuner_{name}" in line]) == gpus

@@ -28,7 +28,7 @@ def test_each_gpu_says_what_is_done_for_whom_and_what_it_costs():
         assert message in text
 
 
-def test_what_keeps_it_from_working_is_said():
+def test_what_keeps_it_from_working_is_reported():
     text = page(troubled())
     for message in ("stopped by ada", "gpuwatch tune resume", "no heartbeat", "Permission denied", "is not known"):
         assert message in text

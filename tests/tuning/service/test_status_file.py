@@ -14,7 +14,7 @@ from tests.tuning.service.test_metrics import BUSY
 SAID = replace(BUSY, at=7.5, actions={("power_limit", Result.DONE): 3, ("locked_clocks", Result.FAILED): 1})
 
 
-def test_what_was_said_last_is_read_back(tmp_path: Path):
+def test_what_was_reported_last_is_read_back(tmp_path: Path):
     status = TunerStatus(tmp_path)
     assert status.read() is None
     status.write(replace(SAID, at=1.0))
@@ -35,6 +35,6 @@ def test_what_nobody_of_this_version_wrote_is_nothing(tmp_path: Path, body: byte
     assert status.read() is None
 
 
-def test_where_it_cannot_be_written_is_said(tmp_path: Path):
+def test_where_it_cannot_be_written_is_reported(tmp_path: Path):
     with pytest.raises(GpuwatchError, match=r"cannot write .*tuner-state\.json"):
         TunerStatus(tmp_path / "missing").write(SAID)

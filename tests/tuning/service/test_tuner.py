@@ -21,7 +21,7 @@ from gpuwatch.tuning.service.process import ANSWER_SECONDS, VIEW_WAIT_SECONDS, T
 from gpuwatch.tuning.service.state_dir import TunerFolder
 from gpuwatch.tuning.service.tuner import FRESH_SECONDS, Tuner, checked
 from tests.cpu_clock import unhindered
-from tests.remediation.model.remediating import HandClock, Views, fatal, uuid
+from tests.remediation.model.remediating import FakeClock, Views, fatal, uuid
 from tests.tuning.service.tuning import limit
 
 
@@ -29,7 +29,7 @@ class Bench:
     """A tuner in mode observe over four GPUs of which each has a pod."""
 
     def __init__(self, folder: Path) -> None:
-        self.clock = HandClock()
+        self.clock = FakeClock()
         self.views, self.record, self.heartbeat = Views(self.clock), SettingsRecord(folder), HeartbeatFile(folder)
         self.tuner = Tuner(TuningConfig(), self.views, TunerFolder.at(folder), clock=self.clock)
 
@@ -59,13 +59,13 @@ def test_a_refused_configuration_is_in_the_status_that_other_commands_read(bench
     watch, status = ConfigWatch(Config(), None, Config, role="tuner"), TunerFolder.at(tmp_path).status
     watch.refuse("gpuwatch.yaml, line 3: tuning.mode: unknown value")
 
-    class OneLook(AgentViews):
-        def look(self, wait: float = 0.0) -> bool:
+    class OnePoll(AgentViews):
+        def poll(self, wait: float = 0.0) -> bool:
             service.stopping.set()  # this cycle is the last
-            bench.views.look()
+            bench.views.poll()
             return True
 
-    views = OneLook(AgentClient("/nowhere"), bench.clock)
+    views = OnePoll(AgentClient("/nowhere"), bench.clock)
     service = TunerService(bench.tuner, views, "", watch=watch)
     service.work()
     state = status.read()
@@ -88,7 +88,7 @@ def test_each_cycle_beats(bench: Bench) -> None:
 
 def test_a_fault_refuses_its_gpu_and_no_other(bench: Bench) -> None:
     bench.views.findings = (fatal(),)
-    bench.views.look()
+    bench.views.poll()
     # this hand-made node says nothing of processes, and who is on a GPU has to be known
     assert reasons(bench.tuner.step()) == [ObstacleReason.FAULT, *[ObstacleReason.OWNERS_UNKNOWN] * 3]
 
@@ -112,7 +112,7 @@ def test_off_judges_nothing_and_is_ready(bench: Bench) -> None:
     assert (state.mode, state.gpus, bench.ready()) == ("off", (), 200)
 
 
-def test_what_an_earlier_life_left_behind_is_said_and_not_touched(bench: Bench) -> None:
+def test_what_an_earlier_life_left_behind_is_reported_and_not_touched(bench: Bench) -> None:
     bench.record.add(limit(uuid(0)))
     before = bench.record.path.read_bytes()
     state = bench.tuner.step()
@@ -132,7 +132,7 @@ def test_a_record_that_cannot_be_understood_is_not_taken_for_an_empty_one(bench:
     assert str(bench.record.path) in state.trouble
 
 
-def test_a_folder_that_cannot_be_written_is_said_and_the_gpus_are_judged(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_reported_and_the_gpus_are_judged(tmp_path: Path) -> None:
     state = Bench(tmp_path / "missing").tuner.step()
     assert state.trouble is not None
     assert "tuner.heartbeat" in state.trouble
@@ -163,5 +163,5 @@ def test_an_agent_that_hangs_keeps_no_tuner_from_seeing_that_its_view_is_old(tmp
         views = AgentViews(AgentClient(str(path), ANSWER_SECONDS), SystemClock())
         views.view = bench.views.view  # so that it waits for the next one
         began = unhindered()
-        assert not views.look(VIEW_WAIT_SECONDS)
+        assert not views.poll(VIEW_WAIT_SECONDS)
     assert unhindered() - began < FRESH_SECONDS + 0.5

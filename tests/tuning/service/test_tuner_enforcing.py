@@ -78,7 +78,7 @@ class Bench:
     def age(self) -> float:
         return self.world.at - self.world.view.snapshot.at
 
-    def look(self, wait: float = 0.0) -> bool:
+    def poll(self, wait: float = 0.0) -> bool:
         """A second goes by, in no time."""
         self.world.now += 1.0
         for uuid, work in self.world.works.items():
@@ -86,7 +86,7 @@ class Bench:
             self.world.clocks[uuid] = None if megahertz is None else megahertz * 1e6
             self.world.limits[uuid] = self.knobs.limits[uuid] / 1e3
             self.world.energy[uuid] += self.world._watts(uuid, work)
-        self.world.view = self.world._look()
+        self.world.view = self.world._new_view()
         self.files.consents.write(self.world._consents())
         if self.guarded:
             self.files.guard.beat("guard", self.world.at)
@@ -94,7 +94,7 @@ class Bench:
 
     def run(self, seconds: int) -> None:
         for _ in range(seconds):
-            self.look()
+            self.poll()
             self.tuner.step()
 
     def until(self, holds: Callable[[], Any], seconds: int = 900) -> None:
@@ -133,7 +133,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     bench.knobs.release()
 
 
-def test_what_an_earlier_tuner_left_is_given_back_before_anything_else(bench: Bench) -> None:
+def test_what_an_earlier_tuner_left_is_restored_before_anything_else(bench: Bench) -> None:
     bench.files.record.add(limit("GPU-1"))
     bench.files.record.add(clocks("GPU-2"))
     bench.knobs.limits["GPU-1"], bench.knobs.locked["GPU-2"] = 500_000, 1200
@@ -187,7 +187,7 @@ def test_a_budget_is_kept_through_a_death_at_every_instant(limited: Bench) -> No
 @pytest.mark.parametrize(
     "config", [{"watts": None}, {"watts": BUDGET, "mode": "observe"}, {"watts": BUDGET, "mode": "off"}]
 )
-def test_limits_of_a_budget_that_is_kept_no_more_are_given_back_at_the_start(
+def test_limits_of_a_budget_that_is_kept_no_more_are_restored_at_the_start(
     limited: Bench, config: dict[str, Any]
 ) -> None:
     limited.budgeted(**config)
@@ -197,13 +197,13 @@ def test_limits_of_a_budget_that_is_kept_no_more_are_given_back_at_the_start(
     assert limited.files.record.read().restores[Trigger.START] >= 4
 
 
-def test_limits_that_are_found_are_given_back_at_once_where_somebody_has_stopped_tuning(limited: Bench) -> None:
+def test_limits_that_are_found_are_restored_at_once_once_tuning_is_stopped(limited: Bench) -> None:
     limited.files.stop.put(StopRequest(by="ada"))
     limited.run(1)
     assert limited.is_free()
 
 
-def test_s4_limits_that_are_found_are_given_back_when_there_is_surely_no_guard(limited: Bench) -> None:
+def test_s4_limits_that_are_found_are_restored_when_there_is_surely_no_guard(limited: Bench) -> None:
     limited.guarded = False
     limited.run(30)
     assert limited.total() <= BUDGET
@@ -234,7 +234,7 @@ def test_s13_every_decision_leaves_a_line_with_before_after_and_why(bench: Bench
     assert bench.tuner.state.actions["locked_clocks", "done"] > len(mine)
 
 
-def test_s10_the_hand_is_asked_for_no_more_than_the_loop_allows(bench: Bench) -> None:
+def test_s10_the_actuator_is_asked_for_no_more_than_the_loop_allows(bench: Bench) -> None:
     bench.tuner.reconfigure(msgspec.structs.replace(bench.world.config, max_actions_per_hour=1, max_slowdown=0.03))
     bench.until(lambda: bench.gpu(2).reason is ObstacleReason.RATE_LIMIT)
     assert len({value for knob, gpu, value in bench.knobs.sets if gpu == "GPU-2" and value}) == 1
@@ -242,7 +242,7 @@ def test_s10_the_hand_is_asked_for_no_more_than_the_loop_allows(bench: Bench) ->
 
 
 @pytest.mark.parametrize("mode", ["off", "observe"])
-def test_another_mode_gives_everything_back_and_enforce_begins_anew(bench: Bench, mode: str) -> None:
+def test_another_mode_restores_everything_and_enforce_starts_over(bench: Bench, mode: str) -> None:
     bench.capped()
     bench.tuner.reconfigure(msgspec.structs.replace(bench.world.config, mode=mode))
     bench.run(1)
@@ -258,7 +258,7 @@ def test_another_mode_gives_everything_back_and_enforce_begins_anew(bench: Bench
     bench.capped()
 
 
-def test_s4_without_a_guard_nothing_is_set_and_what_was_set_is_given_back(bench: Bench) -> None:
+def test_s4_without_a_guard_nothing_is_set_and_what_was_set_is_restored(bench: Bench) -> None:
     bench.guarded = False
     bench.run(120)
     assert bench.gpu(0).reason is ObstacleReason.NO_GUARD
@@ -283,7 +283,7 @@ def test_a_guard_that_beats_is_waited_for_without_a_word(bench: Bench, caplog: p
     assert "guard" not in caplog.text
 
 
-def test_that_no_guard_comes_is_said_after_two_seconds_and_again_when_it_is_sure(
+def test_that_no_guard_comes_is_reported_after_two_seconds_and_again_when_it_is_sure(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "gpuwatch.tuning.service.tuner")
@@ -308,7 +308,7 @@ def test_the_heartbeat_of_a_guard_long_dead_is_not_taken_for_one(bench: Bench) -
     assert bench.gpu(0).reason is ObstacleReason.NO_GUARD
 
 
-def test_a_driver_that_wants_more_rights_is_said_in_its_words(bench: Bench) -> None:
+def test_a_driver_that_needs_more_rights_is_reported_in_its_words(bench: Bench) -> None:
     bench.knobs.errors["nvmlDeviceSetGpuLockedClocks"] = pynvml.NVML_ERROR_NO_PERMISSION
     bench.until(lambda: bench.gpu(2).reason is ObstacleReason.NOT_SET)
     assert "run as root with CAP_SYS_ADMIN" in bench.gpu(2).message
@@ -345,7 +345,7 @@ def test_a_hanging_gpu_holds_up_neither_the_heartbeat_nor_the_others(tmp_path: P
     bench.until(bench.is_free, 5)
 
 
-def test_after_a_cycle_that_fails_everything_is_given_back_and_the_next_begins_anew(bench: Bench) -> None:
+def test_after_a_cycle_that_fails_everything_is_restored_and_the_next_starts_over(bench: Bench) -> None:
     bench.capped()
     bench.broken = True
     with pytest.raises(ZeroDivisionError):
@@ -370,7 +370,7 @@ def test_giving_up_forgets_neither_what_was_saved_nor_how_often_a_gpu_was_tried(
     assert "GPU-2" not in {gpu for _, gpu, _ in bench.knobs.sets[sets:]}
 
 
-def test_s3_at_the_end_all_is_given_back_nothing_is_set_any_more_and_the_next_one_knows(bench: Bench) -> None:
+def test_s3_at_the_end_all_is_restored_nothing_is_set_any_more_and_the_next_one_knows(bench: Bench) -> None:
     bench.until(lambda: bench.gpu(2).state is TuningState.HOLDING)
     held = bench.knobs.locked["GPU-2"]
     bench.tuner.end()
@@ -405,9 +405,9 @@ def test_a_record_that_cannot_be_understood_stops_everything(bench: Bench) -> No
     assert not bench.knobs.sets
 
 
-def test_consents_that_are_not_to_be_believed_are_said_and_nobodys(bench: Bench) -> None:
+def test_consents_that_are_not_to_be_trusted_are_reported_and_nobodys(bench: Bench) -> None:
     bench.capped()
-    bench.look()
+    bench.poll()
     bench.files.consents.path.write_text("{")
     bench.tuner.step()
     assert bench.gpu(0).reason is ObstacleReason.NO_CONSENT
@@ -440,7 +440,7 @@ def test_what_may_be_set_is_asked_once_and_again_when_something_was_not_set(benc
     assert "nvmlDeviceGetSupportedMemoryClocks" not in asked
 
 
-def test_s3_a_cycle_that_hangs_keeps_nobody_from_giving_back_at_the_end(bench: Bench) -> None:
+def test_s3_a_cycle_that_hangs_keeps_nobody_from_restoring_at_the_end(bench: Bench) -> None:
     bench.capped()
     bench.blocked = threading.Event()
     stepping = threading.Thread(target=bench.tuner.step, daemon=True)
@@ -454,7 +454,7 @@ def test_s3_a_cycle_that_hangs_keeps_nobody_from_giving_back_at_the_end(bench: B
     assert bench.is_free()
 
 
-def test_a_service_survives_a_bug_and_gives_back_when_it_is_stopped(bench: Bench) -> None:
+def test_a_service_survives_a_bug_and_restores_when_it_is_stopped(bench: Bench) -> None:
     service = TunerService(bench.tuner, bench, "127.0.0.1:0")  # type: ignore[arg-type]
     service.start()
     until(lambda: bench.knobs.locked)

@@ -79,8 +79,8 @@ def check_allocatable(context: CheckContext) -> CheckVerdict:
     if not short:
         return passed(_counts(there))
     name, count = next(iter(short.items()))
-    blamed = gpus_without_device(facts, gpus)
-    unhealthy = f"; the device plugin calls {gpu_list(blamed)} unhealthy" if blamed else ""
+    missing = gpus_without_device(facts, gpus)
+    unhealthy = f"; the device plugin calls {gpu_list(missing)} unhealthy" if missing else ""
     evidence = {each: f"{there.get(each, 0)} of {short[each]}" for each in short}
     pods = (facts.cluster.pods or ()) if facts.cluster else ()
     plugin = next((pod for pod in pods if "device-plugin" in pod.name and "nvidia" in pod.name), None)
@@ -89,7 +89,7 @@ def check_allocatable(context: CheckContext) -> CheckVerdict:
     )
     commands = ("dmesg -T | grep -i xid", SHOW_NODE, *(restart or (RESTART_PLUGIN,)))
     message = f"{name}: {there.get(name, 0)} of {count} allocatable{unhealthy}"
-    return failed(message, evidence, gpus=blamed, commands=commands)
+    return failed(message, evidence, gpus=missing, commands=commands)
 
 
 def _counts(counts: dict[str, int]) -> str:
@@ -140,7 +140,7 @@ DOUBLE = (
 )
 
 
-def check_strangers(context: CheckContext) -> CheckVerdict:
+def check_unassigned_processes(context: CheckContext) -> CheckVerdict:
     """Processes of pods on devices that the kubelet gave to other pods or to none."""
     view = context.facts.view
     reason = _unattributed(context.facts)
@@ -150,9 +150,9 @@ def check_strangers(context: CheckContext) -> CheckVerdict:
     owned = {(w.namespace, w.pod) for w in servers}
     found: dict[DeviceUse, list[Workload]] = {}
     for device in view.attribution.devices:
-        strangers = [h.workload for h in device.holders if h.resource is None]
-        if strangers := [w for w in strangers if (w.namespace, w.pod) not in owned]:
-            found[device] = strangers
+        unassigned = [h.workload for h in device.holders if h.resource is None]
+        if unassigned := [w for w in unassigned if (w.namespace, w.pod) not in owned]:
+            found[device] = unassigned
     if not found:
         return passed("processes are where their pods were given devices")
     gpus = _indexes(context, found)
@@ -217,6 +217,6 @@ KUBELET_DEVICES: tuple[DiagnosticCheck, ...] = (
         "Inform its owner. To forbid it: accept-nvidia-visible-devices-envvar-when-unprivileged = false in the "
         "toolkit's config.toml, with a device plugin that passes devices as volume mounts or by CDI.",
         commands=("gpuwatch get processes", "kubectl get pods -A -o wide --field-selector spec.nodeName={node}"),
-        judge=check_strangers, needs=("K01", "N04"), reads=("view",),
+        judge=check_unassigned_processes, needs=("K01", "N04"), reads=("view",),
     ),
 )  # fmt: skip

@@ -132,10 +132,10 @@ def flag(printed: str) -> int:
 
 def one_of(codes: Mapping[str, int], otherwise: int | None = None) -> Callable[[str], int]:
     """Words that stand for an enumeration; letters and digits count, case and punctuation do not."""
-    known = {_squeezed(word): code for word, code in codes.items()}
+    known = {_normalized(word): code for word, code in codes.items()}
 
     def convert(printed: str) -> int:
-        code = known.get(_squeezed(printed), otherwise)
+        code = known.get(_normalized(printed), otherwise)
         if code is None:
             raise NoValue(pynvml.NVML_ERROR_UNKNOWN)
         return code
@@ -143,5 +143,5 @@ def one_of(codes: Mapping[str, int], otherwise: int | None = None) -> Callable[[
     return convert
 
 
-def _squeezed(word: str) -> str:
+def _normalized(word: str) -> str:
     return re.sub(r"[^a-z0-9]", "", word.lower())

@@ -757,7 +757,7 @@ def test_a_value_that_is_cut_by_elements_or_full_of_notes_costs_time_by_its_leng
     assert time.process_time() - began < 5.0
 
 
-def test_a_dump_tells_of_no_events_but_waits_as_the_driver_does(tmp_path: Path) -> None:
+def test_a_dump_reports_no_events_but_waits_as_the_driver_does(tmp_path: Path) -> None:
     path = tmp_path / "dump"
     path.write_text(V100_390)
     events = DriverEventReader(nvml := open_capture(str(path)))
