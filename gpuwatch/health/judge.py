@@ -211,11 +211,11 @@ class Judge:
     def _corroborate(self) -> None:
         """Replace each unconfirmed finding by the confirmed one, where the driver's state confirms it in time."""
         history, within = self._history, self._config.xid_confirm_within
-        candidate = [each for each in self._open.values() if each.check.name in UNCONFIRMED_CHECKS]
-        if not candidate:
+        candidates = [each for each in self._open.values() if each.check.name in UNCONFIRMED_CHECKS]
+        if not candidates:
             return
         states = [each.finding for each in self._open.values()]
-        for known in candidate:
+        for known in candidates:
             finding = known.finding
             if history.now - known.now > within:
                 continue
