@@ -52,9 +52,9 @@ class Cost(NamedTuple):
         return (self.rounds[-1].rss - self.empty) / self.rounds[-1].books
 
 
-def life(number: int, chance: random.Random, windows: int) -> Iterator[UsageWindow]:
-    """All windows of one workload, that comes an hour after the one before and uses the GPU in its own way."""
-    begin, gpus = BEGIN + number * 3600.0, chance.choice((1, 1, 1, 8))
+def life(number: int, chance: random.Random, windows: int, apart: float = 3600.0) -> Iterator[UsageWindow]:
+    """All windows of one workload, that comes `apart` seconds after the one before and uses the GPU in its own way."""
+    begin, gpus = BEGIN + number * apart, chance.choice((1, 1, 1, 8))
     key = WorkloadKey(namespace=f"team-{number % 50}", kind="Job", name=f"job-{number}", container="main", image="i")
     busy, watts, memory = chance.random(), chance.uniform(80, 650), chance.randrange(1, 79) * GIB
     model = chance.choice(MODELS)
