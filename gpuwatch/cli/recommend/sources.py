@@ -78,7 +78,7 @@ def _of_checkpoint(session: Session) -> tuple[Recommendations, str]:
             "start one with `gpuwatch agent`, or give --from-prometheus URL",
         )
     age = Words(session.terminal.glyphs, time.time()).ago(ledger.at)
-    session.terminal.hint(f"hint: no agent answers here; this is by what one has saved, its last look was {age}")
+    session.terminal.hint(f"hint: no agent answers here; this is by what one has saved, its last reading was {age}")
     fleet = FleetFacts(namespaces=ledger.namespaces(ledger.at), alone=True)
     found = recommend(ledger.summaries(ledger.at), fleet, rules, ledger.at, since=ledger.since)
     return found, f"checkpoint {path}"

@@ -294,7 +294,7 @@ def test_without_an_agent_its_checkpoint_is_judged_and_its_age_reported(tmp_path
     usage_checkpoint.save(tmp_path / usage_checkpoint.NAME, ledger.state())
     found = run("recommend", "--state-dir", str(tmp_path), "-o", "json")
     assert json.loads(found.stdout)["workloads"] == 1
-    assert "its last look was 1h ago" in found.stderr
+    assert "its last reading was 1h ago" in found.stderr
     usage_checkpoint.save(tmp_path / usage_checkpoint.NAME, replace(ledger.state(), at=1e12))
     odd = run("recommend", "--state-dir", str(tmp_path), "-o", "json")
     assert "it holds impossible values" in odd.stderr

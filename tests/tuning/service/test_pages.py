@@ -36,3 +36,14 @@ def test_what_keeps_it_from_working_is_reported():
 
 def test_what_a_person_wrote_is_no_markup():
     assert "<b>" not in page(replace(troubled(), stopped="stopped by <b>"))
+
+
+def test_a_cache_keeps_the_forms_of_the_metrics_apart():
+    metrics = PAGES.routes(enforcing, lambda: STATS)["/metrics"]
+    requests = [
+        Request(method="GET", path="/metrics", query={}, headers={"accept": accept})
+        for accept in ("text/plain", "application/openmetrics-text")
+    ]
+    answers = [metrics(request) for request in requests]
+    assert answers[0].body != answers[1].body
+    assert all(("Vary", "Accept") in each.headers for each in answers)
